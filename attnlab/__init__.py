@@ -31,7 +31,7 @@ from attnlab.forward.functional import (
 )
 from attnlab.forward.parameters import Parameters
 from attnlab.model.gpt2 import GPT2
-from attnlab.model.trace import NextToken, Trace, open_trace
+from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at, needs
 from attnlab.support.tables import table
 from attnlab.text.tokenizer import Tokenizer
@@ -108,7 +108,6 @@ __all__ = [
     "multi_head_attention",
     "needs",
     "open_atlas",
-    "open_trace",
     "patch",
     "path_patch",
     "self_attention",

@@ -118,7 +118,7 @@ class DivergedError(AttnlabError, ArithmeticError):
 
 
 class RecordingError(AttnlabError, ValueError):
-    """A trace file is unreadable or damaged."""
+    """An atlas file is unreadable or damaged."""
 
 
 class ResumeError(AttnlabError, ValueError):

@@ -4,7 +4,6 @@ import copy
 import pickle
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -1175,16 +1174,6 @@ def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
     ):
         analyse()
     assert not [path for path in stored_steps(trace) if path.endswith(("weights", "scores"))]
-
-
-def test_analyses_of_a_trace_file(it: Trace, tmp_path: Path) -> None:
-    it.record(tmp_path / "it.trace")
-    opened = attnlab.open_trace(tmp_path / "it.trace")
-    assert np.allclose(opened.rollout().layers, it.rollout().layers, atol=1e-6)
-    assert np.allclose(opened.jobs().attention[:2], it.jobs().attention[:2], atol=1e-6)
-    for ask in (opened.logit_lens, opened.composition, lambda: opened.attribution(5)):
-        with pytest.raises(AttnlabError):
-            ask()
 
 
 def test_targets_require_a_trace(odd: Trace) -> None:

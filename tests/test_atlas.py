@@ -634,9 +634,20 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
     (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
     with pytest.raises(RecordingError, match=r"checksum doesn.t match"):
         attnlab.open_atlas(tmp_path / "a.atlas")
-    GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
+    rng = np.random.default_rng(0)
+    for position in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        (tmp_path / "a.atlas").write_bytes(damaged)
+        with pytest.raises(RecordingError, match=r"a\.atlas"):
+            attnlab.open_atlas(tmp_path / "a.atlas")
+    for length in (0, 7, 8, 100, len(content) // 2, len(content) - 1):
+        (tmp_path / "a.atlas").write_bytes(content[:length])
+        with pytest.raises(RecordingError):
+            attnlab.open_atlas(tmp_path / "a.atlas")
+    write_sealed(tmp_path / "other", "attnlab.training 1", {}, {})
     with pytest.raises(RecordingError, match=r"its format must be .* Expected a file that"):
-        attnlab.open_atlas(tmp_path / "a.trace")
+        attnlab.open_atlas(tmp_path / "other")
     (tmp_path / "atlas.html").write_text(serial.to_html(), encoding="utf-8")
     with pytest.raises(RecordingError, match=r"html can't .* Expected .* atlas\.safetensors"):
         attnlab.open_atlas(tmp_path / "atlas.html")

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -666,24 +665,6 @@ def test_plain_gpt2_code_is_a_mistake_for_variants(odd: GPT2, variant: str) -> N
         assert formulas(verdict) == [formula]
         assert verdict.mistakes[0].lines == (line,)
         assert repr(verdict).endswith(line)
-
-
-def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
-    trace = pocket.trace(TEXT)
-    trace.record(tmp_path / "text.trace")
-    opened = attnlab.open_trace(tmp_path / "text.trace")
-    steps = of_layer(steps_of(pocket, trace.ids, "scale_D", dtype="float32"), 1)
-    submitted = {"weights": steps["weights"], "context": steps["context"]}
-    attention = opened.blocks[1].attention
-    correct = trace.blocks[1].attention
-    assert check({"weights": correct.weights, "context": correct.context}, attention).agrees
-    verdict = check({"scores": correct.raw_scores / 128**0.5}, attention)
-    assert formulas(verdict) == []  # X can't be computed from a file
-    verdict = check({"scores": correct.raw_scores, "weights": submitted["weights"]}, attention)
-    assert formulas(verdict) == [KNOWN["no_scale"]]
-    assert verdict.unexplained == ("weights",)
-    with pytest.raises(InvalidValueError, match="which a trace from a file"):
-        check({"W_O": np.zeros((128, 128))}, attention)
 
 
 def test_edited_steps_count_as_correct(odd: GPT2) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -266,44 +265,6 @@ def test_masked_cells_agree_whatever_the_fill_value() -> None:
     assert distance(small, expected).tolist() == [[0, np.inf, np.inf], [0, 0, np.inf]]
     assert distance(np.full(2, np.nan), np.zeros(2)).tolist() == [np.inf, np.inf]
 
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def test_traces_from_files(pocket: GPT2, tmp_path: Path) -> None:
-    trace = pocket.trace(TEXT)
-    double = GPT2.from_pretrained("pocket", dtype="float64").trace(TEXT)
-    edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
-    files = []
-    for number, recorded in enumerate((trace, double, edited)):
-        recorded.record(tmp_path / f"{number}.trace")
-        files.append(attnlab.open_trace(tmp_path / f"{number}.trace"))
-    without_parameters = {
-        *("embedding", "final"),
-        *(
-            f"blocks.{layer}.{name}"
-            for layer in range(2)
-            for name in ("mid", "output", *(f"attention.{step}" for step in BLOCK_FROM_QKV))
-        ),
-    }
-    for a, b in ((trace, files[0]), (files[0], trace), (files[0], files[0])):
-        differences = compare(a, b)
-        assert {stage.path for stage in differences.stages} == without_parameters
-        assert not any(stage.difference for stage in differences.stages)
-    for a, b in ((files[0], double), (double, files[0]), (files[0], files[1])):
-        assert compare(a, b).agrees
-        assert any(stage.difference for stage in compare(a, b).stages)
-    # Tolerances come from the trace with parameters, in either order.
-    stages, swapped = compare(files[0], double).stages, compare(double, files[0]).stages
-    assert [stage.rounding for stage in stages] == [stage.rounding for stage in swapped]
-    first = compare(files[0], files[2]).first
-    assert first is not None
-    assert first.path == "blocks.1.attention.context"
-
-
-BLOCK_FROM_QKV = (
-    *("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "concat"),
-)
 
 # ---- side effects, and refused arguments ---------------------------------------------------------
 

@@ -668,17 +668,6 @@ def test_after_a_cache(odd: GPT2) -> None:
             assert part._explain(name, None, None).numbers
 
 
-def test_explanations_of_a_trace_file(odd: GPT2, tmp_path: Any) -> None:
-    trace = odd.trace([5, 80, 5])
-    trace.record(tmp_path / "a.trace")
-    opened = attnlab.open_trace(tmp_path / "a.trace")
-    path = "blocks.1.attention.heads.2.raw_scores"
-    texts = [origin.explain(path, 2, 1).text(200) for origin in (trace, opened)]
-    assert texts[0].splitlines()[1:] == texts[1].splitlines()[1:]
-    with pytest.raises(AttnlabError, match=r"needs the model's blocks.1.mlp.gain"):
-        opened.explain("blocks.1.mlp.hidden")
-
-
 # ---- probabilities -------------------------------------------------------------------------------
 
 

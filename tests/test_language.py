@@ -354,12 +354,11 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- titles of results --------------------------------------------------------------------------
 
 
-def titles(odd: GPT2, directory: Path) -> dict[str, str]:
+def titles(odd: GPT2) -> dict[str, str]:
     """Titles of results, with their translations."""
     X = np.eye(3)
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
-    edited.record(directory / "edited.trace")
     token, other = trace.tokens[-1].symbol, trace.tokens[0].symbol
     explanation = trace.gradients(trace.tokens[-1].id)
     two = trace.gradients(trace.tokens[-1].id, trace.tokens[0].id)
@@ -428,9 +427,6 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         ),
         explanation.blocks[0].title: f"块 0，梯度：{logit}",
         two.blocks[0].title: f"块 0，梯度：{minus}",
-        attnlab.open_trace(directory / "edited.trace").title: (
-            "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
-        ),
     }
 
 
@@ -441,8 +437,8 @@ def test_an_atlas_stores_its_model_in_english(odd: GPT2) -> None:
     assert atlas.model.startswith("GPT2: 3 layers of 5 heads")
 
 
-def test_titles(odd: GPT2, tmp_path: Path) -> None:
-    for english, chinese in titles(odd, tmp_path).items():
+def test_titles(odd: GPT2) -> None:
+    for english, chinese in titles(odd).items():
         assert say(english, "zh") == chinese
         assert say(english, "en") == english
     assert say("of my own", "zh") == "of my own"

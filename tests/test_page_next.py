@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import TEXT, Open, agrees, drawn, until
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace, open_trace
+from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
 from attnlab.forward.parameters import ParameterVector
 from attnlab.text.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
@@ -452,25 +451,6 @@ def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
     drawn(page)
     assert said.inner_text().startswith("u = ")
     assert "(sample 9, seed 0" in said.inner_text()
-
-
-def test_a_trace_from_a_file_has_the_last_position_alone(
-    odd: GPT2, open_page: Open, tmp_path: Path
-) -> None:
-    odd.trace(TEXT).record(tmp_path / "text.trace")
-    trace = open_trace(tmp_path / "text.trace")
-    page = open_page(trace)
-    until(page, "document.querySelector('.next data') !== null")
-    assert agrees(page.locator(".next data").first, trace.next_tokens(1)[0].probability)
-    assert page.locator("#predictions table").is_visible()
-    look_at(page, 6)
-    assert page.locator(".following .note").inner_text() == (
-        "This page has logits only from position 11."
-    )
-    assert not page.locator("#predictions table").is_visible()
-    assert not page.locator(".next").is_visible()
-    look_at(page, 11)
-    assert page.locator("#predictions table").is_visible()
 
 
 def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:

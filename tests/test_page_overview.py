@@ -14,7 +14,7 @@ from pages import drawn, gpt2_shaped, until
 from attnlab import GPT2, Trace
 from attnlab.training import initial_parameters
 from attnlab.views.page import overview
-from attnlab.views.page.packs import pack, packs_of_file
+from attnlab.views.page.packs import pack
 
 BALL = "The dog chased the ball, but it"
 LIST = "Say: lamp two happy. Again: lamp two"
@@ -146,21 +146,6 @@ def test_the_stream_has_the_norms_of_its_stops(ball: Trace) -> None:
     ):
         assert np.allclose(numbers[row], np.linalg.norm(stop, axis=-1), rtol=1e-5)
     assert len(numbers) == 7
-
-
-def test_without_parameters_there_is_no_story(
-    pocket: GPT2, ball: Trace, tmp_path: Path, watched: Watched
-) -> None:
-    import attnlab
-
-    ball.record(tmp_path / "ball.trace")
-    recorded = attnlab.open_trace(tmp_path / "ball.trace")
-    assert {"stream", "story"} & set(packs_of_file(recorded)) == {"stream"}
-    recorded.save(tmp_path / "page.html")
-    page = watched.open(f"{(tmp_path / 'page.html').as_uri()}#depth=look")
-    until(page, "picture.norms && picture.nextTokens.length > 0")
-    assert story(page) == []
-    assert watched.said == []
 
 
 # ---- the story on the page -----------------------------------------------------------------------

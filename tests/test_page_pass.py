@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from conftest import REFERENCE, Open, Watched, needs
 from numpy.typing import NDArray
 from pages import OTHER, TEXT, drawn, gpt2_shaped, numbers, to_cell, until
 
-from attnlab import GPT2, GPT2Config, Trace, at, open_trace
+from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -667,38 +666,6 @@ def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:
     until(page, "shownStep.trace.number === 0")
     until_chosen(page, "blocks.1.mid")
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]
-
-
-def test_a_trace_from_a_file_has_no_parameters(
-    open_page: Open, small: Trace, tmp_path: Path
-) -> None:
-    small.record(tmp_path / "summer.trace", ["blocks.1.mlp.hidden"])
-    trace, i = open_trace(tmp_path / "summer.trace"), len(small.tokens) - 1
-    page = open_page(trace)
-    there = {"embedding", "final"} | {
-        f"blocks.{layer}.{name}"
-        for layer in range(3)
-        for name in (
-            "input",
-            "mid",
-            "output",
-            "attention.concat",
-            *("attention." + x for x in "QKV"),
-        )
-    }
-    there |= {"blocks.1.mlp.hidden", "blocks.1.mlp.activated"}
-    actual = page.evaluate(ROWS, [0, i])
-    assert {path for path in listed_paths(small)[:-1] if actual[path]} == there
-    for path in there:
-        assert np.abs(actual[path] - row_of(small, path, i)).max() <= 1e-6, path
-    assert actual["logits"][0] == pytest.approx(float(small.next_logits.max()))
-    page.evaluate("goTo('blocks.0.attention.X', 0)")
-    needs = "This needs the model's parameters; the trace is from a file."
-    assert page.locator("#step-missing").inner_text() == needs
-    assert page.locator("#strip").is_hidden()
-    for path in ("blocks.0.attention.Q", "blocks.1.mid", "final", "logits"):
-        assert go_to(page, path, 0).inner_text() == needs, path
-    assert "share" in go_to(page, "blocks.1.mlp.activated", 0).inner_text()
 
 
 def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> None:

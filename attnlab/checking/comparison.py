@@ -22,9 +22,7 @@ from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
-    computable,
     is_fixed,
-    lacks_parameters,
     upstream,
     with_equations,
 )
@@ -289,12 +287,10 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     )
     if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
         return differences
-    is_complete = len(moved) == a.config.n_layer  # trace files may lack weights
-    changes = np.array(moved) if is_complete else None
     is_same_text = not (differences.note or a.edited_steps or b.edited_steps)
     return replace(
         differences,
-        changes=changes,
+        changes=np.array(moved),
         are_models=is_same_text and a.parameters is not b.parameters,
     )
 
@@ -352,12 +348,7 @@ def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
 
     Each block's `moved_attention` is appended to `moved`.
     """
-    if lacks_parameters(a._run):  # measuring rounding needs parameters
-        a, b = b, a
     names = forward_order(a, activations(type(a), a._run.graph.n_layer))
-    for result in (a, b):
-        paths = computable(result._run, [result._prefix + name for name in names])
-        names = [name for name in names if result._prefix + name in paths]
     runs = [a._run.fork(), b._run.fork()]
     runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)

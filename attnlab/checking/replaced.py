@@ -12,7 +12,6 @@ from typing import Any
 
 from attnlab.equations import identity
 from attnlab.forward.edits import EditedRun, inputs_of
-from attnlab.model.recordings import NoParameters
 from attnlab.steps import Graph, Node, Run
 
 # A function whose parameters are steps, see `node_with_equation`.
@@ -102,18 +101,13 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def is_fixed(run: Run, path: str) -> bool:
-    """Whether a step has a value that can't be computed, such as one read from a trace file."""
+    """Whether a step has a value that can't be computed, such as an input."""
     node = run.graph[path]
     if not run.is_stored(path):
         return False
     if node.step.equation is identity:  # an alias, unless cross-attention gives it a value
         return run.value(path) is not run.value(node.needs[0])
-    return node.step.equation is None or lacks_parameters(run)
-
-
-def lacks_parameters(run: Run) -> bool:
-    """Whether a run has no parameters, as in a trace opened from a file."""
-    return isinstance(getattr(run.read_parameter, "__self__", None), NoParameters)
+    return node.step.equation is None
 
 
 # ---- the graph -----------------------------------------------------------------------------------
@@ -140,13 +134,3 @@ def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -
         while pending and pending[-1] in ordered:
             pending.pop()
     return list(ordered)
-
-
-def computable(run: Run, paths: Iterable[str]) -> set[str]:
-    """The steps that have a value or can be computed."""
-    is_computable: dict[str, bool] = {}
-    for path in upstream(run.graph, paths):
-        node = run.graph[path]
-        has_inputs = not node.step.is_input and all(is_computable[need] for need in inputs_of(node))
-        is_computable[path] = has_inputs or run.is_stored(path) or not lacks_parameters(run)
-    return {path for path in paths if is_computable[path]}

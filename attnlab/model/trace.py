@@ -11,16 +11,16 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, RecordingError, quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_float, check_kind, reraised_as
+from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED_TEMPLATE, Message, recognise, say
+from attnlab.support.messages import say
 from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -115,22 +115,6 @@ class Trace(ForwardPass):
         >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
         return self._with_run(edit_run(self._run, edits))
-
-    def record(self, path: FilePath, parts: Sequence[str] = ()) -> None:
-        """Write the trace to a file that `open_trace` opens without the model.
-
-        The file has the embedding, the residual stream, Q, K, V, final, the next token's logits and
-        the vocabulary. Steps that need no parameters are recomputed from these. 12 tokens of
-        GPT-2 take at most 4 MB.
-
-        Parameters
-        ----------
-        path : such as "summer.trace"
-        parts : paths of other steps to include, such as "blocks.0.mlp.activated"
-        """
-        from attnlab.model.recordings import record
-
-        record(self, path, parts)
 
     def _repr_html_(self) -> str:
         return door.trace_view(self)
@@ -528,21 +512,6 @@ def trace_of(
     """A trace with some steps already computed, by path."""
     trace = object.__new__(Trace)
     trace._init_trace(tokens, vocabulary, parameters, computed=computed)
-    return trace
-
-
-def open_trace(path: FilePath) -> Trace:
-    """Open a file that `Trace.record` wrote.
-
-    Steps that need the model's parameters raise InvalidValueError.
-    """
-    from attnlab.model.recordings import read
-
-    ids, vocabulary, parameters, values, note = read(path)
-    with reraised_as(RecordingError, "{file} isn't a complete trace file", file=path):
-        trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
-    edits = recognise(note, EDITED_TEMPLATE)
-    trace._run.note = Message("{title}, from a file", title=edits)
     return trace
 
 

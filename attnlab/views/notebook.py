@@ -194,7 +194,7 @@ def trace_view(trace: Result) -> str:
         for view in (_prediction, _all_heads):
             try:
                 body.append(view(trace))
-            except AttnlabError as error:  # a trace from a file has no parameters
+            except AttnlabError as error:  # such as logits that an edit made infinite
                 body.append(_faint_text(str(error)))
     else:
         body.append(

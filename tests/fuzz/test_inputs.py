@@ -60,14 +60,11 @@ def test_texts_longer_than_the_context_are_refused(piece: str, length: int) -> N
         assert isinstance(outcome(partial(call, text), lambda: [text[:1000]]), Exception)
 
 
-@fuzz(30, 1000, data=st.data(), kind=st.sampled_from(["trace", "atlas"]))
-def test_forged_files_are_refused_or_open(data: st.DataObject, kind: str) -> None:
+@fuzz(30, 1000, data=st.data())
+def test_forged_atlases_are_refused_or_open(data: st.DataObject) -> None:
     with directory() as folder:
         file = folder / "file"
-        if kind == "trace":
-            trace_of("The dog").record(file)
-        else:
-            attnlab.atlas(model(), ["The dog"], ["loss", "entropy"], progress=False).save(file)
+        attnlab.atlas(model(), ["The dog"], ["loss", "entropy"], progress=False).save(file)
         tensors = load_file(file)
         with safe_open(file, "np") as opened:
             metadata = opened.metadata()
@@ -79,8 +76,11 @@ def test_forged_files_are_refused_or_open(data: st.DataObject, kind: str) -> Non
         else:
             tensors[name] = data.draw(ARRAYS)
         write_sealed(file, file_format, tensors, metadata)
-        opens = attnlab.open_trace if kind == "trace" else attnlab.open_atlas
-        outcome(lambda: repr(opens(file)), lambda: [*metadata.values()], file.stat().st_size)
+        outcome(
+            lambda: repr(attnlab.open_atlas(file)),
+            lambda: [*metadata.values()],
+            file.stat().st_size,
+        )
 
 
 @fuzz(15, 500, data=st.data(), array=ARRAYS, largest=st.sampled_from([10, 10**6]))
@@ -237,17 +237,11 @@ def test_damaged_chunks_are_refused_or_resumed(data: st.DataObject) -> None:
             assert np.array_equal(resumed["loss"].mean, expected["loss"].mean, equal_nan=True)
 
 
-def from_file(trace: attnlab.Trace) -> attnlab.Trace:
-    trace.record("a.trace")
-    return attnlab.open_trace("a.trace")
-
-
 OPERATIONS: dict[str, Callable[[attnlab.Trace], Any]] = {
     "edit": lambda trace: trace.edited({"blocks.0.attention.heads.1.V": 0}),
     "mask": lambda trace: trace.edited({"mask": np.tri(len(trace.ids), dtype=bool)}),
     "copy": copy.deepcopy,
     "pickle": lambda trace: pickle.loads(pickle.dumps(trace)),
-    "file": from_file,
     "again": lambda trace: model().trace(trace.ids),
     "head": lambda trace: repr(trace.head(1, 2).explain(3, 1)),
     "lens": lambda trace: repr(trace.logit_lens()),

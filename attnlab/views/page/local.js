@@ -150,7 +150,6 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
       F: d_mlp,
       vocab: vocab_size,
       activation: activation.name,
-      missing: [],
       columns: [],
       steps: { ...steps, "mlp.activated": { ...steps["mlp.activated"], formula: activation.formula } },
     },

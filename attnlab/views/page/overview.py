@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnlab.equations import AnyArray, Array, Mask, softmax
-from attnlab.views.page import token_pass
 from attnlab.views.page.prediction import logits_after
 from attnlab.views.shown import Result
 
@@ -26,11 +25,6 @@ MIN_ABLATED_HEADS = 2
 
 # The most pixels in a row or column of a small map; in longer texts, cells share pixels.
 MAP_PIXELS = 64
-
-
-def packs_of_overview(trace: Result) -> list[str]:
-    """The names of these packs in a file; ablation needs the parameters."""
-    return ["stream"] if token_pass.missing(trace) else ["stream", "story"]
 
 
 def maps(trace: Result, layer: int) -> Iterator[AnyArray]:

@@ -70,7 +70,7 @@ def packs_of_file(trace: Result) -> list[str]:
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *token_pass.packs_of_pass(trace),
-        *overview.packs_of_overview(trace),
+        *("stream", "story"),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
 

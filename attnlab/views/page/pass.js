@@ -359,12 +359,7 @@ function chooseComponent(c) {
 }
 
 /** Why a step's row or arithmetic isn't available. */
-const whyMissing = ({ trace, position }) =>
-  trace.pass.missing.length
-    ? say("This needs the model's parameters; the trace is from a file.")
-    : position < trace.prediction.first
-      ? whyNoLogits(trace)
-      : "";
+const whyMissing = ({ trace, position }) => (position < trace.prediction.first ? whyNoLogits(trace) : "");
 
 /** Say for which of a step's components the file has the weights. */
 function whichColumns({ trace, step }) {

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import Array, Ids, next_logits
-from attnlab.errors import InvalidValueError
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.views.purposes import purpose
@@ -32,12 +31,9 @@ SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 
 def positions_of(trace: Result) -> range:
-    """The positions with predictions: the last ones, or only the last if parameters are missing."""
+    """The positions with predictions: the last ones."""
     T = len(trace.tokens)
-    try:
-        return range(max(0, T - POSITIONS), len(trace.logits))
-    except InvalidValueError:
-        return range(T - 1, T)
+    return range(max(0, T - POSITIONS), T)
 
 
 def prediction(trace: Result, position: int) -> Array:

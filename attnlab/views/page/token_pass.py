@@ -97,7 +97,6 @@ def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
         "activation": trace.config.activation.name,
         "steps": {**declared, "probabilities": probabilities},
         "packed": packed_paths(trace),
-        "missing": missing(trace),
         "edited": [path for path in listed_paths(trace) if _is_edited(trace, path)],
         "columns": [] if has_model else columns_of_file(trace),
     }
@@ -113,22 +112,12 @@ def listed_paths(trace: Result) -> list[str]:
 
 def packed_paths(trace: Result) -> list[str]:
     """The paths of the listed steps that are edited, or that the page can't compute."""
-    unavailable = set(missing(trace))
     return [
         path
         for path in listed_paths(trace)
-        if path not in unavailable and _name_in_block(path) not in IN_OTHER_PACKS
-        if unavailable or _name_in_block(path) in INPUT_STEPS or _is_edited(trace, path)
+        if _name_in_block(path) not in IN_OTHER_PACKS
+        if _name_in_block(path) in INPUT_STEPS or _is_edited(trace, path)
     ]
-
-
-def missing(trace: Result) -> list[str]:
-    """The paths of the listed steps that need parameters, if the trace has none."""
-    try:
-        trace.fork().gain  # noqa: B018  raises without parameters; a fork, so that it isn't kept
-    except InvalidValueError:
-        return [path for path in listed_paths(trace) if not _is_available(trace, path)]
-    return []
 
 
 def rows(trace: Result, position: int) -> Iterable[AnyArray]:
@@ -167,16 +156,13 @@ def packs_of_pass(trace: Result) -> list[str]:
     Half of the budget is for tokens' rows, from the last token; the rest is for columns.
     """
     T = len(trace.tokens)
-    norm_packs = [] if missing(trace) else ["norms"]
     passes = [f"pass.{position}" for position in range(T - _count_of_positions(trace), T)]
     ranges = [f"columns.{path}.{start}.{stop}" for path, start, stop in columns_of_file(trace)]
-    return [*norm_packs, *passes, *ranges]
+    return ["norms", *passes, *ranges]
 
 
 def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop)."""
-    if missing(trace):
-        return []
     count = min(NEXT_TOKENS, trace.config.vocab_size)
     next_ids = sorted(token.id for token in trace.next_tokens(count))
     return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
@@ -249,11 +235,3 @@ def _is_edited(trace: Result, path: str) -> bool:
     hidden = path.replace(name, HIDDEN_STEPS.get(name, name))
     edited: tuple[str, ...] = trace.edited_steps
     return path in edited or hidden in edited
-
-
-def _is_available(trace: Result, path: str) -> bool:
-    try:
-        _value_at(trace.fork(), path)
-    except InvalidValueError:
-        return False
-    return True
