@@ -117,7 +117,7 @@ class DivergedError(AttnlabError, ArithmeticError):
     """The training loss is no longer finite."""
 
 
-class RecordingError(AttnlabError, ValueError):
+class AtlasError(AttnlabError, ValueError):
     """An atlas file is unreadable or damaged."""
 
 

@@ -32,11 +32,11 @@ from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, count_of, texts_of
 from attnlab.corpus.worker import SharedModel
 from attnlab.errors import (
+    AtlasError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
     OutOfRangeError,
-    RecordingError,
     ResumeError,
     WorkerError,
     WriteError,
@@ -632,24 +632,24 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
     assert opened["entropy"].least(0, 1) == serial["entropy"].least(0, 1)
     content = (tmp_path / "a.atlas").read_bytes()
     (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
-    with pytest.raises(RecordingError, match=r"checksum doesn.t match"):
+    with pytest.raises(AtlasError, match=r"checksum doesn.t match"):
         attnlab.open_atlas(tmp_path / "a.atlas")
     rng = np.random.default_rng(0)
     for position in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
         damaged = bytearray(content)
         damaged[position] ^= 1 << int(rng.integers(8))
         (tmp_path / "a.atlas").write_bytes(damaged)
-        with pytest.raises(RecordingError, match=r"a\.atlas"):
+        with pytest.raises(AtlasError, match=r"a\.atlas"):
             attnlab.open_atlas(tmp_path / "a.atlas")
     for length in (0, 7, 8, 100, len(content) // 2, len(content) - 1):
         (tmp_path / "a.atlas").write_bytes(content[:length])
-        with pytest.raises(RecordingError):
+        with pytest.raises(AtlasError):
             attnlab.open_atlas(tmp_path / "a.atlas")
     write_sealed(tmp_path / "other", "attnlab.training 1", {}, {})
-    with pytest.raises(RecordingError, match=r"its format must be .* Expected a file that"):
+    with pytest.raises(AtlasError, match=r"its format must be .* Expected a file that"):
         attnlab.open_atlas(tmp_path / "other")
     (tmp_path / "atlas.html").write_text(serial.to_html(), encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"html can't .* Expected .* atlas\.safetensors"):
+    with pytest.raises(AtlasError, match=r"html can't .* Expected .* atlas\.safetensors"):
         attnlab.open_atlas(tmp_path / "atlas.html")
     with pytest.raises(MissingFileError):
         attnlab.open_atlas(tmp_path / "none")
@@ -700,7 +700,7 @@ def test_forged_files_with_a_correct_checksum_are_refused(
     else:
         metadata[name] = value if isinstance(value, str) else json.dumps(value)
     write_sealed(tmp_path / "forged", "2", tensors, metadata)
-    with pytest.raises(RecordingError, match=r"isn't (a )?complete"):
+    with pytest.raises(AtlasError, match=r"isn't (a )?complete"):
         attnlab.open_atlas(tmp_path / "forged")
 
 

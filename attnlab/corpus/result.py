@@ -26,10 +26,10 @@ from attnlab.corpus.measures import (
 from attnlab.corpus.tally import NO_PASSAGE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
+    AtlasError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
-    RecordingError,
     UnknownMeasureError,
     quoted,
 )
@@ -762,14 +762,14 @@ def open_atlas(path: FilePath) -> Atlas:
                 "{file} not found: the run hasn't finished. Start it again to resume it", file=file
             )
     try:
-        tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
-    except RecordingError as error:
-        raise RecordingError(
+        tensors, metadata = read_sealed(file, FORMAT, AtlasError, check_shapes)
+    except AtlasError as error:
+        raise AtlasError(
             "{error}. Expected a file that `Atlas.save` wrote, or a run's {result}",
             error=error,
             result=RESULT,
         ) from None
-    with reraised_as(RecordingError, "{file} isn't a complete atlas", file=file):
+    with reraised_as(AtlasError, "{file} isn't a complete atlas", file=file):
         tally = Tally.read(tensors, metadata)
         contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
