@@ -42,17 +42,6 @@ def lesson(chapter, language, audience, whole=build.lesson):
 build.lesson = lesson
 """
 BUILD = LESSONS + "sys.exit(build.build(*map(Path, sys.argv[1:])))"
-SLIDES = (
-    LESSONS
-    + """
-import slides
-slides.lesson = lesson
-for chapter in build.CHAPTERS:
-    if chapter.name[:2] in ("03", "07"):
-        html = slides.page(chapter, "zh")
-        Path(sys.argv[1], f"{chapter.stem}.html").write_text(html, encoding="utf-8")
-"""
-)
 PDF = LESSONS + "sys.exit(build.pdf(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUND = "playground.html"
@@ -333,42 +322,6 @@ def test_tables_of_output_do_not_break_on_a_phone(book: Path, page: Any) -> None
     page.set_viewport_size({"width": 1280, "height": 800})
     widths = "outputs => outputs.every(one => one.scrollWidth <= one.clientWidth)"
     assert outputs.evaluate_all(widths)
-
-
-def test_slides_are_quiet_and_alone(tmp_path: Path, browser: Any) -> None:
-    """No request, no error, no slide larger than the window; keys change slides and show notes."""
-    for library in ("jupytext", "nbclient", "markdown_it", "pygments"):
-        needs(library, "book")
-    finished = subprocess.run(
-        [sys.executable, "-c", SLIDES, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr[-5000:]
-    requested, said = [], []
-    page = browser.new_page(viewport={"width": 1280, "height": 720})
-    page.on("request", lambda request: requested.append(request.url))
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    fits = "texts => texts.every(text => text.scrollWidth <= text.clientWidth)"
-    for file in sorted(tmp_path.glob("*.html")):
-        page.goto(file.as_uri())
-        count = page.locator("section").count()
-        assert count > 30
-        for number in range(1, count + 1):
-            assert page.locator("#number").inner_text() == f"{number} / {count}"
-            assert page.locator("section:visible").count() == 1
-            assert page.evaluate("document.documentElement.scrollWidth") <= 1280, number
-            assert page.evaluate("document.documentElement.scrollHeight") <= 720, number
-            assert page.locator("section:visible pre").evaluate_all(fits), number
-            page.keyboard.press("ArrowRight")
-        page.keyboard.press("ArrowLeft")
-        assert page.url.endswith(f"#{count - 1}")
-        page.goto(f"{file.as_uri()}#1")
-        assert page.locator("aside:visible").count() == 0
-        page.keyboard.press("n")
-        assert page.locator("aside:visible").count() > 0
-    page.close()
-    assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
-    assert said == []
 
 
 def test_the_pdfs_have_every_chapter(book: Path, work: Path, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ answers and no solutions; `teacher` notebooks have the answers in place of the p
 solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
 its solution is in `solutions/`.
 
-`write slides` writes notebooks for `jupyter nbconvert --to slides --execute`; `slides.py` makes
-pages of the same slides. Each section is a slide with its first paragraph; later paragraphs are
-speaker notes, and code and answers are slides below it.
+`write slides` writes notebooks for `jupyter nbconvert --to slides --execute`. Each section is a
+slide with its first paragraph; later paragraphs are speaker notes, and code and answers are slides
+below it.
 
 Cells of tasks and predictions have nbgrader's metadata, and `teacher` notebooks mark solutions and
 tests as nbgrader expects: `nbgrader generate_assignment` takes them, `nbgrader autograde` what
