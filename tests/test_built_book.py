@@ -6,7 +6,6 @@ Slow, since all chapters are executed, with smaller sizes; `chapters/` runs them
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,12 +13,11 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from book import CHAPTERS, LATER
-from conftest import CHROMIUM, lacking, needs
+from conftest import needs
 from packaging.requirements import Requirement
 from pages import until
 
@@ -42,7 +40,6 @@ def lesson(chapter, language, audience, whole=build.lesson):
 build.lesson = lesson
 """
 BUILD = LESSONS + "sys.exit(build.build(*map(Path, sys.argv[1:])))"
-PDF = LESSONS + "sys.exit(build.pdf(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUND = "playground.html"
 EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
@@ -71,16 +68,10 @@ def test_the_extra_installs_what_the_build_imports() -> None:
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Sphinx keeps the executed chapters."""
-    return tmp_path_factory.mktemp("work")
-
-
-@pytest.fixture(scope="module")
-def book(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for library in ("sphinx", "myst_nb", "furo", "jupytext"):
         needs(library, "book")
-    directory = tmp_path_factory.mktemp("book")
+    directory, work = map(tmp_path_factory.mktemp, ("book", "work"))
     finished = subprocess.run(
         [sys.executable, "-c", BUILD, str(directory), str(work)],
         capture_output=True,
@@ -324,26 +315,16 @@ def test_tables_of_output_do_not_break_on_a_phone(book: Path, page: Any) -> None
     assert outputs.evaluate_all(widths)
 
 
-def test_the_pdfs_have_every_chapter(book: Path, work: Path, tmp_path: Path) -> None:
-    """From the chapters that the pages were made of, which aren't run again."""
-    needs("pypdfium2", "dev")
-    import pypdfium2
-
-    if not any(map(shutil.which, CHROMIUM)):
-        lacking("the book is printed by Chromium: apt-get install chromium")
-    finished = subprocess.run(
-        [sys.executable, "-c", PDF, str(tmp_path), str(work)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-5000:]
-    for language in LANGUAGES:
-        pages = pypdfium2.PdfDocument(tmp_path / f"attnlab-{language}.pdf")
-        assert len(pages) > 150
-        first, *others = (page.get_textpage().get_text_range() for page in pages)
-        assert first.startswith("The book on attention" if language == "en" else "注意力之书")
-        text = first + "".join(others)
-        summary = "Summary" if language == "en" else "小结"
-        assert normalize("NFKC", text).count(summary) >= len(CHAPTERS)
-        assert "0.3590" in text  # in the answer to an exercise, unfolded
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_printed_chapter_is_white_with_answers_unfolded(
+    book: Path, page: Any, scheme: str
+) -> None:
+    page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
+    answers = page.locator("details", has_text="Answer").locator("p")
+    assert not answers.first.is_visible()
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert all(answer.is_visible() for answer in answers.all())
+    colour = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(colour) == "rgb(255, 255, 255)"
+    assert not page.locator(".headerlink:visible, iframe:visible, .copybtn:visible").count()
+    page.emulate_media(media="screen", color_scheme="light")

@@ -2,11 +2,9 @@
 
     pip install -e ".[book]"
     python examples/book/build.py DIRECTORY
-    python examples/book/build.py pdf DIRECTORY
 
 Open DIRECTORY/index.html. Each edition also has the chapters' notebooks, for Jupyter. Graphviz
-draws the diagram (`apt-get install graphviz`). The second command writes attnlab-en.pdf and
-attnlab-zh.pdf, with all answers unfolded; Chromium prints them (`apt-get install chromium`).
+draws the diagram (`apt-get install graphviz`).
 
 If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
 `en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
@@ -40,7 +38,6 @@ import attnlab
 from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
-BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
 EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
 FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
@@ -110,13 +107,9 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
-    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model.
-
-    A second builder in the same directory reuses the chapters that the first one executed.
-    """
-    if not (work / language).exists():
-        lay_out(work / language, language)
+def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
+    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
+    lay_out(work / language, language)
     settings = {
         "ATTNLAB_LANGUAGE": language,
         "HF_HUB_OFFLINE": "1",
@@ -125,42 +118,20 @@ def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[by
     }
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"),
-            *("-b", builder, "-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
+            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"),
+            *("-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
             *("-d", str(work / f"{language}.doctrees")),
-            *(str(work / language), str(work / builder / language)),
+            *(str(work / language), str(work / "html" / language)),
         ],
         env={**os.environ, **settings},
     )
 
 
-def build_editions(work: Path, builder: str) -> bool:
-    """Build both editions in parallel; False if Sphinx fails or warns."""
-    running = [start_sphinx(work, language, builder) for language in LANGUAGES]
-    statuses = [process.wait() for process in running]
-    return not any(statuses)
-
-
-def pdf(directory: Path, work: Path) -> int:
-    """Print each edition as a PDF, from one HTML page; return 1 if Sphinx fails or warns."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
-    directory.mkdir(parents=True, exist_ok=True)
-    if not build_editions(work, "singlehtml"):
-        return 1
-    for language in LANGUAGES:
-        page = (work / "singlehtml" / language / "index.html").as_uri()
-        output = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
-        options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
-        subprocess.run([browser, *options, output, page], check=True, stderr=subprocess.DEVNULL)
-    return 0
-
-
 def build(directory: Path, work: Path) -> int:
-    """Build both editions as pages; return 1 if Sphinx fails or warns."""
-    directory.mkdir(parents=True, exist_ok=True)
-    if not build_editions(work, "html"):
+    """Build both editions side by side; return 1 if Sphinx fails or warns."""
+    running = [start_sphinx(work, language) for language in LANGUAGES]
+    statuses = [process.wait() for process in running]
+    if any(statuses):
         return 1
     for language in LANGUAGES:
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
@@ -175,10 +146,7 @@ def build(directory: Path, work: Path) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as work:
-        match sys.argv[1:]:
-            case ["pdf", directory]:
-                sys.exit(pdf(Path(directory), Path(work)))
-            case [directory]:
-                sys.exit(build(Path(directory), Path(work)))
-    sys.exit(__doc__)
+        sys.exit(build(Path(sys.argv[1]), Path(work)))
