@@ -120,9 +120,9 @@ def test_the_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="attnlab")
     assert script.value == "attnlab.cli.command:main"
     finished = subprocess.run(
-        [COMMAND, "info", "--json"], capture_output=True, env=environment(), check=True
+        [COMMAND, "download", "pocket"], capture_output=True, env=environment(), check=True
     )
-    assert json.loads(finished.stdout)["parameters"] == 55335
+    assert Path(os.fsdecode(finished.stdout).strip()).is_dir()
 
 
 def test_trace() -> None:
@@ -245,108 +245,33 @@ def test_json_names_the_head_of_a_step() -> None:
     assert of(both) == {"layer": 2}
 
 
-def test_next() -> None:
-    trace = GPT2.from_pretrained(ODD).trace("the hen")
-    logits = trace.logits[-1].astype(float)
-    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    best = json_output("next", "the hen", "-k", "3")["next"]
-    assert [token["id"] for token in best] == np.argsort(-logits)[:3].tolist()
-    expected = sorted(probabilities, reverse=True)[:3]
-    assert [token["probability"] for token in best] == pytest.approx(expected, rel=1e-4)
-    out, _ = run("next", "the hen", "-k", "2")
-    assert len(out.strip().splitlines()) == 3
-    assert f"{probabilities.max():.4f}" in out
-
-
-def test_generate() -> None:
-    model = GPT2.from_pretrained(ODD)
-    expected = model.generate("the hen", 4, temperature=0.7, top_k=9, top_p=0.9, seed=3)
-    options = ("-n", "4", "--temperature", "0.7", "--top-k", "9", "--top-p", "0.9", "--seed", "3")
-    content = json_output("generate", "the hen", *options)
-    assert [token["id"] for token in content["new"]] == expected.new.ids.tolist()
-    assert content["text"] == expected.text
-    settings = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 3}
-    assert {name: content[name] for name in settings} == settings
-    assert content["directory"] == ODD
-    assert content["new"][1]["probability"] == pytest.approx(expected.chosen[1].probability)
-    assert content["new"][1]["share"] == pytest.approx(expected.chosen[1].share)
-    greedy = ("generate", "the hen", "--temperature", "0", "-n", "3")
-    assert json_output(*greedy)["new"][0]["id"] == json_output("next", "the hen")["next"][0]["id"]
-    edited = model.generate("the hen", 3, temperature=0, edits={"positions": 0})
-    content = json_output(*greedy, "--edit", "positions=0")
-    assert content["text"] == edited.text != json_output(*greedy)["text"]
-    sentence = ("generate", "The dog chased the ball, but it", "--model", "pocket", "-n", "30")
-    out, err = run(*sentence, "--temperature", "0", "--stop", ".", "--stop", "nothing")
-    assert (out, err) == ("The dog chased the ball, but it rolled.\n", "")
-
-
-def test_lens() -> None:
-    lens = GPT2.from_pretrained(ODD).trace("the hen in").logit_lens()
-    stops = json_output("lens", "the hen in")["stops"]
-    assert [stop["path"] for stop in stops] == list(lens.stops)
-    assert [[item["id"] for item in stop["predicts"]] for stop in stops] == lens.ids.tolist()
-    followed = json_output("lens", "the hen in", "--token", "he")["stops"]
-    ranks = [[item["rank"] for item in stop["predicts"]] for stop in followed]
-    assert ranks == lens.of("he").ranks.tolist()
-    assert json_output("lens", "the hen in", "--token", "258")["stops"] == followed
-    top = json_output("lens", "the hen in", "--position", "he", "-k", "3")["stops"]
-    probabilities = [[item["probability"] for item in stop["predicts"]] for stop in top]
-    assert np.allclose(probabilities, lens.top(3, 2).probabilities)
-    out, _ = run("lens", "the hen in", COLUMNS="300")
-    assert lens.table() in out
-    assert lens.note in out
-    narrow, _ = run("lens", "the hen in", COLUMNS="40")
-    assert all(map(fits_in_forty, narrow.splitlines()))
-    note = narrow[narrow.index("Early layers") : narrow.index("Source: ")]
-    assert min(map(len, note.splitlines()[:-1])) > 28
-
-
-def test_attribution() -> None:
-    trace = GPT2.from_pretrained(ODD).trace("the hen in")
-    expected = trace.attribution("he", "in", 2)
-    content = json_output(
-        "attribution", "the hen in", "--token", "he", "--against", "in", "--position", "he"
-    )
-    assert content["position"] == 2
-    assert content["title"] == expected.title
-    assert np.allclose(content["heads"], expected.heads, atol=1e-6)
-    rest = sum(content[name] for name in ("token_embedding", "position_embedding", "bias"))
-    whole = np.sum(content["heads"]) + np.sum(content["mlps"]) + rest
-    assert whole == pytest.approx(content["total"], abs=1e-4)
-    out, _ = run("attribution", "the hen in", "--token", "0")
-    last = trace.attribution(0)
-    numbers = " +".join(f"{x:z.2f}" for x in (*last.heads[1], last.mlps[1]))
-    assert re.search(rf"^ +1 +{numbers}$", out, re.MULTILINE)
-    assert re.search(rf", total {last.total:.2f}$", out, re.MULTILINE)
-
-
 def test_version() -> None:
     assert run("--version") == (f"attnlab {attnlab.__version__}\n", "")
 
 
 def test_json_before_the_command_and_after_it() -> None:
-    after = run("next", "the hen", "--json")
-    assert run("--json", "next", "the hen") == after == run("--json", "next", "the hen", "--json")
+    after = run("explain", "the hen", "--json")
+    assert run("--json", "explain", "the hen") == after
     assert after[0].startswith("{")
 
 
 def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
-    expected = json_output("next", "the “hen”\nin")
-    assert json.loads(run("next", "-", "--json", stdin="the “hen”\nin\n")[0]) == expected
-    out, _ = run("next", "-", "--json", stdin="the “hen”\r\nin\r\n", encoding="cp1252")
+    expected = json_output("explain", "the “hen”\nin")
+    assert json.loads(run("explain", "-", "--json", stdin="the “hen”\nin\n")[0]) == expected
+    out, _ = run("explain", "-", "--json", stdin="the “hen”\r\nin\r\n", encoding="cp1252")
     assert json.loads(out) == expected
     file = tmp_path / "text"
     file.write_bytes(b"\xef\xbb\xbfthe \xe2\x80\x9chen\xe2\x80\x9d\nin\n")
-    assert json_output("next", "--file", str(file)) == expected
+    assert json_output("explain", "--file", str(file)) == expected
     file.write_text("the hen\n\n")
-    assert json_output("next", "--file", str(file)) == json_output("next", "the hen\n")
+    assert json_output("explain", "--file", str(file)) == json_output("explain", "the hen\n")
     np.savez(tmp_path / "mine.npz", **{"blocks.0.input": np.ones(3)})
     for source in (("--text", "-"), ("--file", str(file))):
         arguments = ("check", str(tmp_path / "mine.npz"), *source)
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
-    assert "nothing to trace: got no tokens. Give a text" in run("next", "-", status=2, stdin="")[1]
+    assert "nothing to trace: got no tokens. Give" in run("trace", "-", status=2, stdin="")[1]
     file.write_bytes(b"\xff")
-    assert "Save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
+    assert "Save it as UTF-8" in run("explain", "--file", str(file), status=2)[1]
 
 
 @posix
@@ -355,7 +280,7 @@ def test_closed_or_undecodable_stdin() -> None:
         ("{} <&-", "nothing to trace"),
         ("printf '\\377' | {}", "stdin can't be read"),
     ):
-        finished = run_in_shell(shell.format(f"{sys.executable} -m attnlab next -"))
+        finished = run_in_shell(shell.format(f"{sys.executable} -m attnlab explain -"))
         assert finished.returncode == 2
         assert message in finished.stderr
 
@@ -382,16 +307,6 @@ def test_steps_by_path() -> None:
     unknown = run("trace", "the hen", "--step", "wieghts", status=2)[1]
     assert "dropout_mask" not in unknown  # which this head doesn't have
     assert "masked_scores, weights, context" in unknown
-
-
-def test_info() -> None:
-    content = json_output("info")
-    assert content["config"]["n_head"] == 5
-    assert content["directory"] == ODD
-    out, _ = run("info")
-    assert "55,335 parameters" in out
-    assert ODD in out.replace("\n", "")
-    assert re.search(r"^n_head +5$", out, re.MULTILINE)
 
 
 def test_verify(walkthrough_directory: Path) -> None:
@@ -475,19 +390,17 @@ def test_download_of_a_cached_model() -> None:
     [
         ((), "COMMAND"),
         (("trace",), "expected one text; got 0"),
-        (("next", "the", "hen"), "expected one text; got 2. Put a text in quotes"),
-        (("next", "the", "--file", "x"), "expected one text; got 2"),
+        (("explain", "the", "hen"), "expected one text; got 2. Put a text in quotes"),
+        (("explain", "the", "--file", "x"), "expected one text; got 2"),
         (("html", "a", "b", "c"), "expected one text or two; got 3"),
         (("html", "a", "b", "--edit", "mask=True"), "--edit can't be used with two texts"),
         (("html", "the", "-o", "x.pdf"), "file name must end in .html; got 'x.pdf'"),
-        (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
+        (("explain", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
         (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0'; a path ends in a step"),
         (("explain", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("explain", "the", "--key", "0", "--component", "0"), "give only one"),
-        (("attribution", "the"), "--token"),
-        (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
         (("atlas", "/no/such/corpus"), "'/no/such/corpus' not found; texts must"),
         (("atlas", ".", "--measure", "sleep"), "invalid choice: 'sleep'"),
@@ -497,10 +410,9 @@ def test_download_of_a_cached_model() -> None:
         (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
         (("trace", "the", "--step", "dropout_mask"), "made without dropout_mask"),
         (("trace", ""), "no tokens"),
-        (("next", "the", "-k", "0"), "1 to 263"),
-        (("info", "--model", "/no/such/place"), "'/no/such/place' is neither a directory"),
+        (("trace", "the", "--model", "/no/such/place"), "'/no/such/place' is neither a directory"),
         (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),
-        (("info", "--model", "\x1b[31m"), r"\\x1b\[31m"),
+        (("trace", "the", "--model", "\x1b[31m"), r"\\x1b\[31m"),
     ],
 )
 def test_invalid_usage_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
@@ -517,25 +429,23 @@ def test_errors_suggest_what_to_do_in_a_terminal(
     monkeypatch.chdir(tmp_path)
     np.savez("head.npz", weights=np.eye(2))
     for arguments, message in (
-        ("generate hen -n 90", r"--drop-oldest in a terminal\) continues without the oldest"),
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
         ("check head.npz --text hen", "use --layer and --head; for steps of a layer, --layer"),
         ("html hen -o -", "can't write a page to stdout; use -o FILE"),
         ("html hen -o pages/", "pages/ names a directory; expected a file name"),
         ("html hen -o page.pdf", "For a picture, use"),
-        ("trace hen --step probabilities", "Use attnlab next for the largest, or attnlab explain"),
-        ("next " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
+        ("trace hen --step probabilities", "Use trace.next_tokens.. for the largest"),
+        ("explain " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ):
         assert main(arguments.split()) == 2
         assert re.search(message, capsys.readouterr().err), arguments
     assert [*tmp_path.iterdir()] == [tmp_path / "head.npz"]
-    assert len(json_output("generate", "hen", "-n", "20", "--drop-oldest")["new"]) == 20
 
 
 @posix
 def test_invalid_utf8() -> None:
     finished = subprocess.run(
-        [sys.executable, "-m", "attnlab", "next", b"\xff\xfe"],
+        [sys.executable, "-m", "attnlab", "explain", b"\xff\xfe"],
         capture_output=True,
         env=environment(),
         check=False,
@@ -550,8 +460,6 @@ def test_invalid_utf8() -> None:
         ("trace", "the hen in a thin inn"),
         ("explain", "the hen in a thin inn"),
         ("explain", "the hen in a thin inn", "--key", "3"),
-        ("next", "the hen"),
-        ("info",),
     ],
 )
 def test_output_fits_forty_columns(arguments: tuple[str, ...]) -> None:
@@ -593,10 +501,10 @@ def test_numbers_are_never_truncated(width: int) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_unwritable_output_exits_with_2() -> None:
-    finished = run_in_shell(f"{sys.executable} -m attnlab info --model pocket >/dev/full")
+    finished = run_in_shell(f"{sys.executable} -m attnlab explain the --model pocket >/dev/full")
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr
-    assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
+    assert run("trace", "the", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
 def test_table_of_twelve_tokens_in_forty_columns(walkthrough_directory: Path) -> None:
@@ -610,7 +518,7 @@ def test_table_of_twelve_tokens_in_forty_columns(walkthrough_directory: Path) ->
 
 def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
     text = "a\x1b[31m\x07\u202eb"
-    for arguments in (("trace", text), ("explain", text), ("next", text)):
+    for arguments in (("trace", text), ("explain", text)):
         out, _ = run(*arguments)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e]", out)
     assert "\\x1b" in run("trace", text)[0]
@@ -654,7 +562,7 @@ def test_encodings_without_the_symbols() -> None:
     out, _ = run("trace", "the hen in a thin inn", encoding="cp437", COLUMNS="40")
     assert "..." in out
     assert "\\u2026" not in out
-    _, err = run("info", "--model", "/no/such/猫", encoding="ascii", status=2)
+    _, err = run("trace", "the", "--model", "/no/such/猫", encoding="ascii", status=2)
     assert "/no/such/\\u732b" in err
 
 
@@ -672,13 +580,6 @@ def test_edits() -> None:
     edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.attention.scale": 1.5}
     edited, options = trace.edited(edits), ("--edit", SILENCED)
     options += ("--edit", "blocks.0.attention.scale=1.5")
-    content = json_output("next", text, "-k", "3", *options)
-    assert content["edits"] == edits
-    assert [token["logit"] for token in content["next"]] == pytest.approx(
-        [token.logit for token in edited.next_tokens(3)], rel=1e-6
-    )
-    assert edited.title in run("next", text, *options, COLUMNS="300")[0]
-    assert "Trace" not in run("next", text)[0]
     head = ("--layer", "1", "--head", "2")
     content = json_output("trace", text, *head, *options, "--step", "context")
     assert not np.any(content["steps"][0]["values"])
@@ -694,8 +595,6 @@ def test_edits() -> None:
     assert content["numbers"]["unedited"]["mask"] == [True] * len(trace.tokens)
     out, _ = run("explain", text, "--key", "1", *options)
     assert "edited here: 1.5 instead of 2.6458" in out
-    content = json_output("next", text, "--edit", "positions=0")
-    assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
 
 @pytest.mark.parametrize(
@@ -714,7 +613,7 @@ def test_edits() -> None:
     ],
 )
 def test_edits_that_are_refused(edit: str, message: str) -> None:
-    out, err = run("next", "the hen", "--edit", edit, status=2)
+    out, err = run("explain", "the hen", "--edit", edit, status=2)
     assert out == ""
     assert message in err
     assert "\x1b" not in err

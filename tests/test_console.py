@@ -97,7 +97,7 @@ sys.exit(main({arguments}))
         ),
         (
             'exec "$@"',
-            *("attnlab.cli.command", "attnlab.cli.subcommands", "_model", ["info", "--json"]),
+            *("attnlab.cli.command", "attnlab.cli.subcommands", "_model", ["explain", "the hen"]),
         ),
     ],
     ids=["ignored by the shell", "command"],

@@ -667,24 +667,22 @@ def test_the_commands_help_in_chinese(
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("用法：attnlab")
-    for text in ("位置参数", "选项", "显示帮助并退出", "续写一篇文本"):
+    for text in ("位置参数", "选项", "显示帮助并退出", "把模型下载到 hub 的缓存"):
         assert text in shown
-    assert main(["next", "--help"]) == 0
-    assert capsys.readouterr().out.startswith("用法：attnlab next")
+    assert main(["trace", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("用法：attnlab trace")
 
 
 @pytest.mark.parametrize(
     ("arguments", "chinese"),
     [
         ("", "缺少必需的参数：COMMAND"),
-        ("next the --nothing", "未知的参数：--nothing"),
-        ("next the -k", "参数 -k：应给出一个值"),
-        ("next the -k two", "参数 -k：无效的 int 值：'two'"),
-        ("next the -k 'a value: {b}'", "参数 -k：无效的 int 值：'a value: {b}'\n"),
-        ("generate the --temperature %d", "参数 --temperature：无效的 float 值：'%d'"),
-        ("next the --edit x", "参数 --edit：'x' 不是 PATH=NUMBER 的形式"),
-        ("lens the --token a --position 0", "参数 --position：不能与参数 --token 同时使用"),
-        ("generate the --to 1", "选项有歧义：--to 可以是 "),
+        ("trace the --nothing", "未知的参数：--nothing"),
+        ("trace the --layer", "参数 --layer：应给出一个值"),
+        ("trace the --layer two", "参数 --layer：无效的 int 值：'two'"),
+        ("trace the --layer 'a value: {b}'", "参数 --layer：无效的 int 值：'a value: {b}'\n"),
+        ("trace the --edit x", "参数 --edit：'x' 不是 PATH=NUMBER 的形式"),
+        ("html the --o 1", "选项有歧义：--o 可以是 "),
         ("trac the", "参数 COMMAND：无效的选择：'trac'（可选的有 "),
     ],
 )

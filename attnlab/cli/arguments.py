@@ -26,10 +26,8 @@ USAGE_ERRORS = (
     "the following arguments are required: {names}",
     "unrecognized arguments: {arguments}",
     "expected one argument",
-    "not allowed with argument {name}",
     "invalid choice: {value} (choose from {choices})",
     "invalid int value: {value}",
-    "invalid float value: {value}",
     "ambiguous option: {option} could match {matches}",
 )
 
@@ -158,57 +156,6 @@ def parser() -> Parser:
     playground.add_argument("--text", help="the text to open with")
     add_page_options(playground)
 
-    next_tokens = command("next", "print the most probable next tokens")
-    add_text(next_tokens)
-    next_tokens.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
-
-    generate = command("generate", "continue a text")
-    add_text(generate, "the text to continue; - reads it from stdin")
-    generate.add_argument(
-        "-n",
-        "--tokens",
-        type=int,
-        default=20,
-        help="generate at most this many (default: %(default)s)",
-    )
-    generate.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        help="sampling temperature; 0 is greedy (default: %(default)s)",
-    )
-    generate.add_argument("--top-k", type=int, help="sample from the k most probable tokens")
-    generate.add_argument(
-        "--top-p", type=float, help="sample from the fewest tokens with this total probability"
-    )
-    generate.add_argument("--seed", type=int, help="makes the sampling reproducible")
-    generate.add_argument(
-        "--drop-oldest", action="store_true", help="drop the oldest tokens when the context is full"
-    )
-    generate.add_argument("--stop", action="append", help="a text to stop at; may be repeated")
-
-    lens = command("lens", "print what each layer of the residual stream predicts (logit lens)")
-    add_text(lens)
-    choice = lens.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--token", type=token, help=Message("follow one token: {token}", token=BY_TEXT_OR_ID)
-    )
-    add_token(choice, "--position", help=Message("show the top k predictions at one token"))
-    lens.add_argument("-k", type=int, default=5, help="for --position (default: %(default)s)")
-
-    attribution = command("attribution", "print what each head and MLP adds to a token's logit")
-    add_text(attribution)
-    attribution.add_argument("--token", type=token, required=True, help=BY_TEXT_OR_ID)
-    attribution.add_argument(
-        "--against", type=token, metavar="TOKEN", help="a token whose logit is subtracted"
-    )
-    add_token(
-        attribution,
-        "--position",
-        default="-1",
-        help=Message("the token to predict after (default: last)"),
-    )
-
     check = command("check", "find mistakes in your own code's numbers; exit status 1 if any")
     check.add_argument(
         "arrays", metavar="ARRAYS", help="such as mine.npz, from numpy.savez(file, weights=...)"
@@ -246,7 +193,6 @@ def parser() -> Parser:
 
     download = command("download", "download a model to the hub's cache", has_model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
-    command("info", "print a model's sizes and where its files are")
     return root
 
 
@@ -285,13 +231,10 @@ def add_head(command: Parser) -> None:
     command.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
 
 
-def add_token(
-    command: argparse._ActionsContainer, *names: str, help: Message, default: str | None = None
-) -> None:
+def add_token(command: Parser, *names: str, help: Message) -> None:
     command.add_argument(
         *names,
         type=token,
-        default=default,
         metavar="TOKEN",
         help=Message("{token}: its position, negative from the end, or its text", token=help),
     )

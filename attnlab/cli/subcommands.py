@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from attnlab import walkthrough
-from attnlab.analysis.lens import Lens
 from attnlab.checking.mistakes import Mistake
 from attnlab.checking.verdict import check
 from attnlab.checkpoints.checkpoint import Checkpoint
@@ -29,14 +28,13 @@ from attnlab.corpus.run import PAGE
 from attnlab.corpus.worker import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
-from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
-from attnlab.model.trace import NextToken, Trace
+from attnlab.model.trace import Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Heading, Table, header
+from attnlab.support.tables import Heading
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
@@ -180,8 +178,8 @@ def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
     """A step to print as a table; if `is_path`, the heading names the part that has the step."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
-            "probabilities can't be printed as a table. Use attnlab next for the largest, or "
-            "attnlab explain --step probabilities for the arithmetic of one"
+            "probabilities can't be printed as a table. Use trace.next_tokens() for the largest, "
+            "or attnlab explain --step probabilities for the arithmetic of one"
         )
     step = labelled_step(part, name)
     if not is_path:
@@ -305,78 +303,6 @@ def _show_in_browser(page: Path) -> None:
         print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 
-def _next(options: argparse.Namespace) -> Report:
-    model, trace = _model_and_trace(options)
-    tokens = trace.next_tokens(options.k)
-    content = {**_trace_fields(model, trace, options), "next": list(map(_next_token, tokens))}
-    title = [Heading(trace.title)] if options.edit else []
-    return Report(content, [*title, tokens])
-
-
-def _generate(options: argparse.Namespace) -> Report:
-    (text,) = _texts(options)
-    model, edits = _model(options), dict(options.edit)
-    generation = model.generate(
-        text,
-        options.tokens,
-        stop=options.stop,
-        edits=edits or None,
-        drop_oldest=options.drop_oldest,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        seed=options.seed,
-    )
-    content = {
-        **_model_fields(model),
-        "tokens": _token_list(generation.prompt),
-        "edits": edits,
-        **{name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")},
-        "new": [{**_next_token(token), "share": token.share} for token in generation.chosen],
-        "text": generation.text,
-    }
-    return Report(content, [generation.whole_text])
-
-
-def _lens(options: argparse.Namespace) -> Report:
-    model, trace = _model_and_trace(options)
-    logit_lens = trace.logit_lens()
-    lens: Lens = logit_lens
-    if options.token is not None:
-        lens = logit_lens.of(options.token)
-    elif options.position is not None:
-        lens = logit_lens.top(options.k, options.position)
-    stops = []
-    for i, stop in enumerate(lens.stops):
-        predictions = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
-        stops.append(
-            {
-                "path": stop,
-                "predicts": [
-                    {**_token(token), "rank": int(rank), "probability": float(probability)}
-                    for token, rank, probability in predictions
-                ],
-            }
-        )
-    content = {**_trace_fields(model, trace, options), "title": lens.title, "stops": stops}
-    return Report(content, [lens])
-
-
-def _attribution(options: argparse.Namespace) -> Report:
-    model, trace = _model_and_trace(options)
-    attribution = trace.attribution(options.token, options.against, options.position)
-    scalars = ("token_embedding", "position_embedding", "bias", "total")
-    content = {
-        **_trace_fields(model, trace, options),
-        "title": attribution.title,
-        "position": attribution.target.position,
-        "heads": attribution.heads,
-        "mlps": attribution.mlps,
-        **{name: getattr(attribution, name) for name in scalars},
-    }
-    return Report(content, [attribution])
-
-
 def _check(options: argparse.Namespace) -> Report:
     (text,) = _texts(options)
     model = _model(options)
@@ -473,19 +399,6 @@ def _download(options: argparse.Namespace) -> Report:
     return Report(content, [directory])
 
 
-def _info(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    config = asdict(model.config)
-    content = {
-        **_model_fields(model),
-        "config": config,
-        "parameters": parameter_count(model.config),
-        "dtype": str(model.parameters.dtype),
-    }
-    settings = [header("config", ""), *([name, str(config[name])] for name in config)]
-    return Report(content, [repr(model), str(Table(settings, left=(0, 1)))])
-
-
 def _trace_fields(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
     """The model and the traced text, for --json."""
     return {
@@ -510,10 +423,6 @@ def _token(token: Token) -> dict[str, Any]:
     return {"id": token.id, "symbol": token.symbol, "text": token.text, "bytes": token.bytes.hex()}
 
 
-def _next_token(token: NextToken) -> dict[str, Any]:
-    return {**_token(token), "logit": token.logit, "probability": token.probability}
-
-
 def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
     return [_token(token) for token in tokens]
 
@@ -525,12 +434,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
     "html": _html,
     "explore": _explore,
     "playground": _playground,
-    "next": _next,
-    "generate": _generate,
-    "lens": _lens,
-    "attribution": _attribution,
     "check": _check,
     "atlas": _atlas,
     "download": _download,
-    "info": _info,
 }

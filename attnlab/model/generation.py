@@ -191,8 +191,8 @@ def as_max_new_tokens(
     if total > positions and not drop_oldest:
         raise InvalidValueError(
             "{total} tokens (prompt {prompt}, new {max_new_tokens}) are more "
-            "than the model's {positions} positions. drop_oldest=True "
-            "(--drop-oldest in a terminal) continues without the oldest tokens",
+            "than the model's {positions} positions. drop_oldest=True continues without the "
+            "oldest tokens",
             total=total,
             prompt=len(prompt),
             max_new_tokens=max_new_tokens,
