@@ -894,17 +894,7 @@ def test_command_ends_when_the_page_stops_it() -> None:
     assert (process.returncode, err) == (0, NOTICE + ended)
 
 
-def test_command_with_json(explorer: Explorer) -> None:
-    import jsonschema
-    from test_cli import SCHEMA
-
-    process = start("explore", "the hen", "--no-browser", "--json")
-    assert process.stdout is not None
-    content = json.loads(process.stdout.readline())
-    jsonschema.validate(content, json.loads(SCHEMA.read_text(encoding="utf-8")))
-    assert answer(SimpleNamespace(url=content["url"]), "POST", "/stop")[0] == 200  # type: ignore[arg-type]
-    assert process.wait(PATIENCE) == 0
-    process.communicate()
+def test_command_with_a_port_in_use(explorer: Explorer) -> None:
     port = parts_of(explorer)[0].partition(":")[2]
     err = run("explore", "the hen", "--port", port, status=2)[1]
     assert f"port {port} can't be used: " in err

@@ -1,4 +1,4 @@
-"""The command `attnlab`; `cli.schema.json` describes its `--json` output.
+"""The command `attnlab`.
 
-`arguments` has the parser, `subcommands` computes a report, `command` prints it.
+`arguments` has the parser, `subcommands` computes and prints, `command` runs one.
 """

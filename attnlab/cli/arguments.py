@@ -13,8 +13,6 @@ from attnlab.corpus import MEASURES
 from attnlab.support.messages import Message, recognise, say
 from attnlab.support.tables import printable, wrap
 
-JSON_OPTION: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
-
 BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
 
 # A token's position; anything else is a token's text.
@@ -76,13 +74,10 @@ def parser() -> Parser:
         version=f"attnlab {__version__}",
         help="show program's version number and exit",
     )
-    root.add_argument("--json", **JSON_OPTION)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
         subparser: Parser = commands.add_parser(name, help=help, description=say(help))
-        # A default here would override --json before the subcommand.
-        subparser.add_argument("--json", default=argparse.SUPPRESS, **JSON_OPTION)
         if has_model:
             subparser.add_argument(
                 "--model",

@@ -1,26 +1,25 @@
-"""Compute each subcommand's report, for people and for programs."""
+"""Compute what each subcommand prints, and print it.
+
+Everything is computed before the first line is printed: a command that fails prints only its error.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import multiprocessing
 import os
 import shlex
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnlab import walkthrough
-from attnlab.checking.mistakes import Mistake
 from attnlab.checking.verdict import check
-from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas, open_atlas
 from attnlab.corpus.result import RESULT
@@ -35,28 +34,10 @@ from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
-from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
 from attnlab.views.shown import LabelledStep, check_step, labelled_step
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of a subcommand.
-
-    Attributes
-    ----------
-    content : the JSON object; may hold arrays and non-finite numbers
-    shown : the output without --json, items for `Terminal.show`
-    status : the exit status
-    after_printing : a function to call after the output has been printed
-    """
-
-    content: dict[str, Any]
-    shown: Sequence[Any]
-    status: int = 0
-    after_printing: Callable[[], None] = lambda: None
+from attnlab.views.terminal import Terminal
 
 
 def _model(options: argparse.Namespace) -> GPT2:
@@ -92,57 +73,24 @@ def _read_stdin() -> str:
     return decode_text(content, "stdin", InvalidValueError).removesuffix("\n")
 
 
-def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
-    """The model, and the text's trace with the edits."""
+def _edited_trace(options: argparse.Namespace) -> Trace:
+    """The text's trace with the edits."""
     (text,) = _texts(options)
-    model = _model(options)
-    return model, model.trace(text).edited(dict(options.edit))
+    return _model(options).trace(text).edited(dict(options.edit))
 
 
-def _layer_and_head(part: Result) -> dict[str, int]:
-    """The layer and head in the path of a part of a trace, such as {"layer": 1} for a block."""
-    names = {"blocks": "layer", "heads": "head"}
-    return {
-        names[name]: int(number)
-        for name, number in itertools.pairwise(part.path.split("."))
-        if name in names
-    }
-
-
-def _trace(options: argparse.Namespace) -> Report:
-    model, trace = _model_and_trace(options)
+def _trace(options: argparse.Namespace, terminal: Terminal) -> None:
+    trace = _edited_trace(options)
     head = trace.head(options.layer, options.head)
     paths = options.step or [name for name in PER_HEAD if name != "dropout_mask"]
-    parts_and_names = [_step_at(trace, head, path) for path in paths]
-    steps = [
-        _labelled_step(part, name, is_path="." in path)
-        for path, (part, name) in zip(paths, parts_and_names, strict=True)
-    ]
-
-    title = head.title if all(path in head._table_steps for path in paths) else trace.title
-    locations = [_layer_and_head(part) for part, _ in parts_and_names]
-    content = {
-        **_trace_fields(model, trace, options),
-        **{
-            name: number  # the layer and head, if all steps have the same
-            for name, number in locations[0].items()
-            if all(location.get(name) == number for location in locations)
-        },
-        "steps": [
-            {
-                "name": step.name,
-                "path": _path(part, name),
-                "heading": step.heading,
-                "axes": [axis.name for axis in step.axes],
-                "shape": step.array.shape,
-                "values": step.array,
-            }
-            for step, (part, name) in zip(steps, parts_and_names, strict=True)
-        ],
-    }
+    steps = [_labelled_step(*_step_at(trace, head, path), is_path="." in path) for path in paths]
     if not options.step:  # the weights first, before three wide matrices
         steps.sort(key=lambda step: step.name != "weights")
-    return Report(content, [Heading(title), trace.tokens, *steps])
+    title = head.title if all(path in head._table_steps for path in paths) else trace.title
+    terminal.show(Heading(title))
+    terminal.show(trace.tokens)
+    for step in steps:
+        terminal.show(step)
 
 
 def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
@@ -169,11 +117,6 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
     return part, name
 
 
-def _path(part: Result, name: str) -> str:
-    """A step's path in the trace."""
-    return f"{part.path}.{name}".lstrip(".")
-
-
 def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
     """A step to print as a table; if `is_path`, the heading names the part that has the step."""
     if name == PROBABILITIES and not part.path:
@@ -184,39 +127,23 @@ def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
     step = labelled_step(part, name)
     if not is_path:
         return step
-    return replace(step, name=_path(part, name), heading=f"{say(part.title)}: {say(step.heading)}")
+    path = f"{part.path}.{name}".lstrip(".")
+    return replace(step, name=path, heading=f"{say(part.title)}: {say(step.heading)}")
 
 
-def _explain(options: argparse.Namespace) -> Report:
-    model, trace = _model_and_trace(options)
-    head = trace.head(options.layer, options.head)
-    part, name = _step_at(trace, head, options.step)
-    explanation = explain(part, name, options.query, options.component, options.key)
-    content = {
-        **_trace_fields(model, trace, options),
-        **_layer_and_head(part),
-        "step": _path(part, name),
-        "title": explanation.title,
-        "numbers": explanation.numbers,
-    }
-    return Report(content, [explanation])
+def _explain(options: argparse.Namespace, terminal: Terminal) -> None:
+    trace = _edited_trace(options)
+    part, name = _step_at(trace, trace.head(options.layer, options.head), options.step)
+    terminal.show(explain(part, name, options.query, options.component, options.key))
 
 
-def _verify(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    verdict = walkthrough.reproduce(model)
-    tables = [{**asdict(table), "agrees": table.agrees} for table in verdict.tables]
-    content = {
-        **_model_fields(model),
-        "prompt": verdict.prompt,
-        "agrees": verdict.agrees,
-        "reason": verdict.reason,
-        "tables": tables,
-    }
-    return Report(content, [verdict], 0 if verdict.agrees else 1)
+def _verify(options: argparse.Namespace, terminal: Terminal) -> int:
+    verdict = walkthrough.reproduce(_model(options))
+    terminal.show(verdict)
+    return 0 if verdict.agrees else 1
 
 
-def _html(options: argparse.Namespace) -> Report:
+def _html(options: argparse.Namespace, terminal: Terminal) -> None:
     texts, edits = _texts(options, max_count=2), dict(options.edit)
     if len(texts) > 1 and edits:
         raise InvalidValueError("--edit can't be used with two texts")
@@ -230,17 +157,15 @@ def _html(options: argparse.Namespace) -> Report:
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
     if options.open:
         _show_in_browser(file)
-    content = {**_model_fields(model), "edits": edits, "path": str(file)}
-    return Report(content, [str(file)])
+    terminal.show(str(file))
 
 
-def _playground(options: argparse.Namespace) -> Report:
+def _playground(options: argparse.Namespace, terminal: Terminal) -> None:
     file = _page_to_write(options.path, options)
-    model = _model(options)
-    model.playground(options.path, options.text)
+    _model(options).playground(options.path, options.text)
     if options.open:
         _show_in_browser(file)
-    return Report({**_model_fields(model), "path": str(file)}, [str(file)])
+    terminal.show(str(file))
 
 
 def _page_to_write(path: str, options: argparse.Namespace) -> Path:
@@ -255,7 +180,7 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
     return file
 
 
-def _explore(options: argparse.Namespace) -> Report:
+def _explore(options: argparse.Namespace, terminal: Terminal) -> None:
     start = _texts(options) if options.texts or options.files else []
     measured_atlas = None if options.atlas is None else open_atlas(options.atlas)
     if measured_atlas is not None and options.model is None:
@@ -266,20 +191,19 @@ def _explore(options: argparse.Namespace) -> Report:
     else:
         explorer = measured_atlas.explore(model, *start, port=options.port)
 
-    def serve() -> None:
-        link_file = contextlib.nullcontext() if options.no_browser else _link_file(explorer.url)
-        try:
-            with explorer, link_file as file:
-                if file:
-                    _show_in_browser(file)
-                explorer.wait()
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(say("Explorer stopped.")) from None
-        print(say("Explorer stopped from the page."), file=sys.stderr)
-
-    notice = Message("Anyone with this link has access. Ctrl-C to stop.")
-    shown = [_title(model), explorer.url, notice]
-    return Report({**_model_fields(model), "url": explorer.url}, shown, after_printing=serve)
+    terminal.show(repr(model).partition("\n")[0])
+    terminal.show(explorer.url)
+    terminal.show(Message("Anyone with this link has access. Ctrl-C to stop."))
+    sys.stdout.flush()
+    link_file = contextlib.nullcontext() if options.no_browser else _link_file(explorer.url)
+    try:
+        with explorer, link_file as file:
+            if file:
+                _show_in_browser(file)
+            explorer.wait()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(say("Explorer stopped.")) from None
+    print(say("Explorer stopped from the page."), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -303,7 +227,7 @@ def _show_in_browser(page: Path) -> None:
         print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 
-def _check(options: argparse.Namespace) -> Report:
+def _check(options: argparse.Namespace, terminal: Terminal) -> int:
     (text,) = _texts(options)
     model = _model(options)
     trace = model.trace(text)
@@ -324,28 +248,11 @@ def _check(options: argparse.Namespace) -> Report:
             error=error,
         ) from None
 
-    content = {
-        **_model_fields(model),
-        "tokens": _token_list(trace.tokens),
-        "title": verdict.title,
-        "agrees": verdict.agrees,
-        "first": verdict.first.path if verdict.first else None,
-        "steps": [{**asdict(stage), "agrees": stage.agrees} for stage in verdict.stages],
-        "mistakes": _mistakes(verdict.mistakes),
-        "further": list(map(_mistakes, verdict.further)),
-        "unexplained": verdict.unexplained,
-        "differing": verdict.differing,
-        "cells": [cell._asdict() for cell in verdict.cells],
-    }
-    return Report(content, [verdict], 0 if verdict.agrees else 1)
+    terminal.show(verdict)
+    return 0 if verdict.agrees else 1
 
 
-def _mistakes(mistakes: Iterable[Mistake]) -> list[dict[str, Any]]:
-    names = "formula", "hint", "lines"
-    return [{name: getattr(mistake, name) for name in names} for mistake in mistakes]
-
-
-def _atlas(options: argparse.Namespace) -> Report:
+def _atlas(options: argparse.Namespace, terminal: Terminal) -> None:
     workers = as_count(options.workers, "--workers", least=1)
     model = _model(options)
     with contextlib.ExitStack() as stack:
@@ -363,71 +270,26 @@ def _atlas(options: argparse.Namespace) -> Report:
             directory=options.out,
         )
 
-    shown: list[Any] = [result]
-    shown += [
-        Message("{name} could not be measured: {reason}", name=name, reason=reason)
-        for name, reason in result.faults
-    ]
-    if options.out is not None:
-        directory = as_path(options.out)
-        shown.append(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
-        if (directory / PAGE).exists():
-            shown.append(Message("Page: {path}", path=directory / PAGE))
-        if result.model_given:
-            model_name, path = map(shlex.quote, (result.model_given, str(directory)))
-            command = f"attnlab explore --model {model_name} --atlas {path}"
-            shown.append(Message("Explorer: {command}", command=command))
-    content = {
-        **_model_fields(model),
-        "texts": result.texts,
-        "tokens": result.tokens,
-        "faults": [{"text": name, "reason": reason} for name, reason in result.faults],
-        "measures": [
-            {
-                "name": name,
-                **{key: getattr(measure, key) for key in ("mean", "error", "texts", "places")},
-            }
-            for name, measure in result.items()
-        ],
-    }
-    return Report(content, shown)
+    terminal.show(result)
+    for name, reason in result.faults:
+        terminal.show(Message("{name} could not be measured: {reason}", name=name, reason=reason))
+    if options.out is None:
+        return
+    directory = as_path(options.out)
+    terminal.show(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
+    if (directory / PAGE).exists():
+        terminal.show(Message("Page: {path}", path=directory / PAGE))
+    if result.model_given:
+        model_name, path = map(shlex.quote, (result.model_given, str(directory)))
+        command = f"attnlab explore --model {model_name} --atlas {path}"
+        terminal.show(Message("Explorer: {command}", command=command))
 
 
-def _download(options: argparse.Namespace) -> Report:
-    directory = str(find_model(options.name))
-    content = {"name": options.name, "directory": directory}
-    return Report(content, [directory])
+def _download(options: argparse.Namespace, terminal: Terminal) -> None:
+    terminal.show(str(find_model(options.name)))
 
 
-def _trace_fields(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
-    """The model and the traced text, for --json."""
-    return {
-        **_model_fields(model),
-        "tokens": _token_list(trace.tokens),
-        "edits": dict(options.edit),
-    }
-
-
-def _model_fields(model: GPT2) -> dict[str, Any]:
-    """The model, for --json."""
-    parameters = model.parameters
-    directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
-    return {"model": _title(model), "directory": directory}
-
-
-def _title(model: GPT2) -> str:
-    return repr(model).partition("\n")[0]
-
-
-def _token(token: Token) -> dict[str, Any]:
-    return {"id": token.id, "symbol": token.symbol, "text": token.text, "bytes": token.bytes.hex()}
-
-
-def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
-    return [_token(token) for token in tokens]
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
+COMMANDS: dict[str, Callable[[argparse.Namespace, Terminal], int | None]] = {
     "trace": _trace,
     "explain": _explain,
     "verify": _verify,
