@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 import attnlab
-from attnlab.analysis.attribution import Attribution, ByToken
-from attnlab.analysis.circuits import Composition, TokensOfHead, TokensRead
-from attnlab.analysis.edges import Circuit, Edges, MeanCircuit, MeanEdges
-from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
-from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.jobs import HeadJobs
-from attnlab.analysis.lens import LogitLens, OneToken
-from attnlab.analysis.many import MeanAttribution, MeanLens
-from attnlab.analysis.patching import (
-    AttributionPatching,
-    MeanAttributionPatching,
-    MeanPatching,
-    Patching,
-)
-from attnlab.analysis.paths import MeanPathPatching, PathPatching
-from attnlab.checking.changes import Changes
-from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage, Standout
+from attnlab.analysis.edges import Circuit, MeanCircuit
+from attnlab.corpus.result import Passage, Standout
 from attnlab.forward.products import Product
-from attnlab.model.traces import Traces
-from attnlab.pocket.truth import Interactions, Methods, Shapley, Truth, open_truth
+from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
+from attnlab.support.console import StdoutSafe
 from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
 from attnlab.views.explorer import Explorer
 
@@ -40,16 +28,9 @@ MODULES = {
     "attnlab.errors": "Errors",
 }
 
-# The results of analyses, of an atlas and of `explore`.
-ANALYSES = (
-    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, PathPatching),
-    *(Edges, Circuit, Gradients, Product),
-    *(Traces, MeanPatching, MeanAttributionPatching, MeanPathPatching, MeanEdges, MeanCircuit),
-    *(MeanLens, MeanAttribution, Changes),
-    *(open_truth, Truth, Shapley, Interactions, Methods),
-    *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
-    *(Atlas, Measured, HeadProfile, Passage, Standout, Difference, Explorer),
-)
+# Packages whose results, classes that print themselves, are all in the reference, and others.
+PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
+OTHERS = (Circuit, MeanCircuit, Passage, Standout, Product, open_truth, Explorer)
 
 INTRODUCTION = """\
 # Reference
@@ -77,12 +58,24 @@ def reference() -> str:
         if not inspect.ismodule(public[name]) and public[name].__module__ not in MODULES:
             page += [f"## {name}", *directive(public[name])]
     page += ["## Results of analyses"]
-    for result in ANALYSES:
-        page += directive(result)
+    for result in (*results(), *OTHERS):
+        if result not in public.values():
+            page += directive(result)
     for module, heading in MODULES.items():
         page += [f"## {heading}", "```{eval-rst}", f".. automodule:: {module}"]
         page += ["   :members:", "   :undoc-members:", "```", ""]
     return "\n".join(page)
+
+
+def results() -> Iterator[type]:
+    """The classes of `PACKAGES` that print themselves."""
+    for package in PACKAGES:
+        path = [f"{folder}/{package}" for folder in attnlab.__path__]
+        for module in pkgutil.iter_modules(path, f"attnlab.{package}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                is_here = inspect.isclass(value) and value.__module__ == module.name
+                if is_here and issubclass(value, StdoutSafe) and not name.startswith("_"):
+                    yield value
 
 
 def directive(documented: Any) -> list[str]:
