@@ -1,7 +1,6 @@
 """One head of GPT-2 step by step, compared with the figures of a published article.
 
-    python -m attnlab.walkthrough           compares GPT-2, if it is in the cache
-    python -m attnlab.walkthrough DIRECTORY compares another model
+`attnlab verify` prints the comparison, for GPT-2 or another model.
 
 Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
 `attnlab/checking/figures/walkthrough.json`.
@@ -9,9 +8,7 @@ Source of the order and the figures: orczhou.com, "understanding-llm-attention",
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +19,6 @@ from attnlab.checking.figures import Comparison, compare
 from attnlab.equations import Array
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
-from attnlab.support.console import exit_status
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.views.shown import LabelledStep, labelled_step
@@ -167,29 +163,3 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
     config = trace.config
     W_QKV_count = 3 * config.n_embd * config.d_head * config.n_head * config.n_layer
     yield compare("parameter_count", [W_QKV_count], [published["parameter_count"]["value"]], 0)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparison; return 0 if all tables agree, else 1; see also `exit_status`."""
-    return exit_status(lambda: _main(arguments))
-
-
-def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m attnlab.walkthrough",
-        description="Compare a model's attention with published figures of GPT-2.",
-    )
-    parser.add_argument(
-        "model",
-        nargs="?",
-        help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL, else GPT-2 if it "
-        "is in the cache, else pocket)",
-    )
-    model = parser.parse_args(arguments).model
-    verdict = reproduce(GPT2.from_pretrained(model) if model else GPT2.default())
-    print(verdict)
-    return 0 if verdict.agrees else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, AttnlabError, figures, walkthrough
+from attnlab import GPT2, AttnlabError, figures
 from attnlab.checking.figures import compare
 from attnlab.walkthrough import PROMPT, reproduce, walk
 
@@ -119,18 +119,6 @@ def test_walkthrough_of_any_head_and_model() -> None:
         walk(model, "the hen", head=5)  # raised by the call, not at the first step
     with pytest.raises(AttnlabError, match="no layer 99; layers are 0 to 2"):
         walk(model, "the hen", layer=99)
-
-
-def test_command_line(
-    walkthrough_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert walkthrough.main([str(walkthrough_directory)]) == 0
-    assert "18 of 18 tables agree" in capsys.readouterr().out
-    monkeypatch.setenv("ATTNLAB_MODEL", str(walkthrough_directory))
-    assert walkthrough.main([]) == 0
-    assert "18 of 18 tables agree" in capsys.readouterr().out
-    assert walkthrough.main([str(REFERENCE / "sizes.json")]) == 2
-    assert "is a file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Output of programs: any encoding, closed pipes, Ctrl-C, progress bars.
 
-Only programs change stdout (the command, `python -m attnlab.walkthrough`, chapters), never the
-library.
+Only programs change stdout (the command, chapters), never the library.
 """
 
 from __future__ import annotations
