@@ -9,7 +9,6 @@ import locale
 import os
 import pickle
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -671,32 +670,6 @@ def test_the_commands_help_in_chinese(
         assert text in shown
     assert main(["trace", "--help"]) == 0
     assert capsys.readouterr().out.startswith("用法：attnlab trace")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "chinese"),
-    [
-        ("", "缺少必需的参数：COMMAND"),
-        ("trace the --nothing", "未知的参数：--nothing"),
-        ("trace the --layer", "参数 --layer：应给出一个值"),
-        ("trace the --layer two", "参数 --layer：无效的 int 值：'two'"),
-        ("trace the --layer 'a value: {b}'", "参数 --layer：无效的 int 值：'a value: {b}'\n"),
-        ("trace the --edit x", "参数 --edit：'x' 不是 PATH=NUMBER 的形式"),
-        ("html the --o 1", "选项有歧义：--o 可以是 "),
-        ("trac the", "参数 COMMAND：无效的选择：'trac'（可选的有 "),
-    ],
-)
-def test_usage_errors_in_chinese(
-    arguments: str,
-    chinese: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert main(shlex.split(arguments)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("用法：attnlab")
-    assert f"错误：{chinese}" in error
 
 
 def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:

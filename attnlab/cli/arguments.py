@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import sys
 from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.corpus import MEASURES
-from attnlab.support.messages import Message, recognise, say
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
 
 BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
@@ -18,16 +17,8 @@ BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
 # A token's position; anything else is a token's text.
 NUMBER = re.compile(r"-?[0-9]+")
 
-# argparse's headings and errors. Those that a version of Python words differently stay in English.
+# Headings of argparse's help.
 HEADINGS = ("positional arguments", "options")
-USAGE_ERRORS = (
-    "the following arguments are required: {names}",
-    "unrecognized arguments: {arguments}",
-    "expected one argument",
-    "invalid choice: {value} (choose from {choices})",
-    "invalid int value: {value}",
-    "ambiguous option: {option} could match {matches}",
-)
 
 
 class Formatter(argparse.HelpFormatter):
@@ -47,22 +38,14 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help and errors are in the user's language, without control characters."""
+    """A parser with help in the user's language, and errors without control characters."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=Formatter, add_help=False, **settings)
         self.add_argument("-h", "--help", action="help", help="show this help message and exit")
 
     def error(self, message: str) -> NoReturn:
-        name, _, problem = message.removeprefix("argument ").partition(": ")
-        if message.startswith("argument "):
-            problem = recognise(problem, *USAGE_ERRORS)
-            message = say("argument {name}: {problem}", name=name, problem=problem)
-        else:
-            message = say(recognise(message, *USAGE_ERRORS))
-        self.print_usage(sys.stderr)
-        report = say("{program}: error: {message}", program=self.prog, message=message)
-        self.exit(2, f"{printable(report)}\n")
+        super().error(printable(message))
 
 
 def parser() -> Parser:
@@ -243,7 +226,7 @@ def edit(text: str) -> tuple[str, bool | int | float]:
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return path, number(value)
-    raise argparse.ArgumentTypeError(say("{text} is not PATH=NUMBER", text=f"{text!r:.80}"))
+    raise argparse.ArgumentTypeError(f"{text!r:.80} is not PATH=NUMBER")
 
 
 def token(text: str) -> int | str:
