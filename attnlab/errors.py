@@ -7,39 +7,22 @@ exception, such as ValueError.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 # Limits in characters, above which words and messages are shortened.
 LONGEST_WORD = 180
 LONGEST_MESSAGE = 2000
 
 
-# Replaced by `attnlab.support.messages.say`, which this module can't import.
-translate: Callable[..., str] = str.format
-
-
 class AttnlabError(Exception):
     """Base class of the library's exceptions.
 
-    Messages are in English. For Chinese users, tracebacks also show the Chinese translation, as a
-    note. Unprintable characters, for instance from file or tensor names, are escaped.
-
-    Parameters
-    ----------
-    template : the message, with a {name} for each value
-    values : by name, of any type; the str of each replaces its {name}
+    Messages are in English, so that they can be searched. Unprintable characters, for instance from
+    file or tensor names, are escaped, and long messages are shortened.
     """
 
-    def __init__(self, template: str = "", /, **values: object) -> None:
-        self.template = template if isinstance(template, str) else quoted(template)
-        self.values = values
-        super().__init__(self.translated("en"))
-        if (translation := self.translated()) != str(self):
-            self.add_note(translation)
-
-    def translated(self, language: str | None = None) -> str:
-        """The message in a language, "en" or "zh"; the user's by default."""
-        return _shorten(_escape(translate(self.template, language, **self.values)))
+    def __init__(self, message: str = "", /) -> None:
+        text = message if isinstance(message, str) else quoted(message)
+        super().__init__(_shorten(_escape(f"{text}")))  # English, also if it is a Message
 
 
 def _escape(text: str) -> str:

@@ -138,7 +138,9 @@ def test_the_reference_has_every_public_name(book: Path) -> None:
     page = Page(book / "en" / "api.html")
     public = {name for name in attnlab.__all__ if name != "errors"}
     results = {"LogitLens", "Verdict", "Gradients", "Truth", "open_truth", "Atlas", "Passage"}
-    assert public | results <= {name.rpartition(".")[2] for name in page.anchors if "attnlab." in name}
+    assert public | results <= {
+        name.rpartition(".")[2] for name in page.anchors if "attnlab." in name
+    }
 
 
 def test_every_page_names_the_version(book: Path) -> None:

@@ -36,7 +36,6 @@ from huggingface_hub import constants, file_download, utils
 import attnlab
 from attnlab import GPT2, AttnlabError
 from attnlab.checkpoints.hub import POCKET_DIRECTORY, PUBLISHED
-from attnlab.support.messages import say
 
 # The most seconds until an error is reported, also on a busy machine.
 PATIENCE = 60
@@ -724,15 +723,6 @@ def test_unresponsive_hub(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPa
         outcome = client.ask(name)
         check_unreachable(outcome, name, name)
         assert "no answer within 0.2 seconds" in outcome.message
-
-
-def test_timeouts_in_chinese() -> None:
-    answered = threading.Event()
-    with pytest.raises(TimeoutError) as caught:
-        attnlab.checkpoints.hub._with_timeout(0.01, answered.wait)
-    answered.set()
-    reason = attnlab.checkpoints.hub._one_line(caught.value)
-    assert say(reason, "zh") == "0.01 秒内没有应答"
 
 
 @pytest.mark.parametrize(

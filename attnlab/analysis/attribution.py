@@ -192,8 +192,6 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > TOLERANCE * sizes).any():
         raise InvalidValueError(
-            "the contributions don't sum to {name}{note}. Attribution needs a trace in which no "
-            "sum is edited, such as concat, mid or output",
-            name=name,
-            note=trace._note,
+            f"the contributions don't sum to {name}{trace._note}. Attribution needs a trace in "
+            "which no sum is edited, such as concat, mid or output"
         )

@@ -177,9 +177,7 @@ class Target:
         first = trace.vocabulary.lookup(token)
         second = None if against is None else trace.vocabulary.lookup(against)
         if first == second:
-            raise InvalidValueError(
-                "the two tokens must differ; both are {token}", token=first.symbol
-            )
+            raise InvalidValueError(f"the two tokens must differ; both are {first.symbol}")
         row = token_index(trace, "position", position, len(trace.tokens))
         return cls(first, second, row)
 
@@ -191,9 +189,7 @@ class Target:
         logits = as_floats(logits, "logits")
         ids = [token.id for token in (self.token, self.against) if token is not None]
         if not logits.ndim or logits.shape[-1] <= max(ids):
-            raise InvalidValueError(
-                "logits must have shape (..., vocab); got {shape}", shape=logits.shape
-            )
+            raise InvalidValueError(f"logits must have shape (..., vocab); got {logits.shape}")
         logit: Array = logits[..., self.token.id]
         return logit if self.against is None else logit - logits[..., self.against.id]
 

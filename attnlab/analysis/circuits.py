@@ -122,7 +122,7 @@ class Composition(Analysis):
 
     def __init__(self, trace: Trace, kind: str) -> None:
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
-            raise InvalidValueError("kind must be 'Q', 'K' or 'V'; got {kind}", kind=quoted(kind))
+            raise InvalidValueError(f"kind must be 'Q', 'K' or 'V'; got {quoted(kind)}")
         self.kind = kind
         self.title = Message("{kind}-composition of heads{note}", kind=kind, note=trace._note)
         writers = [write_factors(block.attention) for block in trace.blocks]

@@ -119,8 +119,8 @@ class Edges(Analysis):
         """The faithfulness of `circuit(n)` for each n in counts, (len(counts),)."""
         if not isinstance(counts, Iterable):
             raise InvalidTypeError(
-                "counts must be a list of numbers of edges, such as [1, 10, 100]; got {counts}",
-                counts=quoted(counts),
+                "counts must be a list of numbers of edges, such as [1, 10, 100]; got "
+                f"{quoted(counts)}"
             )
         return np.array([self.circuit(n).faithfulness for n in counts])
 
@@ -355,7 +355,7 @@ def edges(
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
         raise InvalidValueError(
-            "steps must be 1 with exact=True, which needs no integral; got {steps}", steps=steps
+            f"steps must be 1 with exact=True, which needs no integral; got {steps}"
         )
     if isinstance(clean, TraceSequence):
 
@@ -375,9 +375,8 @@ def edges(
     edited = {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}
     if edited:
         raise InvalidValueError(
-            "edges supports only traces without edits, or with edits of embedding; got one with an "
-            "edit of {edited}. path_patch supports other edits",
-            edited=min(edited),
+            "edges supports only traces without edits, or with edits of embedding; got one "
+            f"with an edit of {min(edited)}. path_patch supports other edits"
         )
     measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:

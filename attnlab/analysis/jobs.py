@@ -97,7 +97,7 @@ class HeadJobs(Analysis):
         check_choice(job, self.jobs, "job")
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
-            raise InvalidValueError("the text has no keys for the job {job}", job=job)
+            raise InvalidValueError(f"the text has no keys for the job {job}")
         layer, head = divmod(int(heads.argmax()), heads.shape[1])
         return layer, head
 
@@ -143,7 +143,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            "jobs must be a dict from names to functions of Tokens; got {jobs}", jobs=quoted(jobs)
+            f"jobs must be a dict from names to functions of Tokens; got {quoted(jobs)}"
         )
     texts = (  # lazy, with forks: each text's steps are freed before the next text
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
@@ -194,14 +194,7 @@ def targets_of(trace: Trace, name: str, job: Job) -> Mask:
     T = len(trace.tokens)
     targets = np.asarray(job(trace.tokens))
     if targets.dtype != bool:
-        raise InvalidTypeError(
-            "the job {name} must return bool (T, T); got {dtype}", name=name, dtype=targets.dtype
-        )
+        raise InvalidTypeError(f"the job {name} must return bool (T, T); got {targets.dtype}")
     if targets.shape != (T, T):
-        raise InvalidValueError(
-            "the job {name} must return shape {expected}; got {shape}",
-            name=name,
-            expected=(T, T),
-            shape=targets.shape,
-        )
+        raise InvalidValueError(f"the job {name} must return shape {(T, T)}; got {targets.shape}")
     return targets & np.tril(np.ones((T, T), bool))

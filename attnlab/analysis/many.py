@@ -241,9 +241,6 @@ def value_for_each(value: Any, count: int, name: str) -> list[Any]:
         return [value] * count
     if len(value) != count:
         raise InvalidValueError(
-            "{name} must have a value for each of the {count} texts; got {length}",
-            name=name,
-            count=count,
-            length=len(value),
+            f"{name} must have a value for each of the {count} texts; got {len(value)}"
         )
     return value

@@ -41,13 +41,9 @@ def as_metric(measured: Any) -> float:
     """Check and return a metric's result as a float."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(
-            "metric must return a number; got {measured}", measured=quoted(measured)
-        )
+        raise InvalidTypeError(f"metric must return a number; got {quoted(measured)}")
     if not math.isfinite(measured):
-        raise InvalidValueError(
-            "metric must return a finite number; got {measured}", measured=measured
-        )
+        raise InvalidValueError(f"metric must return a finite number; got {measured}")
     return float(measured)
 
 
@@ -56,22 +52,18 @@ def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
     for trace in (clean, corrupted):  # other results can't be edited
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; got {kind}",
-                kind=type(trace).__name__,
+                "clean and corrupted must be traces, as model.trace returns them; got "
+                f"{type(trace).__name__}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
-            "clean and corrupted must have the same model and number of tokens; got {clean} and "
-            "{corrupted}{note}",
-            clean=clean.title,
-            corrupted=corrupted.title,
-            note=note,
+            "clean and corrupted must have the same model and number of tokens; got "
+            f"{clean.title} and {corrupted.title}{note}"
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(
-            "clean and corrupted must be traces by one model; their parameters differ{note}. "
-            "attnlab.compare(base, tuned, texts) compares two models",
-            note=note,
+            f"clean and corrupted must be traces by one model; their parameters differ{note}. "
+            "attnlab.compare(base, tuned, texts) compares two models"
         )
 
 
@@ -82,8 +74,7 @@ def baselines_of(
     baselines = as_metric(measure(clean)), as_metric(measure(corrupted))
     if baselines[0] == baselines[1]:
         raise InvalidValueError(
-            "the metric is {value} in both traces, so there is nothing to restore",
-            value=f"{baselines[0]:.4g}",
+            f"the metric is {baselines[0]:.4g} in both traces, so there is nothing to restore"
         )
     return baselines
 
@@ -103,14 +94,12 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
                 "clean and corrupted must both be traces of one text, or both of several, as "
-                "model.trace returns them; got {kind}",
-                kind=type(traces).__name__,
+                f"model.trace returns them; got {type(traces).__name__}"
             )
     if len(clean) != len(corrupted):
         raise InvalidValueError(
-            "clean and corrupted must have the same number of texts; got {clean} and {corrupted}",
-            clean=len(clean),
-            corrupted=len(corrupted),
+            f"clean and corrupted must have the same number of texts; got {len(clean)} and "
+            f"{len(corrupted)}"
         )
     for number in range(len(clean)):
         check_traces(clean[number], corrupted[number], f" (pair {number})")
@@ -122,7 +111,7 @@ def in_pair(number: int) -> Iterator[None]:
     try:
         yield
     except InvalidValueError as error:
-        raise InvalidValueError("pair {number}: {error}", number=number, error=error) from None
+        raise InvalidValueError(f"pair {number}: {error}") from None
 
 
 def for_each_pair(

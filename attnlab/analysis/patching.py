@@ -493,10 +493,8 @@ def check_parts(trace: Trace, parts: str, by_position: bool) -> None:
         not has_row_per_token(trace._run.graph, path) or at(trace, path).shape[-2] != T
     ):
         raise InvalidValueError(
-            "by_position needs one row for each of {T} positions; {path} doesn't have them. "
-            "Choose other parts, or leave out by_position",
-            T=T,
-            path=path,
+            f"by_position needs one row for each of {T} positions; {path} doesn't have them. "
+            "Choose other parts, or leave out by_position"
         )
 
 
@@ -505,20 +503,14 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
     lengths = {len(trace.tokens) for trace in traces}
     if by_position and len(lengths) > 1:
         raise InvalidValueError(
-            "by_position needs texts of equal length; got {shortest} to {longest} tokens",
-            shortest=min(lengths),
-            longest=max(lengths),
+            f"by_position needs texts of equal length; got {min(lengths)} to {max(lengths)} tokens"
         )
 
 
 def expand(trace: Trace, parts: Any) -> list[str]:
     """All paths that a path with * matches."""
     if not isinstance(parts, str):
-        raise InvalidTypeError(
-            "parts must be a path, such as {example}; got {parts}",
-            example=repr(HEADS),
-            parts=quoted(parts),
-        )
+        raise InvalidTypeError(f"parts must be a path, such as {HEADS!r}; got {quoted(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]

@@ -81,12 +81,7 @@ def layer_of(path: str) -> int:
 def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
     """Raise unless a path matches one of `SENDERS` or `RECEIVERS`."""
     if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in patterns:
-        raise InvalidValueError(
-            "{name} must be one of {kinds}; got {path}",
-            name=name,
-            kinds=", ".join(patterns),
-            path=quoted(path),
-        )
+        raise InvalidValueError(f"{name} must be one of {', '.join(patterns)}; got {quoted(path)}")
 
 
 def check_no_cache(clean: Trace, corrupted: Trace) -> None:

@@ -104,9 +104,7 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
         check_kind(model, GPT2, "each of two models")
     if base.config != tuned.config:
         raise InvalidValueError(
-            "the models must have the same config; got {base} and {tuned}",
-            base=base.config,
-            tuned=tuned.config,
+            f"the models must have the same config; got {base.config} and {tuned.config}"
         )
     check_texts(texts)
     base_traces, tuned_traces = base.trace(list(texts)), tuned.trace(list(texts))

@@ -34,7 +34,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
 from attnlab.steps.labels import TOKEN_AXES, label
 from attnlab.support import door
-from attnlab.support.messages import Message, recognise
+from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.text.tokens import Tokens
 
@@ -260,26 +260,18 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         if not isinstance(result, Result):
             hint = Message(". Use its .compare method") if hasattr(result, "compare") else ""
             raise InvalidTypeError(
-                "compare needs two traces or parts of traces; got {result}{hint}",
-                result=quoted(result),
-                hint=hint,
+                f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )
         check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            "a and b must have the same type; got {a} and {b}",
-            a=type(a).__name__,
-            b=type(b).__name__,
+            f"a and b must have the same type; got {type(a).__name__} and {type(b).__name__}"
         )
     shapes = [x._run.scores_shape for x in (a, b)]
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
-            "a and b must have the same numbers of tokens, heads and layers; "
-            "got {a}, with scores {left}, and {b}, with scores {right}",
-            a=a.title,
-            left=shapes[0],
-            b=b.title,
-            right=shapes[1],
+            f"a and b must have the same numbers of tokens, heads and layers; got {a.title}, "
+            f"with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
         )
     moved: list[Array] = []
     differences = Differences(
@@ -300,13 +292,12 @@ def check_comparable(result: Result) -> None:
     title = result.title
     if isinstance(result._run, GradientRun):
         raise InvalidTypeError(
-            "{title}: tolerances for rounding are known only for the steps of "
-            "a forward pass. Compare gradients with numpy.allclose",
-            title=title,
+            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
+            "Compare gradients with numpy.allclose"
         )
     if result.tokens_before:
         raise InvalidValueError(
-            "{title} is a step of generation. Use the .trace of its Generation", title=title
+            f"{title} is a step of generation. Use the .trace of its Generation"
         )
 
 
@@ -314,12 +305,11 @@ def title_of(result: Result) -> str:
     """A result's title; for a trace, with the dtype and origin of the parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
-    origin = recognise(result.parameters.origin, "from {origin}")
     return Message(
         "{title}, {dtype}, {origin}",
         title=result.title,
         dtype=str(result.parameters.dtype),
-        origin=origin,
+        origin=result.parameters.origin,
     )
 
 
@@ -360,10 +350,8 @@ def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             )
             if numbers.shape != other_numbers.shape:
                 raise InvalidValueError(
-                    "{name} must have the same shape in both; got {shape} and {other_shape}",
-                    name=name,
-                    shape=numbers.shape,
-                    other_shape=other_numbers.shape,
+                    f"{name} must have the same shape in both; got {numbers.shape} and "
+                    f"{other_numbers.shape}"
                 )
             if block and name == f"{block}.attention.weights":
                 moved.append(moved_attention(numbers, other_numbers))

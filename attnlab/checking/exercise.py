@@ -27,7 +27,7 @@ def checked(
     except NotImplementedError:
         return Message("{name} isn't written yet.", name=write.__name__)
     except AttnlabError as error:
-        return error.translated()
+        return str(error)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return Message("{name} stopped with {error}", name=write.__name__, error=reason)

@@ -307,22 +307,20 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """
     if not isinstance(trace, Result):
         raise InvalidTypeError(
-            "check needs a trace or a part of one, such as trace.head(0, 3), "
-            "to compare with; got {trace}",
-            trace=quoted(trace),
+            "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
+            f"got {quoted(trace)}"
         )
     check_comparable(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
-            "check needs a dict of arrays by the names of steps, such as "
-            "{{'weights': ...}}; got {mine}",
-            mine=quoted(mine),
+            "check needs a dict of arrays by the names of steps, such as {'weights': ...}; got "
+            f"{quoted(mine)}"
         )
     try:
         mine = dict(mine)
     except Exception as error:  # an .npz file reads its arrays here
         raise InvalidValueError(
-            "the arrays to check can't be read: {error}", error=quoted(str(error), 200)
+            f"the arrays to check can't be read: {quoted(str(error), 200)}"
         ) from None
     if not mine:
         raise InvalidValueError(
@@ -399,27 +397,17 @@ def submissions(
         path = result._prefix + name
         expected = numbers_at(run, path)
         if expected is None:
-            raise InvalidValueError(
-                "{name} of {title} isn't an array of numbers", name=name, title=result.title
-            )
+            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
         layouts = layouts_of(array, expected.shape)
         if not layouts:
             axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
-            raise InvalidValueError(
-                "your {name} must have shape {axes}; got {shape}",
-                name=name,
-                axes=axes,
-                shape=array.shape,
-            )
+            raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}")
         if np.isnan(array).any():
             index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                "your {name} contains NaN, first at {index}. The softmax of only "
-                "-inf is NaN, as in a row that is fully masked, or over the wrong "
-                "axis. So is 0 · -inf: apply the mask with np.where instead of a "
-                "product",
-                name=name,
-                index=index,
+                f"your {name} contains NaN, first at {index}. The softmax of only -inf is NaN, "
+                "as in a row that is fully masked, or over the wrong axis. So is 0 · -inf: "
+                "apply the mask with np.where instead of a product"
             )
         with np.errstate(over="ignore"):  # float64 arrays may be converted from float32
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():

@@ -45,6 +45,7 @@ from attnlab.support.checks import (
 )
 from attnlab.support.files import parse_json
 from attnlab.support.formats import list_names
+from attnlab.support.messages import Message
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 
 # Names in a block of the matrices that nn.Linear (in nanoGPT) stores transposed.
@@ -80,9 +81,7 @@ class ArrayEntry:
         try:  # may raise anything, for instance on PyTorch's meta device
             array: Array = as_reals(self.array, list_names([self.name]))
         except AttnlabError as error:
-            raise CheckpointError(
-                "{name} can't be read: {error}", name=list_names([self.name]), error=error
-            ) from None
+            raise CheckpointError(f"{list_names([self.name])} can't be read: {error}") from None
         return transpose(array) if self.transposed else array
 
 
@@ -101,9 +100,7 @@ def parameters_in_memory(
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
-        raise InvalidTypeError(
-            "arrays must be a dict of names and arrays; got {arrays}", arrays=quoted(arrays)
-        )
+        raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
     dtype = as_model_dtype(dtype)
     tensors, tied_copy, ignored = select_parameters(_entries(arrays, config), config, SOURCE)
     parameters = ParameterVector(config, dtype=dtype)
@@ -113,14 +110,12 @@ def parameters_in_memory(
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             parameters[path][...] = transpose(values) if path == "W_U" else values
         if not is_finite(parameters[path]):
-            raise CheckpointError(
-                "{name} contains NaN or infinite numbers", name=list_names([entry.name])
-            )
+            raise CheckpointError(f"{list_names([entry.name])} contains NaN or infinite numbers")
     if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
         raise not_tied(SOURCE)
     parameters.vector.flags.writeable = False
     frozen = ParameterVector(config, parameters.vector)  # its arrays are read-only too
-    frozen.origin = f"from arrays in memory{ignored}"
+    frozen.origin = Message("from {origin}", origin=f"arrays in memory{ignored}")
     return frozen
 
 
@@ -131,18 +126,16 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
         items = list(arrays.items())
     for name, array in items:
         if not isinstance(name, str):
-            raise InvalidTypeError("an array's name must be a str; got {name}", name=quoted(name))
+            raise InvalidTypeError(f"an array's name must be a str; got {quoted(name)}")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:
             bare = bare_name(name)
         if bare in entries:
             raise CheckpointError(
-                "{name} appears twice, as {names}",
-                name=list_names([bare]),
-                names=list_names([entries[bare].name, name]),
+                f"{list_names([bare])} appears twice, as {list_names([entries[bare].name, name])}"
             )
-        with reraised_as(InvalidValueError, "{name} isn't an array", name=list_names([name])):
+        with reraised_as(InvalidValueError, f"{list_names([name])} isn't an array"):
             values = array if hasattr(array, "dtype") else np.asarray(array)
             # Under its path W_U is (D, vocab), in files (vocab, D).
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
@@ -174,9 +167,8 @@ def config_of(model: Any) -> GPT2Config:
         inner_models = (attribute(inner, name) for name in WRAPPER_ATTRIBUTES)
         inner = next((value for value in inner_models if value is not None), None)
     raise InvalidTypeError(
-        "model must be a transformers GPT-2, with a config and a state_dict(); got {kind}. For "
-        "arrays by name, use GPT2.from_arrays",
-        kind=with_article(type(model).__name__),
+        "model must be a transformers GPT-2, with a config and a state_dict(); got "
+        f"{with_article(type(model).__name__)}. For arrays by name, use GPT2.from_arrays"
     )
 
 
@@ -201,8 +193,7 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
     if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers "
-            "library; got {kind}",
-            kind=with_article(type(tokenizer).__name__),
+            f"library; got {with_article(type(tokenizer).__name__)}"
         )
     import tempfile  # here, so that `import attnlab` is quick
 

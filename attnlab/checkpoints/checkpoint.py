@@ -47,7 +47,7 @@ from attnlab.support.files import (
     write_atomically,
 )
 from attnlab.support.formats import HOW_TO_DEQUANTIZE, describe_unsupported, list_names
-from attnlab.support.messages import SEMICOLON, Message, join_messages
+from attnlab.support.messages import Message
 
 # The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
@@ -184,7 +184,7 @@ class Checkpoint(Parameters):
         )
         is_pocket = self.directory.is_relative_to(PACKAGE)
         path = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
-        self.origin = f"from {path}{ignored}"
+        self.origin = Message("from {origin}", origin=f"{path}{ignored}")
         snapshot = re.search(CACHED_SNAPSHOT, self.directory.as_posix())
         self.name = snapshot[1].replace("--", "/") if snapshot else self.directory.absolute().name
 
@@ -233,9 +233,7 @@ def decode_tensor(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         values: Array = stored.astype(dtype, copy=False)
     if not is_finite(values):
-        raise CheckpointError(
-            "{name} in {file} contains NaN or infinite numbers", name=name, file=entry.file
-        )
+        raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
     return values
 
 
@@ -252,16 +250,11 @@ class Rows:
         if not indices.size:
             return np.empty((*indices.shape, entry.shape[1]), self.checkpoint.dtype)
         if indices.dtype.kind not in "iu":
-            raise InvalidTypeError(
-                "rows of {name} must be integers; got {rows}", name=self.name, rows=quoted(rows)
-            )
+            raise InvalidTypeError(f"rows of {self.name} must be integers; got {quoted(rows)}")
         count = entry.shape[0]
         if ((indices < 0) | (indices >= count)).any():
             raise OutOfRangeError(
-                "rows of {name} must be from 0 to {last}; got {rows}",
-                name=self.name,
-                last=count - 1,
-                rows=quoted(rows),
+                f"rows of {self.name} must be from 0 to {count - 1}; got {quoted(rows)}"
             )
         distinct, inverse = np.unique(indices.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
@@ -296,13 +289,9 @@ class Entry:
                 numbers = np.fromfile(stream, STORED_AS[self.dtype], count, offset=start)
                 version = _version(os.fstat(stream.fileno()))
         except OSError as error:
-            raise CheckpointError(
-                "{file} can't be read: {reason}", file=self.file, reason=reason_of(error)
-            ) from None
+            raise CheckpointError(f"{self.file} can't be read: {reason_of(error)}") from None
         if version != self.version:
-            raise CheckpointError(
-                "{file} has changed since it was opened. Open it again", file=self.file
-            )
+            raise CheckpointError(f"{self.file} has changed since it was opened. Open it again")
         return numbers
 
 
@@ -315,11 +304,10 @@ def check_variant(variant: object) -> None:
     if variant is None:
         return
     if not isinstance(variant, str):
-        raise InvalidTypeError("variant must be a str; got {variant}", variant=quoted(variant))
+        raise InvalidTypeError(f"variant must be a str; got {quoted(variant)}")
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
-            'variant must be part of the file name, such as "fp16"; got {variant}',
-            variant=quoted(variant, 200),
+            f'variant must be part of the file name, such as "fp16"; got {quoted(variant, 200)}'
         )
 
 
@@ -335,22 +323,16 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     files = [directory / name for name in weight_names(directory, variant)]
     missing = [file.name for file in files if not os.path.isfile(file)]
     if missing and not os.path.isfile(index):
-        advice = Message(". Add the model's weights")
+        advice = ". Add the model's weights"
         if format := describe_unsupported(
             os.listdir(directory) if os.path.isdir(directory) else ()
         ):
-            advice = Message(", only {format}", format=format)
+            advice = f", only {format}"
         raise MissingFileError(
-            "there is no {file} (nor {index}) in {directory}{advice}",
-            file=unsharded.name,
-            index=index.name,
-            directory=directory,
-            advice=advice,
+            f"there is no {unsharded.name} (nor {index.name}) in {directory}{advice}"
         )
     if missing:
-        raise MissingFileError(
-            "{names}, named in {index}, doesn't exist", names=list_names(missing), index=index
-        )
+        raise MissingFileError(f"{list_names(missing)}, named in {index}, doesn't exist")
     return files
 
 
@@ -366,14 +348,10 @@ def weight_map(index: Path) -> dict[str, str]:
     """The shard of each tensor, a file name in the index's directory."""
     shards = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise CheckpointError(
-            "{index} must have a weight_map of tensors and file names", index=index
-        )
+        raise CheckpointError(f"{index} must have a weight_map of tensors and file names")
     for name in shards.values():
         if re.search(r"[/\\:]|^\.*$", name):
-            raise CheckpointError(
-                "{index} points outside its directory: {name}", index=index, name=quoted(name, 200)
-            )
+            raise CheckpointError(f"{index} points outside its directory: {quoted(name, 200)}")
     return shards
 
 
@@ -385,10 +363,7 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
-                    "{name} appears twice, in {file} and in {other}",
-                    name=list_names([bare]),
-                    file=file,
-                    other=entries[bare].file,
+                    f"{list_names([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare] = entry
     return entries
@@ -421,22 +396,17 @@ def _read_header(file: Path) -> dict[str, Entry]:
             version = _version(os.fstat(stream.fileno()))
             length = int.from_bytes(stream.read(8), "little")
             if length > LARGEST_HEADER:
-                raise OSError(Message("header of {length} bytes", length=f"{length:,}"))
+                raise OSError(f"header of {length:,} bytes")
             header = stream.read(length)
             if not header.startswith(b"{"):
-                raise OSError(Message("the header doesn't start with a brace"))
+                raise OSError("the header doesn't start with a brace")
         with safe_open(file, framework="np"):
             pass
         is_unchanged = _version(os.stat(file)) == version
     except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
-        raise CheckpointError(
-            "{file} {reason} ({error})",
-            file=file,
-            reason=_why_invalid(file),
-            error=reason_of(error),
-        ) from None
+        raise CheckpointError(f"{file} {_why_invalid(file)} ({reason_of(error)})") from None
     if not is_unchanged:
-        raise CheckpointError("{file} changed while it was being opened. Open it again", file=file)
+        raise CheckpointError(f"{file} changed while it was being opened. Open it again")
     tensors = parse_json(header, f"the header of {file}", CheckpointError)
     tensors.pop("__metadata__", None)
     return {
@@ -449,28 +419,26 @@ def _read_header(file: Path) -> dict[str, Entry]:
 
 # Other kinds of files, by their first bytes.
 SIGNATURES = {
-    b"version https://git-lfs": Message(
-        "is a Git LFS pointer, not the file itself: run `git lfs pull`"
-    ),
-    b"GGUF": Message("is in llama.cpp's GGUF format, not safetensors"),
-    b"PK\3\4": Message("is a zip file, such as a PyTorch pickle, not safetensors"),
-    b"<": Message("is a web page, not safetensors: the download failed"),
+    b"version https://git-lfs": "is a Git LFS pointer, not the file itself: run `git lfs pull`",
+    b"GGUF": "is in llama.cpp's GGUF format, not safetensors",
+    b"PK\3\4": "is a zip file, such as a PyTorch pickle, not safetensors",
+    b"<": "is a web page, not safetensors: the download failed",
 }
 
 
-def _why_invalid(file: Path) -> Message:
+def _why_invalid(file: Path) -> str:
     """What is wrong with a file that isn't safetensors, judging by its first bytes."""
     try:
         with open_regular(file) as stream:
             start = stream.read(64)
     except OSError:
-        return Message("can't be read")
+        return "can't be read"
     if not start:
-        return Message("is empty")
+        return "is empty"
     for signature, reason in SIGNATURES.items():
         if start.lstrip().startswith(signature):
             return reason
-    return Message("isn't a safetensors file, or is truncated")
+    return "isn't a safetensors file, or is truncated"
 
 
 class Stored(Protocol):
@@ -520,11 +488,8 @@ def select_parameters(
 def not_tied(source: str) -> CheckpointError:
     """The error for an output matrix that differs from a tied embedding."""
     return CheckpointError(
-        "{output} in {source} differs from {embedding}, but the config ties them. If the output "
-        'matrix is a separate parameter, set "tie_word_embeddings": false',
-        output=OUTPUT,
-        source=source,
-        embedding=EMBEDDING,
+        f"{OUTPUT} in {source} differs from {EMBEDDING}, but the config ties them. If the "
+        'output matrix is a separate parameter, set "tie_word_embeddings": false'
     )
 
 
@@ -556,17 +521,13 @@ def _check_entries(
     if not problems:
         return tensors
     if reason := _not_gpt2(tensors, {*in_block, *outside}):
-        raise CheckpointError("{source} {reason}", source=source, reason=reason)
-    raise CheckpointError(
-        "the tensors in {source} don't match its config. {problems}",
-        source=source,
-        problems=join_messages(*problems, separator=SEMICOLON),
-    )
+        raise CheckpointError(f"{source} {reason}")
+    raise CheckpointError(f"the tensors in {source} don't match its config. {'; '.join(problems)}")
 
 
 def _mismatches(
     tensors: Mapping[str, Stored], expected: Mapping[str, Shape], config: GPT2Config
-) -> list[Message]:
+) -> list[str]:
     """Descriptions of all differences between tensors and a config.
 
     Parameters
@@ -597,15 +558,13 @@ def _mismatches(
         "unsupported dtype: {names}": list_names(unreadable),
     }
     problems = [
-        Message(template, names=names) for template, names in names_by_problem.items() if names
+        template.format(names=names) for template, names in names_by_problem.items() if names
     ]
     qkv = tensor_name("blocks.0.attention.W_QKV")
     if qkv in expected and tensors[qkv].shape == expected[qkv][::-1]:
         problems.append(
-            Message(
-                "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
-                "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
-            )
+            "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
+            "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
         )
     return problems
 
@@ -624,20 +583,15 @@ def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
 
     for name, entry in tensors.items():
         if re.fullmatch(QUANTIZED, name) or (entry.dtype.startswith("F8") and is_gpt2(name)):
-            return Message(
-                "contains quantized weights ({name}, {dtype}). {advice}",
-                name=list_names([name]),
-                dtype=entry.dtype,
-                advice=HOW_TO_DEQUANTIZE,
+            return (
+                f"contains quantized weights ({list_names([name])}, {entry.dtype}). "
+                f"{HOW_TO_DEQUANTIZE}"
             )
         if re.fullmatch(LORA, name):
-            return Message(
-                "contains unmerged LoRA layers ({name}). Merge them where peft is installed: "
-                "model.merge_and_unload().save_pretrained('NEW')",
-                name=list_names([name]),
+            return (
+                f"contains unmerged LoRA layers ({list_names([name])}). Merge them where peft "
+                "is installed: model.merge_and_unload().save_pretrained('NEW')"
             )
     if tensors and not any(map(is_gpt2, tensors)):
-        return Message(
-            "has no tensors with GPT-2's names, only {names}", names=list_names(sorted(tensors))
-        )
+        return f"has no tensors with GPT-2's names, only {list_names(sorted(tensors))}"
     return ""

@@ -33,7 +33,6 @@ from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
-from attnlab.support.messages import Message, join_messages
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -71,9 +70,9 @@ COMMIT = r"[0-9a-f]{40}"
 # connection attempt add up to minutes.
 TIMEOUT = 8.0
 
-HOW_TO_CONNECT = Message(
-    "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; to "
-    "use only the cache, set HF_HUB_OFFLINE=1"
+HOW_TO_CONNECT = (
+    "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; "
+    "to use only the cache, set HF_HUB_OFFLINE=1"
 )
 
 # Errors of writing to the disk.
@@ -113,19 +112,15 @@ def find_model(
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
-                "revision can't be used with a directory, {path}; got {revision}",
-                path=path,
-                revision=quoted(revision),
+                f"revision can't be used with a directory, {path}; got {quoted(revision)}"
             )
         return model_directory(path)
     if os.path.isfile(path):
         if format := describe_unsupported([path.name]):
-            raise MissingFileError("expected a directory; got a file: {format}", format=format)
-        raise MissingFileError(
-            "{path} is a file. Give the directory with the model's files", path=path
-        )
+            raise MissingFileError(f"expected a directory; got a file: {format}")
+        raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
     if not isinstance(name_or_path, str):
-        raise MissingFileError("there is no directory {path}", path=quoted(str(path), 200))
+        raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
     return _find_by_name(name_or_path, revision, variant, local_files_only)
 
 
@@ -144,24 +139,20 @@ def _find_by_name(
             return snapshot
     _check_name(name)
     repository, revision = choices[0]
-    problem = Message("{name} is neither a directory nor in the hub's cache", name=name)
+    problem = f"{name} is neither a directory nor in the hub's cache"
     if cached:
         # Another tool may have downloaded only the weights: complete that snapshot.
         with_weights = [c for c in cached if not _missing_weights(cached[c], variant)]
         choice = next(iter(with_weights or cached))
         snapshot = cached[choice]
-        problem = Message(
-            "{name} is in the hub's cache, {snapshot}, without {missing}",
-            name=name,
-            snapshot=snapshot,
-            missing=" and ".join(_missing_files(snapshot, variant)),
+        problem = (
+            f"{name} is in the hub's cache, {snapshot}, without "
+            f"{' and '.join(_missing_files(snapshot, variant))}"
         )
         if with_weights:
             repository, revision = choice[0], snapshot.name
     if local_files_only:
-        raise MissingFileError(
-            "{problem}, and local_files_only=True prevents the download", problem=problem
-        )
+        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
     return _download(repository, revision, variant, problem)
 
 
@@ -170,11 +161,10 @@ def _check_revision(revision: object) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise InvalidTypeError("revision must be a str; got {revision}", revision=quoted(revision))
+        raise InvalidTypeError(f"revision must be a str; got {quoted(revision)}")
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
-            "revision must be a branch, tag or commit on the hub; got {revision}",
-            revision=quoted(revision, 200),
+            f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
         )
 
 
@@ -187,8 +177,8 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            "{name} is neither a directory nor a valid name on the hub, such as gpt2 or owner/name",
-            name=quoted(name, 200),
+            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub, such as "
+            "gpt2 or owner/name"
         ) from None
 
 
@@ -260,16 +250,10 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     if not {unsharded, index} & set(names):
         format = describe_unsupported(names)
         if WEIGHTS in names:
-            format = Message("{file}; to open it, leave out `variant`", file=WEIGHTS)
-        missing.append(
-            Message("{file}, only {format}", file=unsharded, format=format) if format else unsharded
-        )
+            format = f"{WEIGHTS}; to open it, leave out `variant`"
+        missing.append(f"{unsharded}, only {format}" if format else unsharded)
     if missing:
-        raise MissingFileError(
-            "{repository} on the hub has no {missing}",
-            repository=repository,
-            missing=join_messages(*missing, separator=Message(" and no ")),
-        )
+        raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
     _write_ref(repository, revision or "main", commit)
     snapshot = _cache_of(repository) / "snapshots" / commit
     _fetch(repository, commit, [name for name in SMALL_FILES if name in names])
@@ -299,38 +283,23 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
         raise _no_access(repository) from None
     except RevisionNotFoundError:
         raise MissingFileError(
-            "{repository} has no revision {revision} on the hub. Give a "
-            "branch, a tag, or all 40 characters of a commit",
-            repository=repository,
-            revision=repr(revision),
+            f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or "
+            "all 40 characters of a commit"
         ) from None
     except OfflineModeIsEnabled:
-        raise DownloadError(
-            "{problem}, and HF_HUB_OFFLINE prevents the download", problem=problem
-        ) from None
+        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
     except HfHubHTTPError as error:
-        raise DownloadError(
-            "the hub refused {repository}: {reason}", repository=repository, reason=_one_line(error)
-        ) from None
+        raise DownloadError(f"the hub refused {repository}: {_one_line(error)}") from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
-            "{problem}, and the hub can't be reached ({kind}: {reason}). "
-            "{advice}. Or run `hf download {repository} config.json vocab.json "
-            "merges.txt model.safetensors --local-dir DIR` on a machine with "
-            "network access, copy DIR to this machine and give its path",
-            problem=problem,
-            kind=type(error).__name__,
-            reason=_one_line(error),
-            advice=HOW_TO_CONNECT,
-            repository=repository,
+            f"{problem}, and the hub can't be reached ({type(error).__name__}: "
+            f"{_one_line(error)}). {HOW_TO_CONNECT}. Or run `hf download {repository} "
+            "config.json vocab.json merges.txt model.safetensors --local-dir DIR` on a machine "
+            "with network access, copy DIR to this machine and give its path"
         ) from None
     commit = str(info.sha)
     if not re.fullmatch(COMMIT, commit):
-        raise DownloadError(
-            "the hub returned an invalid commit for {repository}: {commit}",
-            repository=repository,
-            commit=f"{commit!r:.200}",
-        )
+        raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
     return commit, [file.rfilename for file in info.siblings or ()]
 
 
@@ -354,23 +323,17 @@ def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
             raise _no_access(repository) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                raise WriteError(
-                    "{name} can't be written: {error}", name=name, error=error
-                ) from None
+                raise WriteError(f"{name} can't be written: {error}") from None
             raise DownloadError(
-                "the download of {repository} failed at {name}: {reason}. "
-                "Downloaded files are kept; repeat the call to download the rest",
-                repository=repository,
-                name=name,
-                reason=_one_line(error),
+                f"the download of {repository} failed at {name}: {_one_line(error)}. "
+                "Downloaded files are kept; repeat the call to download the rest"
             ) from error
 
 
 def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
-        "{repository} is neither a directory nor a repository on the hub that you can access. For "
-        "a private or gated one, run `hf auth login`",
-        repository=repository,
+        f"{repository} is neither a directory nor a repository on the hub that you can access. "
+        "For a private or gated one, run `hf auth login`"
     )
 
 
@@ -393,13 +356,11 @@ def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(Message("no answer within {seconds} seconds", seconds=f"{seconds:g}"))
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
     return results[0]
 
 
 def _one_line(error: Exception) -> str:
     """An error's message as one printable line, shortened."""
-    if error.args and isinstance(error.args[0], Message):
-        return error.args[0]
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 300 else f"{text[:300]} …"

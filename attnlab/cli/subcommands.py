@@ -53,11 +53,9 @@ def _texts(options: argparse.Namespace, max_count: int = 1) -> list[str]:
     if not 1 <= count <= max_count:
         option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
-            "expected {expected}; got {count}. Put a text in quotes, such as "
-            '{option}"The dog chased the ball", or use --file FILE, or {option}- for stdin',
-            expected=Message("one text or two" if max_count > 1 else "one text"),
-            count=count,
-            option=option,
+            f"expected {Message('one text or two' if max_count > 1 else 'one text')}; got "
+            f'{count}. Put a text in quotes, such as {option}"The dog chased the ball", or use '
+            f"--file FILE, or {option}- for stdin"
         )
     texts = [_read_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
@@ -67,9 +65,7 @@ def _read_stdin() -> str:
     """The text on stdin, decoded as UTF-8 whatever the locale."""
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     if len(content) > LARGEST:
-        raise InvalidValueError(
-            "stdin can't be read: it has more than {largest} bytes", largest=f"{LARGEST:,}"
-        )
+        raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
     return decode_text(content, "stdin", InvalidValueError).removesuffix("\n")
 
 
@@ -106,10 +102,8 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
             check_step(head, path)
         except InvalidValueError as error:
             raise InvalidValueError(
-                "{error}; the trace's steps are {steps}. Or use a path, such as "
-                "blocks.0.mid or blocks.0.mlp.hidden",
-                error=error,
-                steps=", ".join(trace._table_steps),
+                f"{error}; the trace's steps are {', '.join(trace._table_steps)}. Or use a "
+                "path, such as blocks.0.mid or blocks.0.mlp.hidden"
             ) from None
     part, name = step_at(trace, path)
     if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
@@ -173,9 +167,8 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
     file = as_path(path).absolute()
     if os.path.isfile(file) and not options.force and not is_page(file):
         raise WriteError(
-            "{file} exists and wasn't written by attnlab. Use --force to replace it, or another "
-            "file name",
-            file=file,
+            f"{file} exists and wasn't written by attnlab. Use --force to replace it, or "
+            "another file name"
         )
     return file
 
@@ -244,8 +237,7 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
         if result is not trace or not {*arrays} & {*Head.steps}:
             raise
         raise InvalidValueError(
-            "{error}. For steps of one head, use --layer and --head; for steps of a layer, --layer",
-            error=error,
+            f"{error}. For steps of one head, use --layer and --head; for steps of a layer, --layer"
         ) from None
 
     terminal.show(verdict)

@@ -105,24 +105,19 @@ def as_measures(measures: Any) -> dict[str, Measure | None]:
         return dict.fromkeys(MEASURES)
     if isinstance(measures, str) or not isinstance(measures, Sequence) or not measures:
         raise InvalidTypeError(
-            "measures must be a list of names and functions, such as ['induction', 'loss']; got "
-            "{measures}",
-            measures=quoted(measures),
+            "measures must be a list of names and functions, such as ['induction', 'loss']; "
+            f"got {quoted(measures)}"
         )
     checked: dict[str, Measure | None] = {}
     for measure in measures:
         name = getattr(measure, "__name__", None) if callable(measure) else measure
         if not isinstance(name, str) or not (callable(measure) or name in MEASURES):
             raise InvalidValueError(
-                "unknown measure {measure}; expected one of {expected}, or a named function of "
-                "a trace",
-                measure=quoted(measure),
-                expected=", ".join(MEASURES),
+                f"unknown measure {quoted(measure)}; expected one of {', '.join(MEASURES)}, or "
+                "a named function of a trace"
             )
         if name in checked or (callable(measure) and name in MEASURES):
-            raise InvalidValueError(
-                "two measures are called {name}; names must be unique", name=name
-            )
+            raise InvalidValueError(f"two measures are called {name}; names must be unique")
         checked[str(name)] = measure if callable(measure) else None
     return checked
 
@@ -144,7 +139,7 @@ def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str
         results["loss"] = loss(trace)
     for name, result in results.items():
         if not np.isfinite(result.sums).all():
-            raise InvalidValueError("the measure {name} isn't finite", name=name)
+            raise InvalidValueError(f"the measure {name} isn't finite")
     return {name: results[name] for name in measures}  # in the order of `measures`
 
 
@@ -308,19 +303,13 @@ def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
         result = function(trace)
     except Exception as error:  # a user's function may raise anything
         raise InvalidValueError(
-            "the measure {name} failed: {kind}: {error}",
-            name=name,
-            kind=type(error).__name__,
-            error=error,
+            f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None
     numbers = as_reals(result, f"the result of the measure {name}", "biuf").astype(np.float64)
     if numbers.shape != shape:
         raise InvalidValueError(
-            "the measure {name} must return a number for each head, shape {shape}; got shape "
-            "{actual}",
-            name=name,
-            shape=shape,
-            actual=numbers.shape,
+            f"the measure {name} must return a number for each head, shape {shape}; got shape "
+            f"{numbers.shape}"
         )
     is_defined = ~np.isnan(numbers)
     return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))

@@ -40,7 +40,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise
+from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import (
@@ -219,15 +219,13 @@ class Measured(Analysis):
         column = self._columns.start
         if is_per_head(self.name):
             if layer is None or head is None:
-                raise InvalidTypeError(
-                    "{name} is measured by head; give a layer and a head", name=self.name
-                )
+                raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
             heads = range(self._atlas.n_head)
             layer = Numbered("layer", range(self._atlas.n_layer)).item(layer)
             column += layer * len(heads) + Numbered("head", heads).item(head)
         elif layer is not None or head is not None:
             raise InvalidTypeError(
-                "{name} is measured for the whole model; leave out layer and head", name=self.name
+                f"{self.name} is measured for the whole model; leave out layer and head"
             )
         numbers = tally.passages[int(smallest), :, column]
         ranks = tally.ranks[int(smallest), :, column]
@@ -469,9 +467,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
             raise UnknownMeasureError(
-                "this atlas has no measure {name}; it has {measures}",
-                name=quoted(name),
-                measures=", ".join(self.measures),
+                f"this atlas has no measure {quoted(name)}; it has {', '.join(self.measures)}"
             )
         return self._measured[name]
 
@@ -531,19 +527,13 @@ class Atlas(Document, Mapping[str, Measured]):
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
             raise InvalidValueError(
-                "can't compare {layers} layers of {heads} heads with {other_layers} layers of "
-                "{other_heads} heads",
-                layers=self.n_layer,
-                heads=self.n_head,
-                other_layers=other.n_layer,
-                other_heads=other.n_head,
+                f"can't compare {self.n_layer} layers of {self.n_head} heads with "
+                f"{other.n_layer} layers of {other.n_head} heads"
             )
         if self.window != other.window:
             raise InvalidValueError(
-                "can't compare windows of {window} and {other_window} tokens, as attention "
-                "depends on the context length; make both with the same `window=`",
-                window=f"{self.window:,}",
-                other_window=f"{other.window:,}",
+                f"can't compare windows of {self.window:,} and {other.window:,} tokens, as "
+                "attention depends on the context length; make both with the same `window=`"
             )
         if not set(self.measures) & set(other.measures):
             raise InvalidValueError("the two atlases have no measure in common")
@@ -597,7 +587,7 @@ class Atlas(Document, Mapping[str, Measured]):
             texts=number_of_texts(self.texts),
             **{name: f"{count:,}" for name, count in counts.items()},
         )
-        model = recognise(self.model.partition("\n")[0], MODEL_TEMPLATE)
+        model = self.model.partition("\n")[0]
         return Message("{texts}\n{model}", texts=texts, model=model)
 
     @property
@@ -682,28 +672,18 @@ class Atlas(Document, Mapping[str, Measured]):
         longest = max(map(len, self._tally.ids.values()), default=0)
         reason = ""
         if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
-            reason = Message(
-                "it has {layers} layers of {heads} heads",
-                layers=config.n_layer,
-                heads=config.n_head,
-            )
+            reason = f"it has {config.n_layer} layers of {config.n_head} heads"
         elif longest > config.n_positions:
-            reason = Message(
-                "it has {positions} positions, and a passage has {longest} tokens",
-                positions=config.n_positions,
-                longest=longest,
-            )
+            reason = f"it has {config.n_positions} positions, and a passage has {longest} tokens"
         else:
             try:
                 if contents_of(model, self._tally.ids) != self._contents:
-                    reason = Message("its tokenizer decodes the passages' ids differently")
+                    reason = "its tokenizer decodes the passages' ids differently"
             except InvalidValueError as error:  # an id outside the vocabulary
-                reason = Message(error.template, **error.values)
+                reason = str(error)
         if reason:
             raise InvalidValueError(
-                "model doesn't match the atlas: {reason}. The atlas was made with {model}",
-                reason=reason,
-                model=self.model,
+                f"model doesn't match the atlas: {reason}. The atlas was made with {self.model}"
             )
 
     def is_of(self, model: GPT2) -> bool:
@@ -759,17 +739,15 @@ def open_atlas(path: FilePath) -> Atlas:
         file /= RESULT
         if not os.path.exists(file):
             raise MissingFileError(
-                "{file} not found: the run hasn't finished. Start it again to resume it", file=file
+                f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     try:
         tensors, metadata = read_sealed(file, FORMAT, AtlasError, check_shapes)
     except AtlasError as error:
         raise AtlasError(
-            "{error}. Expected a file that `Atlas.save` wrote, or a run's {result}",
-            error=error,
-            result=RESULT,
+            f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
         ) from None
-    with reraised_as(AtlasError, "{file} isn't a complete atlas", file=file):
+    with reraised_as(AtlasError, f"{file} isn't a complete atlas"):
         tally = Tally.read(tensors, metadata)
         contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):

@@ -129,9 +129,8 @@ def atlas(
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):
         raise InvalidValueError(
-            "{path} is in the directory of texts, where the run's files would be read as texts; "
-            "choose another directory",
-            path=path,
+            f"{path} is in the directory of texts, where the run's files would be read as "
+            "texts; choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
         chunks = try_measures_first(task, chunks)
@@ -217,7 +216,7 @@ def _total(
     if not total.texts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
         if reasons:
-            raise InvalidValueError("no text could be measured: {reasons}", reasons=reasons)
+            raise InvalidValueError(f"no text could be measured: {reasons}")
         raise InvalidValueError("there are no texts to measure")
     return total
 
@@ -274,12 +273,8 @@ def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
     except kind as error:
         first, last = chunk.texts[0].name, chunk.texts[-1].name
         raise WorkerError(
-            "the executor failed at the texts from {first} to {last}: {kind}: {error}. If you gave "
-            "a directory, the same call resumes the run",
-            first=first,
-            last=last,
-            kind=type(error).__name__,
-            error=error,
+            f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: "
+            f"{error}. If you gave a directory, the same call resumes the run"
         ) from error
 
 
@@ -321,9 +316,7 @@ class StoredTallies:
             tensors, metadata = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
-        with reraised_as(
-            ResumeError, "{file} isn't complete; remove it to measure it again", file=file
-        ):
+        with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
             return Tally.read(tensors, metadata)
 
 

@@ -172,9 +172,7 @@ class Tally:
             "batches": (n_batches, 2, columns),
         }
         if stored != shapes or n_passages > 2 * EXTREMES * columns or n_batches > BATCHES:
-            raise InvalidValueError(
-                "the tensors' shapes don't match {columns} columns", columns=columns
-            )
+            raise InvalidValueError(f"the tensors' shapes don't match {columns} columns")
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
@@ -182,12 +180,7 @@ class Tally:
         expected = cls.empty(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
-                raise InvalidValueError(
-                    "{name} must be {dtype}; got {actual}",
-                    name=name,
-                    dtype=array.dtype,
-                    actual=tensors[name].dtype,
-                )
+                raise InvalidValueError(f"{name} must be {array.dtype}; got {tensors[name].dtype}")
         are_finite = all(np.isfinite(tensors[name]).all() for name in ("moments", "batches"))
         integers = ("counts", "numbers", "lengths", "ids")
         if not are_finite or any((tensors[name] < 0).any() for name in integers):
@@ -204,9 +197,7 @@ class Tally:
             raise InvalidValueError("names and faults must be strings")
         texts, tokens, width = tensors["counts"].tolist()
         if width < 1 or width & (width - 1):
-            raise InvalidValueError(
-                "the width of batches must be a power of 2; got {width}", width=width
-            )
+            raise InvalidValueError(f"the width of batches must be a power of 2; got {width}")
         pieces: list[Any] = np.split(tensors["ids"], np.cumsum(tensors["lengths"]))[:-1]
         return cls(
             tensors["moments"].copy(),

@@ -17,14 +17,13 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import attribute
 from attnlab.support.files import as_path, decode_text, open_regular, read_bytes, reason_of
-from attnlab.support.messages import Message
 
 # A chunk ends once it has this many characters.
 MAX_CHARACTERS = 1_000_000
 
-EXPECTED = Message(
-    "texts must be an iterable of strings, a file with one text per line, or a directory with one "
-    "text per file"
+EXPECTED = (
+    "texts must be an iterable of strings, a file with one text per line, or a directory with "
+    "one text per file"
 )
 
 
@@ -94,19 +93,16 @@ def texts_of(texts: Any) -> Iterator[Text]:
         if os.path.isdir(path):
             return _texts_in_directory(path)
         if not os.path.exists(path):
-            raise MissingFileError(
-                "{path} not found; {expected}", path=quoted(str(path)), expected=EXPECTED
-            )
+            raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _texts_in_lines(path)
     is_table = any(attribute(texts, name) is not None for name in ("columns", "column_names"))
     if is_table or isinstance(texts, Mapping):
         raise InvalidTypeError(
-            "iterating over a {kind} gives its keys or rows, not its texts; pass the texts, "
-            "such as df['text'] or (row['text'] for row in rows)",
-            kind=type(texts).__name__,
+            f"iterating over a {type(texts).__name__} gives its keys or rows, not its texts; "
+            "pass the texts, such as df['text'] or (row['text'] for row in rows)"
         )
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise InvalidTypeError("{expected}; got {texts}", expected=EXPECTED, texts=quoted(texts))
+        raise InvalidTypeError(f"{EXPECTED}; got {quoted(texts)}")
     return _texts_in_iterable(texts)
 
 
@@ -128,11 +124,7 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
     try:
         stream = open_regular(path)
     except OSError as error:
-        raise InvalidValueError(
-            "{path} can't be read: {reason}",
-            path=path,
-            reason=reason_of(error),
-        ) from None
+        raise InvalidValueError(f"{path} can't be read: {reason_of(error)}") from None
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():

@@ -41,9 +41,9 @@ class SharedModel:
             return _open_by_name, (self.name,)
         if len(self._content) > MAX_SENT:
             raise InvalidValueError(
-                "the model in memory has {size} MB, too much to send with each chunk; save it "
-                "with model.save(directory) and pass the directory",
-                size=f"{len(self._content) // 10**6:,}",
+                f"the model in memory has {len(self._content) // 10**6:,} MB, too much to "
+                "send with each chunk; save it with model.save(directory) and pass the "
+                "directory"
             )
         return _unpickle, (self._content,)
 

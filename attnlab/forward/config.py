@@ -14,7 +14,6 @@ from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_atomically
 from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
-from attnlab.support.messages import SEMICOLON, Message, join_messages
 
 MODEL_TYPE = "gpt2"
 
@@ -99,7 +98,7 @@ class GPT2Config:
 
     def __post_init__(self) -> None:
         if problems := _invalid_settings(vars(self)):
-            raise ConfigError(join_messages(*problems, separator=SEMICOLON))
+            raise ConfigError("; ".join(problems))
         for name, value in vars(self).items():  # NumPy scalars aren't JSON serialisable
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
@@ -132,24 +131,17 @@ class GPT2Config:
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
         """Create a config from a `config.json`'s content; unrelated keys are ignored."""
         if not isinstance(settings, Mapping):
-            raise InvalidTypeError(
-                "settings must be a dict; got {settings}", settings=quoted(settings)
-            )
+            raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         problems = [
-            Message(
-                "{key} must be {value}; got {got}",
-                key=key,
-                value=repr(value),
-                got=quoted(settings[key]),
-            )
+            f"{key} must be {value!r}; got {quoted(settings[key])}"
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)
         ]
         known = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
         if problems := problems + _invalid_settings(known):
-            raise ConfigError(join_messages(*problems, separator=SEMICOLON))
+            raise ConfigError("; ".join(problems))
         return cls(**known)
 
     @classmethod
@@ -158,15 +150,14 @@ class GPT2Config:
         settings = read_json(path, ConfigError)
         if code := _custom_code(settings):
             raise ConfigError(
-                "{path}: the model has custom code (auto_map: {code}), which isn't run and may "
-                "not compute GPT-2. If you are sure that it does, remove auto_map from the file",
-                path=as_path(path),
-                code=quoted(code),
+                f"{as_path(path)}: the model has custom code (auto_map: {quoted(code)}), which "
+                "isn't run and may not compute GPT-2. If you are sure that it does, remove "
+                "auto_map from the file"
             )
         try:
             return cls.from_dict(settings)
         except ConfigError as error:
-            raise ConfigError("{path}: {error}", path=as_path(path), error=error) from None
+            raise ConfigError(f"{as_path(path)}: {error}") from None
 
     def save(self, directory: FilePath) -> None:
         """Write a `config.json` that transformers can read."""
@@ -191,31 +182,23 @@ def _unsupported_model(settings: Mapping[str, Any]) -> str:
     """Why a config's model isn't supported, or "" if it is."""
     model_type = settings.get("model_type", MODEL_TYPE)
     if not _same_type_and_value(model_type, MODEL_TYPE):
-        return Message(
-            "model_type is {kind}; only '{supported}' is supported",
-            kind=quoted(model_type),
-            supported=MODEL_TYPE,
-        )
+        return f"model_type is {quoted(model_type)}; only '{MODEL_TYPE}' is supported"
     quantized = settings.get("quantization_config")
     if quantized is None:
         return ""
     method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
     method = getattr(method, "value", method)  # an enum in memory
-    return Message(
-        "the weights are quantized ({method}). {advice}",
-        method=quoted(method or quantized),
-        advice=HOW_TO_DEQUANTIZE,
-    )
+    return f"the weights are quantized ({quoted(method or quantized)}). {HOW_TO_DEQUANTIZE}"
 
 
 def _same_type_and_value(value: object, expected: object) -> bool:
     return isinstance(value, type(expected)) and value == expected
 
 
-def _invalid_settings(settings: Mapping[str, Any]) -> list[Message]:
+def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
     """A message for each invalid setting of a config."""
     problems = [
-        Message("{name} is missing", name=f.name)
+        f"{f.name} is missing"
         for f in fields(GPT2Config)
         if f.default is MISSING and f.name not in settings
     ]
@@ -224,51 +207,25 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[Message]:
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
-            problems.append(
-                Message(
-                    "{name} must be a positive integer; got {value}", name=name, value=quoted(value)
-                )
-            )
+            problems.append(f"{name} must be a positive integer; got {quoted(value)}")
         elif value > largest:
-            problems.append(
-                Message(
-                    "{name} must be at most {largest}; got {value}",
-                    name=name,
-                    largest=f"{largest:,}",
-                    value=quoted(value),
-                )
-            )
+            problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
-            Message(
-                "layer_norm_epsilon must be a number between 0 and 1; got {epsilon}",
-                epsilon=quoted(epsilon),
-            )
+            f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"
         )
     activation = settings.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problems.append(
-            Message(
-                "activation_function must be one of {known}; got {activation}",
-                known=", ".join(ACTIVATIONS),
-                activation=quoted(activation),
-            )
+            f"activation_function must be one of {', '.join(ACTIVATIONS)}; got {quoted(activation)}"
         )
     for f in fields(GPT2Config):
         value = settings.get(f.name, f.default)
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
-            problems.append(
-                Message(
-                    "{name} must be true or false; got {value}", name=f.name, value=quoted(value)
-                )
-            )
+            problems.append(f"{f.name} must be true or false; got {quoted(value)}")
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(
-            Message(
-                "n_head = {n_head} does not divide n_embd = {n_embd}",
-                n_head=settings["n_head"],
-                n_embd=settings["n_embd"],
-            )
+            f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"
         )
     return problems

@@ -24,7 +24,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
 from attnlab.support.checks import as_array
-from attnlab.support.messages import EDITED_TEMPLATE, Message, join_messages
+from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
@@ -247,7 +247,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         labels.append(f"{path}{note}")
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
-    edited_run.note = Message(EDITED_TEMPLATE, paths=paths) if labels else ""
+    edited_run.note = Message(", edited: {paths}", paths=paths) if labels else ""
     return edited_run
 
 
@@ -358,11 +358,9 @@ def with_head_X(head: str) -> Effect:
 def check_paths(graph: Graph, n_head: int, edits: object) -> None:
     """Raise if a path isn't an editable step; the message suggests similar ones."""
     if not isinstance(edits, Mapping):
-        raise InvalidTypeError(
-            "edits must be a dict of paths and values; got {edits}", edits=quoted(edits)
-        )
+        raise InvalidTypeError(f"edits must be a dict of paths and values; got {quoted(edits)}")
     for path in edits:
-        check_path(path, editable_paths(graph), n_head, graph.n_layer, Message("step to edit"))
+        check_path(path, editable_paths(graph), n_head, graph.n_layer, "step to edit")
 
 
 def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
@@ -374,9 +372,7 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, no
     noun : what a valid path is called in the message
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(
-            "path must be a str, such as 'embedding'; got {path}", path=quoted(path)
-        )
+        raise InvalidTypeError(f"path must be a str, such as 'embedding'; got {quoted(path)}")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
     if pattern in valid and path == fill_numbers(pattern, path, counts):
@@ -385,11 +381,8 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, no
     patterns = nearest(re.sub(NUMBER, "#", corrected), valid)
     similar = ", ".join(fill_numbers(pattern, corrected, counts) for pattern in patterns)
     raise InvalidValueError(
-        "{path} isn't a {kind}; similar ones are {similar}{hint}",
-        path=quoted(path),
-        kind=noun,
-        similar=similar,
-        hint=join_messages(hint_for(path), dots_hint(path)),
+        f"{quoted(path)} isn't a {noun}; similar ones are "
+        f"{similar}{hint_for(path)}{dots_hint(path)}"
     )
 
 
@@ -446,34 +439,26 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
                 raise InvalidValueError(
-                    "the edit of {path} raised {error}", path=path, error=quoted(error, 200)
+                    f"the edit of {path} raised {quoted(error, 200)}"
                 ) from error
             if result is None:
-                raise InvalidTypeError(
-                    "the edit of {path} returned None instead of an array", path=path
-                )
+                raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
             array = as_edit(path, result)
         else:
             array = np.asarray(edit)
         allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
         if array.dtype.kind not in allowed_kinds:
             raise InvalidTypeError(
-                "the edit of {path} must have dtype {expected}; got {dtype}",
-                path=path,
-                expected=original.dtype,
-                dtype=array.dtype,
+                f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
             new = np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
-                "the edit of {path} must broadcast to shape {expected}; got {shape}",
-                path=path,
-                expected=original.shape,
-                shape=array.shape,
+                f"the edit of {path} must broadcast to shape {original.shape}; got {array.shape}"
             ) from None
     if problem := problem_with(run, path, new):
-        raise InvalidValueError("invalid edit of {path}: {problem}", path=path, problem=problem)
+        raise InvalidValueError(f"invalid edit of {path}: {problem}")
     return new if is_array else new.item()
 
 
@@ -481,17 +466,17 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
-        return Message("it contains NaN or numbers that are infinite in {dtype}", dtype=value.dtype)
+        return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):
         visible = value if name == "mask" else np.isfinite(value)
         without_keys = np.argwhere(~visible.any(axis=-1))
         if len(without_keys):
             query = ", ".join(map(str, without_keys[0]))
-            return Message("it hides all keys from query {query}", query=query)
+            return f"it hides all keys from query {query}"
     if name == "scale" and not value:
-        return Message("it must not be 0, since scores are divided by it")
+        return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:
-        return Message("it must not be negative")
+        return "it must not be negative"
     if name == "positions" and not ((value >= 0) & (value < len(run.value("W_P")))).all():
-        return Message("positions must be from 0 to {last}", last=len(run.value("W_P")) - 1)
+        return f"positions must be from 0 to {len(run.value('W_P')) - 1}"
     return ""

@@ -143,12 +143,10 @@ class Explainable(Result):
         texts = {token.text.strip() for token in self.tokens or ()}
         if isinstance(step, str) and step not in self.steps and step.strip() in texts:
             key = "key" if token is None else quoted(token)
+            step = quoted(step)
             raise InvalidValueError(
-                "{step} is a token, not a step of {title}. To explain a weight "
-                "between tokens: trace.head(layer, head).explain({step}, {key})",
-                step=quoted(step),
-                title=self.title,
-                key=key,
+                f"{step} is a token, not a step of {self.title}. To explain a weight between "
+                f"tokens: trace.head(layer, head).explain({step}, {key})"
             )
         return self._explain(self._default_step if step is None else step, token, component)
 
@@ -437,8 +435,7 @@ class ForwardPass(Explainable):
         new_ids = ids_of_pass(ids, config, cached)
         if cache is not None and new_ids.ndim > 1:
             raise InvalidValueError(
-                "with a cache, ids must be one text, of shape (T,); got shape {shape}",
-                shape=new_ids.shape,
+                f"with a cache, ids must be one text, of shape (T,); got shape {new_ids.shape}"
             )
         T = new_ids.shape[-1]
         values = {
@@ -542,19 +539,14 @@ def check_dropout(
     for path, array in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
-                "there is no dropout at {path}; paths are embedding_dropout and, "
-                "in each of the {n_layer} blocks, attention.dropout_mask, "
-                "attention_dropout and mlp_dropout",
-                path=quoted(path),
-                n_layer=config.n_layer,
+                f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in "
+                f"each of the {config.n_layer} blocks, attention.dropout_mask, "
+                "attention_dropout and mlp_dropout"
             )
         checked[path] = as_floats(array, path).view()
         if checked[path].shape != shapes[path]:
             raise InvalidValueError(
-                "dropout at {path} must have shape {expected}; got {shape}",
-                path=path,
-                expected=shapes[path],
-                shape=checked[path].shape,
+                f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"
             )
     return checked
 
@@ -587,5 +579,5 @@ def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     T = array.shape[-1] if array.ndim else 0
     free = config.n_positions - cached
     if not flat.size or not 1 <= T <= free:
-        raise InvalidValueError("a forward pass takes 1 to {most} tokens; got {T}", most=free, T=T)
+        raise InvalidValueError(f"a forward pass takes 1 to {free} tokens; got {T}")
     return flat.reshape(array.shape)

@@ -51,7 +51,7 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     bool (T, cached + T), True where query i may attend to key j: j <= cached + i
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
-    with memory_for(Message("a mask of {T} x {keys}", T=T, keys=cached + T)):
+    with memory_for(f"a mask of {T} x {cached + T}"):
         np.empty((T, cached + T), bool)  # fails immediately if it is too large
         return np.tri(T, cached + T, cached, dtype=bool)
 
@@ -60,7 +60,7 @@ def split_heads(x: ArrayLike, n_head: int) -> Array:
     """Split the columns of x into heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
     x = as_floats(x)
     if x.ndim < 2:
-        raise InvalidValueError("x must have shape (..., T, H·Dh); got {shape}", shape=x.shape)
+        raise InvalidValueError(f"x must have shape (..., T, H·Dh); got {x.shape}")
     return equations.split_heads(x, _as_n_head(x.shape[-1], n_head))
 
 
@@ -68,7 +68,7 @@ def merge_heads(x: ArrayLike) -> Array:
     """Join the columns of all heads: (..., H, T, Dh) -> (..., T, H·Dh)."""
     x = as_floats(x)
     if x.ndim < 3:
-        raise InvalidValueError("x must have shape (..., H, T, Dh); got {shape}", shape=x.shape)
+        raise InvalidValueError(f"x must have shape (..., H, T, Dh); got {x.shape}")
     return equations.merge_heads(x)
 
 
@@ -256,26 +256,20 @@ def _floats(**inputs: Any) -> dict[str, Any]:
 
 def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
-    shapes = Message("got Q {Q}, K {K}, V {V}", Q=Q.shape, K=K.shape, V=V.shape)
+    shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
-        raise InvalidValueError("Q, K and V must be non-empty matrices; {shapes}", shapes=shapes)
+        raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
     if Q.shape[-1] != K.shape[-1]:
-        raise InvalidValueError(
-            "Q and K must have the same number of columns; {shapes}", shapes=shapes
-        )
+        raise InvalidValueError(f"Q and K must have the same number of columns; {shapes}")
     if K.shape[-2] != V.shape[-2]:
-        raise InvalidValueError(
-            "K and V must have the same number of rows, one per key; {shapes}", shapes=shapes
-        )
+        raise InvalidValueError(f"K and V must have the same number of rows, one per key; {shapes}")
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
     try:
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
-        raise InvalidValueError(
-            "leading axes of Q, K and V don't broadcast; {shapes}", shapes=shapes
-        ) from None
+        raise InvalidValueError(f"leading axes of Q, K and V don't broadcast; {shapes}") from None
     return (*leading, Q.shape[-2], K.shape[-2])
 
 
@@ -291,34 +285,21 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         letter = name.removeprefix("W_")
         W, b = inputs[name], inputs[f"b_{letter}"]
         if x.ndim < 2 or 0 in x.shape:
-            raise InvalidValueError(
-                "{source} must be a non-empty matrix; got shape {shape}",
-                source=source,
-                shape=x.shape,
-            )
+            raise InvalidValueError(f"{source} must be a non-empty matrix; got shape {x.shape}")
         if W.ndim != 2 or W.shape[0] != x.shape[-1] or 0 in W.shape:
             raise InvalidValueError(
-                "{name} must have as many rows as {source} has columns, {columns}; "
-                "got shape {shape}",
-                name=name,
-                source=source,
-                columns=x.shape[-1],
-                shape=W.shape,
+                f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; got "
+                f"shape {W.shape}"
             )
         if b is not None and b.shape != W.shape[1:]:
             raise InvalidValueError(
-                "b_{letter} must have shape {expected}, one number for each column "
-                "of {name}; got shape {shape}",
-                letter=letter,
-                expected=W.shape[1:],
-                name=name,
-                shape=b.shape,
+                f"b_{letter} must have shape {W.shape[1:]}, one number for each column of "
+                f"{name}; got shape {b.shape}"
             )
     if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
         raise InvalidValueError(
-            "W_Q and W_K must have the same number of columns; got shapes {Q_shape} and {K_shape}",
-            Q_shape=inputs["W_Q"].shape,
-            K_shape=inputs["W_K"].shape,
+            "W_Q and W_K must have the same number of columns; got shapes "
+            f"{inputs['W_Q'].shape} and {inputs['W_K'].shape}"
         )
     heads: tuple[int, ...] = ()
     if n_head is not None:
@@ -329,9 +310,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
         raise InvalidValueError(
-            "leading axes of X and memory don't broadcast; got {X_shape} and {memory_shape}",
-            X_shape=X.shape,
-            memory_shape=memory.shape,
+            f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
         ) from None
     return (*leading, *heads, X.shape[-2], memory.shape[-2])
 
@@ -340,11 +319,7 @@ def _as_n_head(columns: int, n_head: int) -> int:
     """Convert the number of heads to an int that divides the columns."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
-        raise InvalidValueError(
-            "{columns} columns can't be split into {n_head} heads",
-            columns=columns,
-            n_head=quoted(n_head),
-        )
+        raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")
     return int(n_head)
 
 
@@ -362,9 +337,7 @@ def _attention_result(
     """Check mask, dropout and labels, and create the result."""
     inputs["mask"] = _as_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
-        raise InvalidValueError(
-            "dropout must be a number in [0, 1); got {dropout}", dropout=quoted(dropout)
-        )
+        raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
     check_seed(rng)
     if dropout:
         dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
@@ -405,26 +378,22 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     array = np.array(as_array(mask, "mask"))
     if array.dtype != bool:
         raise InvalidTypeError(
-            "mask must be a boolean array, True = may attend, such as "
-            "causal_mask(T); got {dtype} of shape {shape}. Use mask == 1 for a "
-            "mask of 0 and 1, mask == 0 for one that is added to scores",
-            dtype=array.dtype,
-            shape=array.shape,
+            "mask must be a boolean array, True = may attend, such as causal_mask(T); got "
+            f"{array.dtype} of shape {array.shape}. Use mask == 1 for a mask of 0 and 1, mask "
+            "== 0 for one that is added to scores"
         )
     try:
         if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
         raise InvalidValueError(
-            "mask must broadcast to the scores' shape, {expected}; got shape {shape}",
-            expected=scores_shape,
-            shape=array.shape,
+            f"mask must broadcast to the scores' shape, {scores_shape}; got shape {array.shape}"
         ) from None
     broadcast = np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
     without_keys = np.argwhere(~broadcast.any(axis=-1))
     if len(without_keys):
         query = ", ".join(map(str, without_keys[0]))
-        raise InvalidValueError("mask hides all keys from query {query}", query=query)
+        raise InvalidValueError(f"mask hides all keys from query {query}")
     return broadcast
 
 
@@ -448,17 +417,13 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     x, W = as_floats(x), as_floats(W, "W")
     if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
         raise InvalidValueError(
-            "x must have shape (..., n) and W (n, m); got {x_shape} and {W_shape}",
-            x_shape=x.shape,
-            W_shape=W.shape,
+            f"x must have shape (..., n) and W (n, m); got {x.shape} and {W.shape}"
         )
     if b is not None:
         b = as_floats(b, "b")
         if b.shape != W.shape[1:]:
             raise InvalidValueError(
-                "b must have shape {expected}, one number for each column of W; got {shape}",
-                expected=W.shape[1:],
-                shape=b.shape,
+                f"b must have shape {W.shape[1:]}, one number for each column of W; got {b.shape}"
             )
     return equations.affine(x, W, b)
 
@@ -487,7 +452,7 @@ def softmax(x: ArrayLike) -> Array:
     """
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise InvalidValueError("x must have non-empty rows; got shape {shape}", shape=x.shape)
+        raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
@@ -519,11 +484,8 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     x, gain, bias = as_floats(x), as_floats(gain, "gain"), as_floats(bias, "bias")
     if x.ndim == 0 or x.shape[-1] == 0 or not (gain.shape == bias.shape == x.shape[-1:]):
         raise InvalidValueError(
-            "layer_norm needs x of shape (..., D), gain and bias of shape "
-            "(D,); got {x_shape}, {gain_shape} and {bias_shape}",
-            x_shape=x.shape,
-            gain_shape=gain.shape,
-            bias_shape=bias.shape,
+            "layer_norm needs x of shape (..., D), gain and bias of shape (D,); got "
+            f"{x.shape}, {gain.shape} and {bias.shape}"
         )
     eps = as_float(eps, "eps")
     try:

@@ -281,10 +281,8 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     """
     if targets.shape != logits.shape[:-1] or not targets.size:
         raise InvalidValueError(
-            "targets must have the shape of logits without its last axis, and not be empty; got "
-            "logits {logits} and targets {targets}",
-            logits=logits.shape,
-            targets=targets.shape,
+            "targets must have the shape of logits without its last axis, and not be empty; "
+            f"got logits {logits.shape} and targets {targets.shape}"
         )
     check_ids(targets.ravel(), logits.shape[-1])
     d_logits = softmax(logits)

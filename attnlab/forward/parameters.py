@@ -14,7 +14,6 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_model_dtype, check_kind, memory_for
-from attnlab.support.messages import Message
 
 Shape = tuple[int, ...]
 
@@ -173,16 +172,13 @@ class ParameterVector(Parameters):
         self.config, count = config, parameter_count(config)
         if vector is None:
             dtype = as_model_dtype(dtype)
-            with memory_for(Message("{count} parameters", count=f"{count:,}")):
+            with memory_for(f"{count:,} parameters"):
                 vector = np.zeros(count, dtype)
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
             raise InvalidValueError(
-                "vector must have shape ({count},) and a float dtype for this config; got shape "
-                "{shape}, dtype {dtype}",
-                count=count,
-                shape=vector.shape,
-                dtype=vector.dtype,
+                f"vector must have shape ({count},) and a float dtype for this config; got "
+                f"shape {vector.shape}, dtype {vector.dtype}"
             )
         self.vector = vector
         self.dtype = self.vector.dtype
@@ -217,9 +213,8 @@ class ParameterVector(Parameters):
 def no_parameter(path: object) -> UnknownParameterError:
     """An error that lists the names of parameters."""
     return UnknownParameterError(
-        "there is no parameter {path}; parameters are W_E, W_P, gain, bias, "
-        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them",
-        path=quoted(path),
+        f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, "
+        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them"
     )
 
 

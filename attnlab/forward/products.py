@@ -54,9 +54,7 @@ class Product(Document):
         shapes = self.left.shape, self.right.shape
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
             raise InvalidValueError(
-                "Product needs matrices (n, r) and (r, m); got {left} and {right}",
-                left=shapes[0],
-                right=shapes[1],
+                f"Product needs matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
             )
 
     @property
@@ -112,9 +110,7 @@ class Product(Document):
     def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
         """(r,) in descending order of magnitude; all others are 0."""
         if len(set(self.shape)) > 1:
-            raise InvalidValueError(
-                "only square matrices have eigenvalues; got {shape}", shape=self.shape
-            )
+            raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order = np.argsort(-np.abs(values), kind="stable")
         descending: NDArray[np.complexfloating[Any]] = values[order]
@@ -162,8 +158,6 @@ def r_factor(W: Array) -> Array:
 def multiply(left: Array, right: Array) -> Array:
     """left @ right; raise if their shapes don't match."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
-        raise InvalidValueError(
-            "shapes {left} and {right} can't be multiplied", left=left.shape, right=right.shape
-        )
+        raise InvalidValueError(f"shapes {left.shape} and {right.shape} can't be multiplied")
     product: Array = left @ right
     return product

@@ -190,13 +190,9 @@ def as_max_new_tokens(
     total = len(prompt) + max_new_tokens
     if total > positions and not drop_oldest:
         raise InvalidValueError(
-            "{total} tokens (prompt {prompt}, new {max_new_tokens}) are more "
-            "than the model's {positions} positions. drop_oldest=True continues without the "
-            "oldest tokens",
-            total=total,
-            prompt=len(prompt),
-            max_new_tokens=max_new_tokens,
-            positions=positions,
+            f"{total} tokens (prompt {len(prompt)}, new {max_new_tokens}) are more than the "
+            f"model's {positions} positions. drop_oldest=True continues without the oldest "
+            "tokens"
         )
     return max_new_tokens
 

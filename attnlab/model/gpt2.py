@@ -30,7 +30,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise, say
+from attnlab.support.messages import Message, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
@@ -110,18 +110,14 @@ class GPT2:
                 name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
             )
         except DownloadError as error:
-            raise DownloadError(
-                "{error}. {hint}", error=error, hint=OFFLINE_HINT
-            ) from error.__cause__
+            raise DownloadError(f"{error}. {OFFLINE_HINT}") from error.__cause__
         weight_files(directory, variant)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
             return cls(checkpoint, _load_tokenizer(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
-            raise VocabularyError(
-                "{directory}: {error}", directory=directory, error=error
-            ) from None
+            raise VocabularyError(f"{directory}: {error}") from None
 
     @classmethod
     def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
@@ -208,9 +204,7 @@ class GPT2:
                 )
             )
             return cls.from_pretrained(POCKET)
-        # The origin is English text; as a Message, it is printed in the user's language.
-        origin = recognise(model.parameters.origin, "from {origin}")
-        print(Message("Model: gpt2, {origin}.", origin=origin))
+        print(Message("Model: gpt2, {origin}.", origin=model.parameters.origin))
         return model
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -268,10 +262,8 @@ class GPT2:
         positions = self.config.n_positions
         if len(tokens) > positions:
             raise InvalidValueError(
-                "{got} tokens are too many: the model has {positions} positions. "
-                "Give a shorter text, or model.tokenizer.encode(text)[:{positions}]",
-                got=len(tokens),
-                positions=positions,
+                f"{len(tokens)} tokens are too many: the model has {positions} positions. Give "
+                f"a shorter text, or model.tokenizer.encode(text)[:{positions}]"
             )
         return tokens
 
@@ -368,14 +360,11 @@ class GPT2:
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         if text_or_ids is None or isinstance(text_or_ids, bytes):
-            raise InvalidTypeError(
-                "expected a text or token ids; got {text_or_ids}", text_or_ids=quoted(text_or_ids)
-            )
+            raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                "expected one text or token ids; got {text_or_ids}. A list of "
-                "texts can be traced, not continued",
-                text_or_ids=quoted(text_or_ids),
+                f"expected one text or token ids; got {quoted(text_or_ids)}. A list of texts "
+                "can be traced, not continued"
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = single_row(text_or_ids)
@@ -470,14 +459,15 @@ class GPT2:
     def __repr__(self) -> str:
         config = self.config
         sizes = Message(
-            MODEL_TEMPLATE,
+            "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, "
+            "{dtype}",
             layers=config.n_layer,
             heads=config.n_head,
             width=config.n_embd,
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return "\n".join(map(say, (sizes, recognise(self.parameters.origin, "from {origin}"))))
+        return "\n".join(map(say, (sizes, self.parameters.origin)))
 
 
 def is_list_of_texts(texts: Any) -> bool:
@@ -494,8 +484,7 @@ def single_row(ids_or_encoding: Any) -> Any:
     if isinstance(ids_or_encoding, Mapping):
         if "input_ids" not in ids_or_encoding:
             raise InvalidTypeError(
-                "a mapping must have input_ids; got the keys {keys}",
-                keys=quoted(list(ids_or_encoding), 200),
+                f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
             )
         mask = single_row(ids_or_encoding.get("attention_mask", 1))  # may be a batch of one
         if isinstance(mask, np.ndarray) and not mask.all():

@@ -38,10 +38,9 @@ def as_sampling(settings: Mapping[str, Any]) -> Sampling:
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
-                "unknown sampling setting {name}; settings are {settings}. "
-                "temperature=0 always takes the most probable token",
-                name=quoted(name),
-                settings=", ".join(SamplingSettings.__annotations__),
+                f"unknown sampling setting {quoted(name)}; settings are "
+                f"{', '.join(SamplingSettings.__annotations__)}. temperature=0 always takes "
+                "the most probable token"
             )
     return Sampling(**settings)
 
@@ -80,7 +79,7 @@ class Sampling:
             as_count(self.top_k, "top_k", least=1)
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
-                "top_p must be above 0 and at most 1; got {top_p}", top_p=quoted(self.top_p)
+                f"top_p must be above 0 and at most 1; got {quoted(self.top_p)}"
             )
         check_seed(self.seed)
 
@@ -98,7 +97,7 @@ class Sampling:
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
             raise InvalidValueError(
-                "logits must be a 1-D array of finite numbers; got {logits}", logits=quoted(logits)
+                f"logits must be a 1-D array of finite numbers; got {quoted(logits)}"
             )
         if self.temperature == 0:
             one_hot: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)

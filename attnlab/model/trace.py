@@ -224,7 +224,7 @@ class Trace(ForwardPass):
             attention = self.blocks.item(layer).attention
             (attention if head is None else attention.heads.item(head)).to_xlsx(path)
         elif head is not None:
-            raise InvalidValueError("head {head} needs a layer. Give layer= too", head=quoted(head))
+            raise InvalidValueError(f"head {quoted(head)} needs a layer. Give layer= too")
         else:
             door.write_model(self, path)
 
@@ -320,8 +320,7 @@ class Trace(ForwardPass):
 
         if of is None and against is not None:
             raise InvalidValueError(
-                "against={against} needs a token to compare with. Give of= too",
-                against=quoted(against),
+                f"against={quoted(against)} needs a token to compare with. Give of= too"
             )
         return Gradients(
             self, None if of is None else Target.from_names(self, of, against, position)

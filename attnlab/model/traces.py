@@ -81,9 +81,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         if isinstance(index, slice):
             texts = self.texts[index]
             if not texts:
-                raise InvalidValueError(
-                    "{number} selects none of the {count} texts", number=index, count=len(self)
-                )
+                raise InvalidValueError(f"{index} selects none of the {len(self)} texts")
             return Traces(texts, self.vocabulary, self.parameters)
         return self._traces[index]
 

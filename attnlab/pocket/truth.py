@@ -348,9 +348,8 @@ class Truth(Document):
         sizes, is_faithful = kept.sum(axis=1), faithfulness_of >= faithfulness
         if not is_faithful.any():
             raise InvalidValueError(
-                "no subset has faithfulness {faithfulness}; the highest is {highest}",
-                faithfulness=f"{faithfulness:g}",
-                highest=f"{faithfulness_of.max():.3g}",
+                f"no subset has faithfulness {faithfulness:g}; the highest is "
+                f"{faithfulness_of.max():.3g}"
             )
         smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
         return [
@@ -373,8 +372,7 @@ class Truth(Document):
         if not model.parameters.equals(pocket.parameters):
             raise InvalidValueError(
                 "model must be the pocket model that comes with attnlab, since the table is of "
-                "that model; got a model {origin}",
-                origin=model.parameters.origin,
+                f"that model; got a model {model.parameters.origin}"
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
 

@@ -10,7 +10,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.steps.result import Result
 from attnlab.support.checks import as_index
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import say
 from attnlab.support.scale import Scale
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
@@ -132,10 +132,7 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
         raise InvalidValueError(
-            "{title} has no tokens: give the number of a {kind}, not {requested}",
-            title=result.title,
-            kind=Message(kind),
-            requested=quoted(token),
+            f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
         )
     position: int = tokens.find(token)
     return position + (result.tokens_before if kind == "key" else 0)

@@ -16,7 +16,7 @@ from attnlab.steps.graph import as_data, steps_below
 from attnlab.steps.run import Run
 from attnlab.support import door
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import Message, join_messages, recognise
+from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.parts import Numbered, Part
 from attnlab.support.tables import align, header
@@ -81,10 +81,8 @@ class Result(ReadOnly, StdoutSafe):
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidTypeError(
-            "{name} can't be created directly; it is returned by model.trace, "
-            "ForwardPass, attention and similar functions, or is a part of "
-            "their results",
-            name=type(self).__name__,
+            f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
+            "ForwardPass, attention and similar functions, or is a part of their results"
         )
 
     def _init_view(self, title: str, run: Run, path: str) -> None:
@@ -94,9 +92,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            "{title} has several arrays; choose one of .{steps}",
-            title=self.title,
-            steps=", .".join(self._steps_shown()),
+            f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -209,13 +205,10 @@ class Result(ReadOnly, StdoutSafe):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_in_parts(type(self), name))
-                hint = Message("; its parts have {below}", below=below) if below else hint_for(name)
+                hint = f"; its parts have {below}" if below else hint_for(name)
             raise InvalidValueError(
-                "{title} has no step {name}; its steps are {steps}{hint}",
-                title=self.title,
-                name=quoted(name),
-                steps=", ".join(self.steps),
-                hint=hint,
+                f"{self.title} has no step {quoted(name)}; its steps are "
+                f"{', '.join(self.steps)}{hint}"
             )
         return self.steps[name]
 
@@ -242,9 +235,14 @@ class Result(ReadOnly, StdoutSafe):
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         equals = " = " if self._step(name).equation else Message(": ")
-        # A Message, so that words in the formula are translated.
-        words = Message(recognise(formula, "{product}, split into heads"))
-        heading = join_messages(name, equals, words) if formula else name
+        product = formula.removesuffix(", split into heads")
+        # Messages, so that words in the formula are translated.
+        words = Message(formula)
+        if product != formula:
+            words = Message("{product}, split into heads", product=product)
+        heading = Message("{name}{equals}{formula}", name=name, equals=equals, formula=words)
+        if not formula:
+            heading = Message(name)
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _steps_shown(self) -> tuple[str, ...]:
@@ -311,14 +309,13 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part that a step belongs to, and the step's name, given the step's path."""
     if isinstance(path, str):
         if hint := dots_hint(path):
-            raise InvalidValueError("there is no step {path}{hint}", path=quoted(path), hint=hint)
+            raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
         *prefix, name = path.split(".")
         part = at(result, ".".join(prefix)) if prefix else result
         if isinstance(part, Result):
             return part, name
     raise InvalidValueError(
-        "there is no step {path}; a path ends in a step, such as 'blocks.0.mid'",
-        path=quoted(path),
+        f"there is no step {quoted(path)}; a path ends in a step, such as 'blocks.0.mid'"
     )
 
 
@@ -339,11 +336,9 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(
-            "path must be a str, such as 'blocks.0.mid'; got {path}", path=quoted(path)
-        )
+        raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
     if hint := dots_hint(path):
-        raise InvalidValueError("there is no part {path}{hint}", path=quoted(path), hint=hint)
+        raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     part: Any = result
     walked: list[str] = []
     for name in path.split("."):
@@ -352,12 +347,9 @@ def at(result: Result, path: str) -> Any:
             options = ""
             if names:
                 parent = ".".join(walked) or type(result).__name__
-                options = Message("; {parent} has {names}", parent=parent, names=", ".join(names))
+                options = f"; {parent} has {', '.join(names)}"
             raise InvalidValueError(
-                "there is no part {path}{options}{hint}",
-                path=quoted(path),
-                options=options,
-                hint=hint_for(name) or hint_for(path),
+                f"there is no part {quoted(path)}{options}{hint_for(name) or hint_for(path)}"
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)

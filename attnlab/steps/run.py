@@ -12,7 +12,6 @@ import numpy as np
 from attnlab.equations import identity
 from attnlab.errors import InvalidValueError
 from attnlab.steps.graph import Graph, Node
-from attnlab.support.messages import Message
 from attnlab.support.parts import read_only
 
 
@@ -216,18 +215,15 @@ class Run:
         while (need := infinite_need(path)) is not None:
             path = need
         if self.graph[path].step.equation in (None, identity):  # an input
-            return InvalidValueError("{path} contains NaN or infinite numbers", path=path)
+            return InvalidValueError(f"{path} contains NaN or infinite numbers")
         return overflow_error(path, lenient.value(path).dtype)
 
 
 def overflow_error(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
     """An error for numbers that are too large."""
-    advice = Message("; float64 may hold them") if dtype == np.float32 else ""
+    advice = "; float64 may hold them" if dtype == np.float32 else ""
     return InvalidValueError(
-        "{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}",
-        name=name,
-        dtype=dtype,
-        advice=advice,
+        f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
     )
 
 

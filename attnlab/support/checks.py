@@ -19,7 +19,6 @@ from attnlab.errors import (
     OutOfRangeError,
     quoted,
 )
-from attnlab.support.messages import Message
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
 
@@ -46,18 +45,14 @@ def is_masked_array(value: object) -> bool:
 def as_array(values: Any, name: str) -> AnyArray:
     """Convert to a NumPy array; `name` is for error messages."""
     if is_masked_array(values) and np.ma.is_masked(values):
-        raise InvalidTypeError(
-            "{name} has masked cells. Fill them, such as with x.filled(0)", name=name
-        )
+        raise InvalidTypeError(f"{name} has masked cells. Fill them, such as with x.filled(0)")
     try:
         return as_numpy(values)
     except ValueError as error:
-        raise InvalidValueError(
-            "{name} isn't an array of numbers: {error}", name=name, error=error
-        ) from None
+        raise InvalidValueError(f"{name} isn't an array of numbers: {error}") from None
     except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            "{name} isn't an array of numbers: {error}", name=name, error=quoted(str(error), 200)
+            f"{name} isn't an array of numbers: {quoted(str(error), 200)}"
         ) from None
 
 
@@ -66,9 +61,7 @@ def as_reals(x: Any, name: str, kinds: str = "iuf") -> AnyArray:
     array = as_array(x, name)
     if array.dtype.kind not in kinds or array.dtype.itemsize > 8:
         raise InvalidTypeError(
-            "{name} must have a real dtype of at most 64 bits; got dtype {dtype}",
-            name=name,
-            dtype=array.dtype,
+            f"{name} must have a real dtype of at most 64 bits; got dtype {array.dtype}"
         )
     return array
 
@@ -80,24 +73,22 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 
 @contextmanager
-def reraised_as(error_type: type[AttnlabError], template: str, **values: object) -> Iterator[None]:
+def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
     """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
     ----------
     error_type : the AttnlabError to raise
-    template : the start of its message, such as "{file} can't be read"
-    values : the values of the template's {names}
+    message : the start of its message, such as f"{file} can't be read"
     """
-    message = Message(template, **values)
     try:
         yield
     except (error_type, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except AttnlabError as error:
-        raise error_type("{message}: {error}", message=message, error=error) from None
+        raise error_type(f"{message}: {error}") from None
     except BaseException as error:  # a panic isn't an Exception
-        raise error_type("{message}: {error}", message=message, error=quoted(error, 200)) from None
+        raise error_type(f"{message}: {quoted(error, 200)}") from None
 
 
 def attribute(value: object, name: str) -> Any:
@@ -134,15 +125,10 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
         return int(number)
     # By default `most` is sys.maxsize, mentioned only if the number is larger.
     mentions_most = most < sys.maxsize or (is_integer(number) and number > most)
-    bounds = Message("from {least} to {most}", least=least, most=most)
+    bounds = f"from {least} to {most}"
     if not mentions_most:
-        bounds = Message("of at least {least}", least=least)
-    raise InvalidValueError(
-        "{name} must be an integer {bounds}; got {value}",
-        name=name,
-        bounds=bounds,
-        value=quoted(value),
-    )
+        bounds = f"of at least {least}"
+    raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
 
 
 def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
@@ -150,21 +136,17 @@ def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
     number = as_number(value)
     is_finite = is_real(number) and abs(number) <= sys.float_info.max
     if not is_finite or (least is not None and number < least):
-        wanted = Message("a finite number")
+        wanted = "a finite number"
         if least is not None:
-            wanted = Message("a number of at least {least}", least=f"{least:g}")
-        raise InvalidValueError(
-            "{name} must be {wanted}; got {value}", name=name, wanted=wanted, value=quoted(value)
-        )
+            wanted = f"a number of at least {least:g}"
+        raise InvalidValueError(f"{name} must be {wanted}; got {quoted(value)}")
     return float(number)
 
 
 def as_flag(value: object, name: str) -> bool:
     """Convert a bool or NumPy bool to a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidTypeError(
-            "{name} must be True or False; got {value}", name=name, value=quoted(value)
-        )
+        raise InvalidTypeError(f"{name} must be True or False; got {quoted(value)}")
     return bool(value)
 
 
@@ -173,9 +155,7 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     is_list = isinstance(texts, Sequence) and not isinstance(texts, bytes | bytearray | memoryview)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise InvalidTypeError(
-            "{name} must be a text or a list of texts; got {value}", name=name, value=quoted(value)
-        )
+        raise InvalidTypeError(f"{name} must be a text or a list of texts; got {quoted(value)}")
     return tuple(texts)
 
 
@@ -185,12 +165,7 @@ def check_kind(value: object, expected_type: type, name: str) -> None:
         type_name = expected_type.__name__
         is_plural = type_name.endswith("s")  # such as Parameters
         expected = type_name if is_plural else with_article(type_name)
-        raise InvalidTypeError(
-            "{name} must be {expected}; got {value}",
-            name=name,
-            expected=expected,
-            value=quoted(value),
-        )
+        raise InvalidTypeError(f"{name} must be {expected}; got {quoted(value)}")
 
 
 def check_choice(value: object, choices: Iterable[str | None], name: str) -> None:
@@ -198,10 +173,7 @@ def check_choice(value: object, choices: Iterable[str | None], name: str) -> Non
     choices = tuple(choices)
     if not isinstance(value, str | None) or value not in choices:
         raise InvalidValueError(
-            "{name} must be one of {names}; got {value}",
-            name=name,
-            names=", ".join(map(str, choices)),
-            value=quoted(value),
+            f"{name} must be one of {', '.join(map(str, choices))}; got {quoted(value)}"
         )
 
 
@@ -210,14 +182,12 @@ def check_texts(texts: object) -> None:
     is_list = isinstance(texts, list | tuple) and len(texts) > 0
     # A text has a length; a list of numbers is the ids of a single text.
     if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]
-        raise InvalidTypeError(
-            "texts must be a list of texts or of Tokens; got {texts}", texts=quoted(texts)
-        )
+        raise InvalidTypeError(f"texts must be a list of texts or of Tokens; got {quoted(texts)}")
 
 
-def with_article(noun: str) -> Message:
+def with_article(noun: str) -> str:
     """Put "a" or "an" before a noun."""
-    return Message("an {noun}" if noun[0] in "aeiouAEIOU" else "a {noun}", noun=noun)
+    return f"an {noun}" if noun[0] in "aeiouAEIOU" else f"a {noun}"
 
 
 @contextmanager
@@ -226,7 +196,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
-        raise InvalidValueError("not enough memory for {purpose}", purpose=purpose) from None
+        raise InvalidValueError(f"not enough memory for {purpose}") from None
 
 
 def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -238,9 +208,7 @@ def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except Exception:  # NumPy raises various types
         converted = np.dtype(object)
     if converted not in (np.float32, np.float64):
-        raise InvalidValueError(
-            "dtype must be float32 or float64; got {dtype}", dtype=quoted(dtype)
-        )
+        raise InvalidValueError(f"dtype must be float32 or float64; got {quoted(dtype)}")
     return converted
 
 
@@ -249,7 +217,7 @@ def check_seed(rng: object) -> None:
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(
-            "a seed must be a non-negative integer or a NumPy generator; got {rng}", rng=quoted(rng)
+            f"a seed must be a non-negative integer or a NumPy generator; got {quoted(rng)}"
         )
 
 
@@ -257,17 +225,11 @@ def as_index(index: Any, kind: str, count: int) -> int:
     """An index from 0 to count - 1; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(
-            "{kind} must be an integer; got {index}", kind=Message(kind), index=quoted(index)
-        )
+        raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
         kinds = "queries" if kind == "query" else f"{kind}s"
         raise OutOfRangeError(
-            "{kind} {index} is out of range; {kinds} are 0 to {last}",
-            kind=Message(kind),
-            index=quoted(index),
-            kinds=kinds,
-            last=count - 1,
+            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
         )
     return int(index) % count
 
@@ -275,7 +237,5 @@ def as_index(index: Any, kind: str, count: int) -> int:
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
     """The error for a missing library of an optional extra."""
     return MissingExtraError(
-        "this needs {library}: pip install {library} (attnlab's optional extra {extra})",
-        library=error.name,
-        extra=repr(name),
+        f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
     )

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
 from attnlab.support.checks import as_flag
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import say
 
 # Exit statuses as a shell reports them: 128 + the number of SIGPIPE and SIGINT.
 CLOSED_PIPE, INTERRUPTED = 141, 130
@@ -43,14 +43,13 @@ def exit_status(program: Callable[[], int]) -> int:
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
-        _report(*error.translated().splitlines())
+        _report(*str(error).splitlines())
         return 2
     except OSError as error:
         _discard_output(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return CLOSED_PIPE
-        reason = Message(error.strerror or "")
-        _report(say("the output can't be written: {reason}", reason=reason))
+        _report(f"the output can't be written: {error.strerror}")
         return 2
     except KeyboardInterrupt as interrupt:
         _discard_output(sys.stdout)

@@ -24,7 +24,6 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import reraised_as, with_article
-from attnlab.support.messages import Message
 
 # Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
 LARGEST = 64_000_000
@@ -36,11 +35,11 @@ TEMPORARY = ".attnlab-"
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
 
 NOT_REGULAR = {
-    stat.S_IFDIR: Message("it is a directory, not a regular file"),
-    stat.S_IFIFO: Message("it is a pipe, not a regular file"),
-    stat.S_IFSOCK: Message("it is a socket, not a regular file"),
-    stat.S_IFCHR: Message("it is a device, not a regular file"),
-    stat.S_IFBLK: Message("it is a device, not a regular file"),
+    stat.S_IFDIR: "it is a directory, not a regular file",
+    stat.S_IFIFO: "it is a pipe, not a regular file",
+    stat.S_IFSOCK: "it is a socket, not a regular file",
+    stat.S_IFCHR: "it is a device, not a regular file",
+    stat.S_IFBLK: "it is a device, not a regular file",
 }
 
 FilePath = str | os.PathLike[str]
@@ -53,19 +52,15 @@ def as_path(path: FilePath, name: str = "path") -> Path:
     except Exception:  # __fspath__ may raise anything
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(
-            "{name} must be a str or a Path; got {path}", name=name, path=quoted(path)
-        )
+        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(path)}")
     if not text:
-        raise InvalidValueError("{name} is empty. Give a file or directory", name=name)
+        raise InvalidValueError(f"{name} is empty. Give a file or directory")
     try:
         if b"\0" in os.fsencode(text):
             raise ValueError
     except ValueError:  # includes UnicodeEncodeError
         raise InvalidValueError(
-            "{name} has a character that file names can't have: {text}",
-            name=name,
-            text=quoted(text),
+            f"{name} has a character that file names can't have: {quoted(text)}"
         ) from None
     expanded = Path(os.path.expanduser(text))
     # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
@@ -79,17 +74,11 @@ def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
         with open_regular(file) as stream:
             content = stream.read(LARGEST + 1)
     except FileNotFoundError:
-        raise MissingFileError(
-            "there is no {name} in {parent}", name=file.name, parent=file.parent
-        ) from None
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
-        raise error_type(
-            "{file} can't be read: {reason}", file=file, reason=reason_of(error)
-        ) from None
+        raise error_type(f"{file} can't be read: {reason_of(error)}") from None
     if len(content) > LARGEST:
-        raise error_type(
-            "{file} can't be read: it is larger than {most} bytes", file=file, most=f"{LARGEST:,}"
-        )
+        raise error_type(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
     return content
 
 
@@ -135,16 +124,12 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
     try:
         value = json.loads(text)
     except RecursionError:
-        raise error_type(
-            "{source} can't be read as JSON: it is nested too deeply", source=source
-        ) from None
+        raise error_type(f"{source} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
-        raise error_type(
-            "{source} can't be read as JSON: {error}", source=source, error=error
-        ) from None
+        raise error_type(f"{source} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
         kind = with_article(type(value).__name__)
-        raise error_type("{source} must be a JSON object; got {kind}", source=source, kind=kind)
+        raise error_type(f"{source} must be a JSON object; got {kind}")
     return value
 
 
@@ -163,33 +148,24 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
     try:
         stream = open_regular(file)
     except FileNotFoundError:
-        raise MissingFileError(
-            "there is no {name} in {parent}", name=file.name, parent=file.parent
-        ) from None
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
         raise InvalidValueError(
-            "{file} isn't a file written by numpy.savez: {reason}",
-            file=file,
-            reason=reason_of(error),
+            f"{file} isn't a file written by numpy.savez: {reason_of(error)}"
         ) from None
     not_npz = "{file} isn't a file written by numpy.savez"
-    with stream, reraised_as(InvalidValueError, not_npz, file=file):
+    with stream, reraised_as(InvalidValueError, not_npz.format(file=file)):
         if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
             raise InvalidValueError(
-                "{file} isn't a file written by numpy.savez: it is a single array, as written by "
-                "numpy.save",
-                file=file,
+                f"{file} isn't a file written by numpy.savez: it is a single array, as written "
+                "by numpy.save"
             )
         with zipfile.ZipFile(stream) as archive:
             for member in archive.infolist():
                 if member.file_size > most * LARGEST_NUMBER + LARGEST_HEADER:
                     raise InvalidValueError(
-                        "{file} can't be read: {name} has {size} bytes, too many for the "
-                        "{most} numbers of the largest step",
-                        file=file,
-                        name=member.filename,
-                        most=f"{most:,}",
-                        size=f"{member.file_size:,}",
+                        f"{file} can't be read: {member.filename} has {member.file_size:,} "
+                        f"bytes, too many for the {most:,} numbers of the largest step"
                     )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
@@ -202,9 +178,7 @@ def make_directory(path: FilePath) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(
-            "{directory} can't be created: {reason}", directory=directory, reason=reason_of(error)
-        ) from None
+        raise WriteError(f"{directory} can't be created: {reason_of(error)}") from None
 
 
 def write_atomically(path: FilePath, content: bytes) -> None:
@@ -221,12 +195,10 @@ def write_atomically(path: FilePath, content: bytes) -> None:
             _check_regular(status)
             mode = stat.S_IMODE(status.st_mode)
         if not os.path.isdir(target.parent):
-            raise OSError(Message("directory {directory} doesn't exist", directory=target.parent))
+            raise OSError(f"directory {target.parent} doesn't exist")
         _replace(target, content, mode)
     except OSError as error:
-        raise WriteError(
-            "{file} can't be written: {reason}", file=file, reason=reason_of(error)
-        ) from None
+        raise WriteError(f"{file} can't be written: {reason_of(error)}") from None
 
 
 @contextlib.contextmanager
@@ -243,17 +215,14 @@ def lock_file(path: FilePath) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise WriteError(
-            "{file} can't be locked: another run is using the directory. Wait until it ends, or "
-            "use another directory",
-            file=file,
+            f"{file} can't be locked: another run is using the directory. Wait until it ends, "
+            "or use another directory"
         ) from None
     except NotImplementedError:  # no locks on this file system: continue without, as for ENOLCK
         pass
     except OSError as error:
         if error.errno != errno.ENOLCK:
-            raise WriteError(
-                "{file} can't be locked: {reason}", file=file, reason=reason_of(error)
-            ) from None
+            raise WriteError(f"{file} can't be locked: {reason_of(error)}") from None
     try:
         yield
     finally:
@@ -289,16 +258,15 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
 def _check_regular(status: os.stat_result) -> None:
     file_type = stat.S_IFMT(status.st_mode)
     if file_type != stat.S_IFREG:
-        default = Message("it is a special file, not a regular file")
+        default = "it is a special file, not a regular file"
         raise OSError(NOT_REGULAR.get(file_type, default))
 
 
 def reason_of(error: BaseException) -> str:
     """An error's message, without the operating system's number and path."""
     if isinstance(error, OSError) and error.strerror:
-        return Message(error.strerror)
-    # An OSError raised here has a Message, which `str` would turn into plain text.
-    return next((arg for arg in error.args if isinstance(arg, Message)), str(error))
+        return error.strerror
+    return str(error)
 
 
 def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
@@ -306,7 +274,5 @@ def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> s
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise error_type(
-            "{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8",
-            source=source,
-            error=error,
+            f"{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
         ) from None

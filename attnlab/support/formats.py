@@ -10,7 +10,6 @@ from pathlib import Path
 
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError, quoted
 from attnlab.support.files import read_json, reason_of
-from attnlab.support.messages import Message, join_messages
 from attnlab.support.tables import printable
 
 CONFIG = "config.json"
@@ -37,24 +36,22 @@ def conversion_command(imports: str, model: str, tokenizer: str = "'OLD'") -> st
 
 IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 
-HOW_TO_CONVERT = Message(
+HOW_TO_CONVERT = (
     "It is a pickle, which can run any code when loaded, so it isn't loaded. If you trust the "
     "file, convert it where transformers and torch are installed (OLD is its directory, or its "
-    "name on the hub): {command}",
-    command=conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')"),
+    "name on the hub): " + conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')")
 )
-HOW_TO_DEQUANTIZE = Message(
+HOW_TO_DEQUANTIZE = (
     "Open the original model, or, if transformers can load and dequantize this one, use "
     "GPT2.from_hf(model.dequantize(), tokenizer)"
 )
-HOW_TO_MERGE = Message(
+HOW_TO_MERGE = (
     "Merge them where peft is installed (OLD is the adapter's directory, BASE the base model's): "
-    "{command}",
-    command=conversion_command(
+    + conversion_command(
         "; from peft import AutoPeftModelForCausalLM as M",
         "M.from_pretrained('OLD').merge_and_unload()",
         "'BASE'",
-    ),
+    )
 )
 
 # Patterns of file names and the advice for each, most specific first. {name} is the file's name,
@@ -120,8 +117,7 @@ def describe_unsupported(names: Iterable[str]) -> str:
                 # Names that could break out of the command's quotes are left out.
                 file = name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE"
                 arguments = f"'OLD', gguf_file='{file}'"
-                return Message(
-                    advice,
+                return advice.format(
                     name=list_names([name]),
                     file=file,
                     variant=next(filter(None, match.groups()), ""),
@@ -146,28 +142,16 @@ def check_no_adapter(directory: Path) -> None:
         kind = str(read_json(directory / ADAPTER, ConfigError).get("peft_type", "unknown"))
     except (ConfigError, MissingFileError):
         kind = "unknown"
-    reason: Message = Message(
-        ", which changes another model's weights. {advice}", advice=HOW_TO_MERGE
-    )
+    reason = f", which changes another model's weights. {HOW_TO_MERGE}"
     if re.search(PROMPT_TYPES, kind):
-        reason = Message(
+        reason = (
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
             "weights and isn't supported"
         )
     if os.path.lexists(directory / CONFIG):
-        reason = join_messages(
-            reason,
-            Message(
-                ". To open the model without the adapter, move {adapter} to another directory",
-                adapter=ADAPTER,
-            ),
-        )
+        reason += f". To open the model without the adapter, move {ADAPTER} to another directory"
     raise CheckpointError(
-        "{directory} contains a PEFT adapter ({adapter}, peft_type {kind}){reason}",
-        directory=directory,
-        adapter=ADAPTER,
-        kind=quoted(kind),
-        reason=reason,
+        f"{directory} contains a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)}){reason}"
     )
 
 
@@ -185,11 +169,7 @@ def _directory_with_config(directory: Path) -> Path:
     try:
         names = os.listdir(directory)
     except OSError as error:
-        raise MissingFileError(
-            "{directory} can't be read: {reason}",
-            directory=directory,
-            reason=reason_of(error),
-        ) from None
+        raise MissingFileError(f"{directory} can't be read: {reason_of(error)}") from None
     inside = [
         file.parent
         for level in ("*", "snapshots/*")
@@ -199,26 +179,12 @@ def _directory_with_config(directory: Path) -> Path:
         return inside[0]
     if inside:
         models = list_names(sorted(str(path.relative_to(directory)) for path in inside))
-        raise MissingFileError(
-            "{directory} contains several models. Give one of them: {models}",
-            directory=directory,
-            models=models,
-        )
+        raise MissingFileError(f"{directory} contains several models. Give one of them: {models}")
     if format := describe_unsupported(names):
-        raise MissingFileError(
-            "there is no {config} in {directory}, but {format}",
-            config=CONFIG,
-            directory=directory,
-            format=format,
-        )
-    content = Message("which is empty")
-    if names:
-        content = Message("which contains {names}", names=list_names(sorted(names)))
+        raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
+    content = f"which contains {list_names(sorted(names))}" if names else "which is empty"
     raise MissingFileError(
-        "there is no {config} in {directory}, {content}. Give the directory with the model's files",
-        config=CONFIG,
-        directory=directory,
-        content=content,
+        f"there is no {CONFIG} in {directory}, {content}. Give the directory with the model's files"
     )
 
 

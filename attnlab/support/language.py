@@ -38,9 +38,7 @@ def language_of(language: str | None = None) -> str:
         name = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if name.lower().startswith(("zh", "chinese")) else ENGLISH
     if not isinstance(language, str) or language not in (ENGLISH, CHINESE):
-        raise InvalidValueError(
-            "language must be 'en' or 'zh'; got {language}", language=quoted(language)
-        )
+        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(language)}")
     return language
 
 

@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from attnlab import errors
 from attnlab.support.language import CHINESE, language_of
-
-# Templates of messages stored in files as plain text.
-MODEL_TEMPLATE = (
-    "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
-)
-EDITED_TEMPLATE = ", edited: {paths}"
 
 
 class Message(str):
@@ -50,25 +43,6 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
-SEMICOLON = Message("; ")
-
-
-def join_messages(*parts: str, separator: str = "") -> Message:
-    """Join texts into a message; messages among them are translated."""
-    values: dict[str, object] = {f"part{number}": part for number, part in enumerate(parts)}
-    template = "{separator}".join(f"{{{name}}}" for name in values)
-    return Message(template, separator=separator, **values)
-
-
-def recognise(text: str, *templates: str) -> str:
-    """Recover a `Message` from its text, if a template matches."""
-    for template in templates:
-        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
-        if match := re.fullmatch(pattern, text, re.DOTALL):
-            return Message(template, **match.groupdict())
-    return text
-
-
 @cache
 def translations() -> Mapping[str, str]:
     """The Chinese translation of each English text."""
@@ -87,15 +61,8 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     if isinstance(text, Message):
         values, text = text.values, text.template
     translated = translations().get(text, text) if language == CHINESE else text
-    values = {name: _translate(value, language) for name, value in values.items()}
-    return translated.format(**values) if values else translated
-
-
-def _translate(value: object, language: str) -> object:
-    """A message's or error's text in a language; any other value unchanged."""
-    if isinstance(value, errors.AttnlabError):
-        return value.translated(language)
-    return say(value, language) if isinstance(value, Message) else value
-
-
-errors.translate = say  # `errors` can't import this module
+    said = {
+        name: say(value, language) if isinstance(value, Message) else value
+        for name, value in values.items()
+    }
+    return translated.format(**said) if said else translated

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from attnlab.support.messages import Message, join_messages
-
 # Paths in a trace by the tools' names, without TransformerLens's `hook_`; l is a layer, h a head.
 PATHS = {
     "TransformerLens": {
@@ -85,11 +83,11 @@ def hint_for_model(name: str) -> str:
 
 def _hint(name: str, names_of_tools: Mapping[str, Mapping[str, str]]) -> str:
     hints = (
-        Message("; {tool}'s {name} is {path} here", tool=tool, name=name, path=names[name])
+        f"; {tool}'s {name} is {names[name]} here"
         for tool, names in names_of_tools.items()
         if name in names
     )
-    return join_messages(*hints)
+    return "".join(hints)
 
 
 def with_dots(path: str) -> str:
@@ -103,5 +101,5 @@ def dots_hint(path: str) -> str:
     if valid == path:
         return ""
     is_negative = ".-" in valid  # negative indices can't be written as a path
-    example = Message("such as blocks.0.mid") if is_negative else valid
-    return Message("; in a path, write numbers between dots, from 0: {example}", example=example)
+    example = "such as blocks.0.mid" if is_negative else valid
+    return f"; in a path, write numbers between dots, from 0: {example}"

@@ -10,7 +10,7 @@ import numpy as np
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import say
 
 Value = TypeVar("Value")
 
@@ -77,20 +77,12 @@ class Numbered(StdoutSafe, tuple[Value, ...]):
         """The result with this number; negative numbers count from the end."""
         number = as_number(number)
         if not is_integer(number):
-            raise InvalidTypeError(
-                "a {kind} number must be an integer; got {number}",
-                kind=Message(self.kind),
-                number=quoted(number),
-            )
+            raise InvalidTypeError(f"a {self.kind} number must be an integer; got {quoted(number)}")
         try:
             return super().__getitem__(number)
         except IndexError:
             raise OutOfRangeError(
-                "there is no {kind} {number}; {kinds} are 0 to {last}",
-                kind=Message(self.kind),
-                number=quoted(number),
-                kinds=f"{self.kind}s",
-                last=len(self) - 1,
+                f"there is no {self.kind} {quoted(number)}; {self.kind}s are 0 to {len(self) - 1}"
             ) from None
 
     def __repr__(self) -> str:

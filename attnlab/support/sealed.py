@@ -54,28 +54,24 @@ def read_sealed(
             metadata = dict(content.metadata() or {})
             if metadata.get(FORMAT) != format:
                 raise error_type(
-                    "{path} can't be read: its format must be {format}; got {actual}",
-                    path=path,
-                    format=repr(format),
-                    actual=quoted(metadata.get(FORMAT)),
+                    f"{path} can't be read: its format must be {format!r}; got "
+                    f"{quoted(metadata.get(FORMAT))}"
                 )
             names = content.keys()
-            with reraised_as(error_type, "{path} isn't complete", path=path):
+            with reraised_as(error_type, f"{path} isn't complete"):
                 check(
                     metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
                 )
             tensors = {name: content.get_tensor(name) for name in names}
     except FileNotFoundError:
-        raise MissingFileError("there is no {path}", path=path) from None
+        raise MissingFileError(f"there is no {path}") from None
     except error_type:
         raise
     except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise error_type(
-            "{path} can't be read: {reason}", path=path, reason=reason_of(error)
-        ) from None
+        raise error_type(f"{path} can't be read: {reason_of(error)}") from None
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
-        raise error_type("{path} is corrupt or was modified: its checksum doesn't match", path=path)
+        raise error_type(f"{path} is corrupt or was modified: its checksum doesn't match")
     del metadata[FORMAT]
     return tensors, metadata
 
@@ -89,10 +85,8 @@ def check_run(path: Path, saved: Mapping[str, str | None], current: Mapping[str,
     )
     if different:
         raise ResumeError(
-            "{path} belongs to another run. {different}. Use another directory, or the saved "
-            "settings",
-            path=path,
-            different=printable(different[:1000]),
+            f"{path} belongs to another run. {printable(different[:1000])}. Use another "
+            "directory, or the saved settings"
         )
 
 

@@ -168,10 +168,8 @@ def table(
     matrix = as_array(values, "values")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise InvalidValueError(
-            "values must be a matrix of numbers, such as weights[head]; got "
-            "{dtype} of shape {shape}",
-            dtype=matrix.dtype,
-            shape=matrix.shape,
+            f"values must be a matrix of numbers, such as weights[head]; got {matrix.dtype} of "
+            f"shape {matrix.shape}"
         )
     decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
@@ -209,13 +207,8 @@ def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if values is None else values)]
     except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
-            "{name} must be {count} labels, such as tokens.symbols; got {value}",
-            name=name,
-            count=count,
-            value=quoted(values),
+            f"{name} must be {count} labels, such as tokens.symbols; got {quoted(values)}"
         ) from None
     if len(texts) != count:
-        raise InvalidValueError(
-            "{name} must be {count} labels; got {got}", name=name, count=count, got=len(texts)
-        )
+        raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts

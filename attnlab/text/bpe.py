@@ -80,10 +80,8 @@ class Merges:
         missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
         if missing:
             raise InvalidValueError(
-                "the text has the byte 0x{byte}, for which the vocabulary has no token; "
-                "it lacks {count} of the 256 bytes",
-                byte=f"{min(missing):02x}",
-                count=len(self._missing_bytes),
+                f"the text has the byte 0x{min(missing):02x}, for which the vocabulary has no "
+                f"token; it lacks {len(self._missing_bytes)} of the 256 bytes"
             )
         if not self._is_in_order or self._encoding is None:
             return None
@@ -185,10 +183,8 @@ def _check_white_space(text: str) -> None:
     longest = max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0)
     if longest > MAX_WHITE_SPACE:
         raise InvalidValueError(
-            "the text has {longest} consecutive white-space characters; "
-            "tiktoken supports at most {most}. Remove some",
-            longest=f"{longest:,}",
-            most=f"{MAX_WHITE_SPACE:,}",
+            f"the text has {longest:,} consecutive white-space characters; tiktoken supports "
+            f"at most {MAX_WHITE_SPACE:,}. Remove some"
         )
 
 
@@ -203,9 +199,7 @@ def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) ->
 
 def invalid_merge(number: int, merge: object) -> VocabularyError:
     return VocabularyError(
-        "merge {number} must be two tokens whose concatenation is a third; got {merge}",
-        number=number,
-        merge=quoted(merge),
+        f"merge {number} must be two tokens whose concatenation is a third; got {quoted(merge)}"
     )
 
 
@@ -330,7 +324,5 @@ def _prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[i
         if {*map(type, prefix + suffix)} - {int}:
             raise TypeError("an id isn't an integer")
     except (LookupError, TypeError):
-        raise VocabularyError(
-            "post_processor can't be read: {post_processor}", post_processor=quoted(post_processor)
-        ) from None
+        raise VocabularyError(f"post_processor can't be read: {quoted(post_processor)}") from None
     return prefix, suffix

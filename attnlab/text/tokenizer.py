@@ -88,7 +88,7 @@ class Tokenizer:
         except VocabularyError as error:
             if f"{path}{os.sep}" in str(error):  # the error names a file
                 raise
-            raise VocabularyError("tokenizer in {path}: {error}", path=path, error=error) from None
+            raise VocabularyError(f"tokenizer in {path}: {error}") from None
 
     @classmethod
     def from_merges(
@@ -107,9 +107,8 @@ class Tokenizer:
             or not isinstance(merges, Sequence)
         ):
             raise InvalidTypeError(
-                "ids must be a dict and merges a list of pairs; got {ids} and {merges}",
-                ids=quoted(ids),
-                merges=quoted(merges),
+                f"ids must be a dict and merges a list of pairs; got {quoted(ids)} and "
+                f"{quoted(merges)}"
             )
         return cls(byte_pair_settings(dict(ids), merges))
 
@@ -203,9 +202,7 @@ class Tokenizer:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                "text has an unpaired surrogate, {character}, at index {index}",
-                character=repr(text[error.start]),
-                index=error.start,
+                f"text has an unpaired surrogate, {text[error.start]!r}, at index {error.start}"
             ) from None
         if self._gpt2 is not None:
             ids = self._gpt2.encode(text, special)
@@ -224,11 +221,8 @@ class Tokenizer:
         limit = n_positions * self.vocabulary.longest  # a token's text isn't longer than its symbol
         if len(text) > limit:
             raise InvalidValueError(
-                "the text has {count} characters, which is too long: the model's "
-                "{n_positions} positions allow at most {limit}. Give a shorter text",
-                count=f"{len(text):,}",
-                n_positions=n_positions,
-                limit=f"{limit:,}",
+                f"the text has {len(text):,} characters, which is too long: the model's "
+                f"{n_positions} positions allow at most {limit:,}. Give a shorter text"
             )
 
     def decode(self, ids: ArrayLike) -> str:
@@ -293,8 +287,7 @@ class NoTokenizer(Tokenizer):
         """Write nothing; raise if the directory has another model's tokenizer."""
         if has_tokenizer_files(path := as_path(directory, "directory")):
             raise InvalidValueError(
-                "this model has no tokenizer, but {path} contains one. Save to another directory",
-                path=path,
+                f"this model has no tokenizer, but {path} contains one. Save to another directory"
             )
 
     def __repr__(self) -> str:

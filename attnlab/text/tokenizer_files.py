@@ -19,7 +19,6 @@ from typing import Any
 
 from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, quoted
 from attnlab.support.files import read_json, read_text
-from attnlab.support.messages import Message
 from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
@@ -57,8 +56,8 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 MAX_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-HOW_TO_SAVE = Message("In transformers, tokenizer.save_pretrained(DIRECTORY) writes one")
-HOW_TO_CONVERT = Message(
+HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
+HOW_TO_CONVERT = (
     "In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) "
     "writes one"
 )
@@ -99,28 +98,23 @@ def check_settings(settings: object) -> Settings:
         return settings
     if not isinstance(settings, Mapping):
         raise InvalidTypeError(
-            "settings must be the content of a tokenizer.json, a dict; got {settings}",
-            settings=quoted(settings),
+            f"settings must be the content of a tokenizer.json, a dict; got {quoted(settings)}"
         )
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():
         if not (part is None or (isinstance(part, dict) and isinstance(part.get("type"), str))):
-            raise VocabularyError(
-                "{name} must be null or have a type; got {part}", name=name, part=quoted(part)
-            )
+            raise VocabularyError(f"{name} must be null or have a type; got {quoted(part)}")
     model = settings.get("model")
     if not isinstance(model, dict):
-        raise VocabularyError("model must be an object; got {model}", model=quoted(model))
+        raise VocabularyError(f"model must be an object; got {quoted(model)}")
     if model.get("dropout"):
         raise VocabularyError(
-            "model.dropout must be null, since it makes ids random; got {dropout}",
-            dropout=quoted(model["dropout"]),
+            f"model.dropout must be null, since it makes ids random; got {quoted(model['dropout'])}"
         )
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(
-            "added_tokens must be a list of tokens with an id and content; got {added}",
-            added=quoted(added),
+            f"added_tokens must be a list of tokens with an id and content; got {quoted(added)}"
         )
     result = Settings(
         version="1.0",
@@ -162,30 +156,21 @@ def _check_vocabulary(ids: object) -> None:
     """Raise unless `ids` maps symbols to distinct ids."""
     if not isinstance(ids, dict):
         raise VocabularyError(
-            "a vocabulary must be an object of symbols and ids; got {ids}", ids=quoted(ids)
+            f"a vocabulary must be an object of symbols and ids; got {quoted(ids)}"
         )
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
-            "the id of {symbol} isn't an integer: {id}",
-            symbol=quoted(invalid[0][0]),
-            id=quoted(invalid[0][1]),
+            f"the id of {quoted(invalid[0][0])} isn't an integer: {quoted(invalid[0][1])}"
         )
     for id in (min(ids.values()), max(ids.values())) if ids else ():
         if not 0 <= id < MAX_IDS:
             symbol = next(symbol for symbol in ids if ids[symbol] == id)
-            raise VocabularyError(
-                "the id of {symbol}, {id}, doesn't fit in 32 bits", symbol=quoted(symbol), id=id
-            )
+            raise VocabularyError(f"the id of {quoted(symbol)}, {id}, doesn't fit in 32 bits")
     if len(set(ids.values())) < len(ids):
         repeated = Counter(ids.values()).most_common(1)[0][0]
         first, second = [quoted(symbol) for symbol, id in ids.items() if id == repeated][:2]
-        raise VocabularyError(
-            "{first} and {second} have the same id, {repeated}",
-            first=first,
-            second=second,
-            repeated=repeated,
-        )
+        raise VocabularyError(f"{first} and {second} have the same id, {repeated}")
     if not _is_text("".join(ids)):
         raise VocabularyError("a token has an unpaired surrogate, which isn't text")
 
@@ -193,7 +178,7 @@ def _check_vocabulary(ids: object) -> None:
 def _pairs(merges: object) -> list[tuple[str, str]]:
     """Convert merges, each a pair or two symbols separated by a space, to pairs."""
     if not isinstance(merges, Sequence):
-        raise VocabularyError("merges must be a list; got {merges}", merges=quoted(merges))
+        raise VocabularyError(f"merges must be a list; got {quoted(merges)}")
     pairs = []
     try:
         for merge in merges:
@@ -244,9 +229,7 @@ def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings
         raise _no_tokenizer(directory)
     if tokenizer_class not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
-            "tokenizer_class {kind} requires a tokenizer.json. {advice}",
-            kind=quoted(tokenizer_class),
-            advice=HOW_TO_CONVERT,
+            f"tokenizer_class {quoted(tokenizer_class)} requires a tokenizer.json. {HOW_TO_CONVERT}"
         )
     if has_word_pieces and (tokenizer_class in BERT_CLASSES or not has_byte_pairs):
         return _read_word_pieces(directory / "vocab.txt")
@@ -265,14 +248,9 @@ def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
         for number, line in enumerate(lines, start=1):
             if line and line.count(" ") != 1:
                 raise VocabularyError(
-                    "{merges}, line {number}: expected two symbols; got {line}",
-                    merges=merges,
-                    number=number,
-                    line=quoted(line),
+                    f"{merges}, line {number}: expected two symbols; got {quoted(line)}"
                 ) from None
-        raise VocabularyError(
-            "{vocab} and {merges}: {error}", vocab=vocab, merges=merges.name, error=error
-        ) from None
+        raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
 
 
 def byte_pair_settings(ids: object, merges: object) -> Settings:
@@ -295,7 +273,7 @@ def _read_word_pieces(path: Path) -> Settings:
     lines = read_text(path, VocabularyError).split("\n")
     ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
     if not ids:
-        raise VocabularyError("{path} has no tokens", path=path)
+        raise VocabularyError(f"{path} has no tokens")
     return check_settings(
         {
             "normalizer": {"type": "BertNormalizer", "clean_text": True},
@@ -334,9 +312,7 @@ def _token(value: object, name: str) -> JsonObject:
     token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
         raise VocabularyError(
-            "{name} must be a string or an object with content; got {value}",
-            name=name,
-            value=quoted(value),
+            f"{name} must be a string or an object with content; got {quoted(value)}"
         )
     flags = {flag: token[flag] for flag in TOKEN_FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
@@ -371,11 +347,8 @@ def _with_ids(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                "the added token {token} has id {actual}, but must have {id}, the next id after "
-                "the vocabulary",
-                token=quoted(token["content"]),
-                actual=token["id"],
-                id=id,
+                f"the added token {quoted(token['content'])} has id {token['id']}, but must "
+                f"have {id}, the next id after the vocabulary"
             )
         added[token["content"]] = dict.fromkeys(TOKEN_FLAGS, False) | token | {"id": id}
 
@@ -417,12 +390,12 @@ def _more_added_tokens(
             tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
         except (AttributeError, TypeError, ValueError):
             raise VocabularyError(
-                "added_tokens_decoder can't be read: {decoder}", decoder=quoted(decoder)
+                f"added_tokens_decoder can't be read: {quoted(decoder)}"
             ) from None
     for token in tokens:
         if not _is_added_token(token):
             raise VocabularyError(
-                "an added token must have an id and content; got {token}", token=quoted(token)
+                f"an added token must have an id and content; got {quoted(token)}"
             )
     return sorted(tokens, key=lambda token: token["id"])
 
@@ -470,9 +443,7 @@ def _apply_bert_config(
 def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        raise VocabularyError(
-            "{name} must be true or false; got {value}", name=name, value=quoted(value)
-        )
+        raise VocabularyError(f"{name} must be true or false; got {quoted(value)}")
     return default if value is None else value
 
 
@@ -483,9 +454,7 @@ def _template(
     contents = [token["content"] for token in (*prefix, *suffix)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
     if missing := [content for content in contents if content not in ids]:
-        raise VocabularyError(
-            "{token} is added to every text, but has no id", token=quoted(missing[0])
-        )
+        raise VocabularyError(f"{quoted(missing[0])} is added to every text, but has no id")
     if not contents:
         return None
     pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in contents]
@@ -516,26 +485,20 @@ def _check_merges_complete(settings: Settings) -> None:
     ]
     if unexplained:
         raise VocabularyError(
-            "{count} tokens are neither bytes nor merged nor special, such as {example}; "
-            "merges.txt may be truncated",
-            count=len(unexplained),
-            example=quoted(min(unexplained)),
+            f"{len(unexplained)} tokens are neither bytes nor merged nor special, such as "
+            f"{quoted(min(unexplained))}; merges.txt may be truncated"
         )
 
 
 def _no_tokenizer(directory: Path) -> MissingFileError:
     advice = HOW_TO_SAVE
     if pieces := [name for name in SENTENCE_PIECE if _exists(directory, name)]:
-        advice = Message(
-            "SentencePiece's {file} isn't supported; a tokenizer.json is. {advice}",
-            file=pieces[0],
-            advice=HOW_TO_CONVERT,
+        advice = (
+            f"SentencePiece's {pieces[0]} isn't supported; a tokenizer.json is. {HOW_TO_CONVERT}"
         )
     return MissingFileError(
-        "there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
-        "merges.txt, nor vocab.txt. {advice}",
-        directory=directory,
-        advice=advice,
+        f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
+        f"merges.txt, nor vocab.txt. {advice}"
     )
 
 

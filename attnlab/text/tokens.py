@@ -147,8 +147,8 @@ class Tokens(StdoutSafe, Sequence[Token]):
             return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
-                "{value} isn't among these tokens. To search by text, use tokens.find(text)",
-                value=quoted(value),
+                f"{quoted(value)} isn't among these tokens. To search by text, use "
+                "tokens.find(text)"
             ) from None
 
     def find(self, text: str) -> int:
@@ -166,21 +166,16 @@ class Tokens(StdoutSafe, Sequence[Token]):
             return matches[0]
         if matches:
             raise InvalidValueError(
-                "{text} matches {count} tokens: {matches}. Give one by its index",
-                text=quoted(text),
-                count=len(matches),
-                matches=self._format_list(matches),
+                f"{quoted(text)} matches {len(matches)} tokens: {self._format_list(matches)}. "
+                "Give one by its index"
             )
         if overlapping := self._overlapping(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
-                "{text} isn't one token; it is in {tokens}. Give one of them, by its index or text",
-                text=quoted(text),
-                tokens=self._format_list(overlapping),
+                f"{quoted(text)} isn't one token; it is in {self._format_list(overlapping)}. "
+                "Give one of them, by its index or text"
             )
         raise InvalidValueError(
-            "{text} isn't one of the tokens: {tokens}",
-            text=quoted(text),
-            tokens=self._format_list(range(len(self))),
+            f"{quoted(text)} isn't one of the tokens: {self._format_list(range(len(self)))}"
         )
 
     def _overlapping(self, searched: bytes) -> list[int]:
@@ -225,9 +220,8 @@ def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:
         if all(isinstance(token, Token) for token in checked):
             return checked
     raise InvalidTypeError(
-        "tokens must be a list of Token; got {tokens}. To encode a text, "
-        "use model.tokenizer.tokens(text)",
-        tokens=quoted(tokens),
+        f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
+        "model.tokenizer.tokens(text)"
     )
 
 
@@ -255,21 +249,11 @@ def as_tokens(
             )
     if tokens is None:
         raise InvalidTypeError(
-            "{name} must be a list of {count} texts, one per {row}, such as "
-            "['猫', '吃', '鱼']; got {texts}",
-            name=name,
-            count=count,
-            row=Message(row),
-            texts=quoted(texts),
+            f"{name} must be a list of {count} texts, one per {row}, such as ['猫', "
+            f"'吃', '鱼']; got {quoted(texts)}"
         )
     if len(tokens) != count:
-        raise InvalidValueError(
-            "{name} must be {count} texts, one per {row}; got {got}",
-            name=name,
-            count=count,
-            row=Message(row),
-            got=len(tokens),
-        )
+        raise InvalidValueError(f"{name} must be {count} texts, one per {row}; got {len(tokens)}")
     return tokens
 
 
@@ -311,14 +295,9 @@ class Vocabulary:
         if len(self) > rows:
             last = self.token(len(self) - 1)
             raise VocabularyError(
-                "the tokenizer has ids up to {id} ({symbol}), but the embedding "
-                "has {rows} rows, for ids 0 to {last_row}. In transformers, "
-                "model.resize_token_embeddings({count}) gives every token a row",
-                id=last.id,
-                symbol=last.symbol,
-                rows=rows,
-                last_row=rows - 1,
-                count=len(self),
+                f"the tokenizer has ids up to {last.id} ({last.symbol}), but the embedding has "
+                f"{rows} rows, for ids 0 to {rows - 1}. In transformers, "
+                f"model.resize_token_embeddings({len(self)}) gives every token a row"
             )
         vocabulary = copy(self)
         vocabulary._size = rows
@@ -344,8 +323,7 @@ class Vocabulary:
             return self.tokens([id_or_text])[0]
         if not isinstance(id_or_text, str):
             raise InvalidTypeError(
-                "a token must be given by its id or text, such as ' dog'; got {token}",
-                token=quoted(id_or_text),
+                f"a token must be given by its id or text, such as ' dog'; got {quoted(id_or_text)}"
             )
         raw = id_or_text.encode(errors="surrogatepass")
         for id in self.ids.tolist():
@@ -355,9 +333,8 @@ class Vocabulary:
             if symbol == id_or_text:
                 return self.token(id)
         raise InvalidValueError(
-            "{text} isn't one token of the vocabulary. Give an id, or a text "
-            "as in trace.tokens or next_tokens, with its leading space",
-            text=quoted(id_or_text),
+            f"{quoted(id_or_text)} isn't one token of the vocabulary. Give an id, or a text as "
+            "in trace.tokens or next_tokens, with its leading space"
         )
 
     def bytes_of(self, id: int) -> bytes:
@@ -386,21 +363,17 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     array = as_ids(ids)
     if array.ndim != 1:
         description = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
-        raise InvalidValueError(
-            "token ids must be a 1-D array of integers; got {description}", description=description
-        )
+        raise InvalidValueError(f"token ids must be a 1-D array of integers; got {description}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidTypeError("token ids must be integers; got {dtype}", dtype=array.dtype)
+        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}")
     outside = np.flatnonzero((array < 0) | (array >= vocab_size))
     if outside.size:
         first = outside[0]
         raise InvalidValueError(
-            "token id {id} at position {first} isn't in the vocabulary; ids are 0 to {last}",
-            id=array[first],
-            first=first,
-            last=vocab_size - 1,
+            f"token id {array[first]} at position {first} isn't in the vocabulary; ids are 0 "
+            f"to {vocab_size - 1}"
         )
     return array.astype(np.int64)
 
@@ -411,14 +384,11 @@ def as_ids(ids: ArrayLike) -> AnyArray:
         return np.asarray(ids)
     except ValueError:
         raise InvalidValueError(
-            "token ids must be a list of integers, or lists of equal length; "
-            "got lists of different lengths: {ids}",
-            ids=quoted(ids),
+            "token ids must be a list of integers, or lists of equal length; got lists of "
+            f"different lengths: {quoted(ids)}"
         ) from None
     except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            "token ids must be a 1-D array of integers; got {ids}, which can't "
-            "be converted: {error}",
-            ids=quoted(ids, 40),
-            error=quoted(error),
+            f"token ids must be a 1-D array of integers; got {quoted(ids, 40)}, which can't be "
+            f"converted: {quoted(error)}"
         ) from None

@@ -28,7 +28,6 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, lock_file, make_directory
-from attnlab.support.messages import Message
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -51,7 +50,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 # Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128 - 1
 
-HOW_TO_SAVE_MEMORY = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
+HOW_TO_SAVE_MEMORY = "use a smaller config, batch_size or sequence_length, or fewer steps"
 
 # The file that is locked while a run is using the directory.
 LOCK = "training.lock"
@@ -82,18 +81,14 @@ class Settings:
             may_be_zero = name in ("decay", "dropout")
             upper_bound = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
             if not (0 < number < upper_bound or (may_be_zero and number == 0)):
+                bounds = f"{'[' if may_be_zero else '('}0, {upper_bound:g})"
                 raise InvalidValueError(
-                    "{name} must be a number in {bounds}; got {value}",
-                    name=name,
-                    bounds=f"{'[' if may_be_zero else '('}0, {upper_bound:g})",
-                    value=quoted(number),
+                    f"{name} must be a number in {bounds}; got {quoted(number)}"
                 )
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(
-                "warmup must be less than steps, {steps}; got {warmup}",
-                steps=quoted(self.steps),
-                warmup=quoted(self.warmup),
+                f"warmup must be less than steps, {quoted(self.steps)}; got {quoted(self.warmup)}"
             )
 
 
@@ -173,13 +168,10 @@ class Training:
         if not is_finite:
             last_loss = ""
             if self.losses:
-                last_loss = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
+                last_loss = f" (it was {self.losses[-1]:.4g})"
             raise DivergedError(
-                "the loss isn't finite at step {step}{last_loss}. Try a "
-                "learning_rate below {learning_rate} or a longer warmup",
-                step=step,
-                last_loss=last_loss,
-                learning_rate=f"{settings.learning_rate:g}",
+                f"the loss isn't finite at step {step}{last_loss}. Try a learning_rate below "
+                f"{settings.learning_rate:g} or a longer warmup"
             )
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
@@ -205,16 +197,14 @@ class Training:
         if not os.path.exists(file):
             if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    "{path} contains a model but no {state}, so training would overwrite "
-                    "the model. Choose another directory",
-                    path=path,
-                    state=STATE,
+                    f"{path} contains a model but no {STATE}, so training would overwrite the "
+                    "model. Choose another directory"
                 )
             return
         try:
             tensors, identity = read_sealed(file, FORMAT, ResumeError)
         except ResumeError as error:
-            raise ResumeError("{error}. Start again in a new directory", error=error) from None
+            raise ResumeError(f"{error}. Start again in a new directory") from None
         check_run(file, identity, self._identity)
         self.parameters.vector[:] = tensors["parameters"]
         self._optimizer.m[:], self._optimizer.v[:] = tensors["m"], tensors["v"]
@@ -297,7 +287,7 @@ def train(
     if tokenizer is not None:
         check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError("watch must be callable; got {watch}", watch=quoted(watch))
+        raise InvalidTypeError(f"watch must be callable; got {quoted(watch)}")
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.byte_level()):
         tokenizer = Tokenizer.byte_level()
@@ -324,9 +314,7 @@ def train(
         with contextlib.nullcontext() if path is None else lock_file(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError(
-            "not enough free memory; {advice}", advice=HOW_TO_SAVE_MEMORY
-        ) from error
+        raise InvalidValueError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
 
 
@@ -344,11 +332,8 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the last two terms: Python objects
     if needed > _memory():
         raise InvalidValueError(
-            "this run needs at least {needed} GB of memory; the machine has "
-            "{available}. To save memory, {advice}",
-            needed=f"{min(needed, 10**24) // 10**9:,}",
-            available=f"{_memory() // 10**9:,}",
-            advice=HOW_TO_SAVE_MEMORY,
+            f"this run needs at least {min(needed, 10**24) // 10**9:,} GB of memory; the "
+            f"machine has {_memory() // 10**9:,}. To save memory, {HOW_TO_SAVE_MEMORY}"
         )
 
 
@@ -381,11 +366,8 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    "{error}. Use another directory, since {path} keeps the state after "
-                    "step {step}",
-                    error=error,
-                    path=path,
-                    step=last_saved,
+                    f"{error}. Use another directory, since {path} keeps the state after step "
+                    f"{last_saved}"
                 ) from None
             if path is not None and training.step in (last_saved + save_every, settings.steps):
                 training.save(path)
@@ -483,32 +465,27 @@ def _corpus_ids(
     """The corpus as ids; checks that it and the tokenizer fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
         raise InvalidValueError(
-            "the tokenizer has {count} tokens, but config.vocab_size is {vocab_size}",
-            count=len(tokenizer),
-            vocab_size=config.vocab_size,
+            f"the tokenizer has {len(tokenizer)} tokens, but config.vocab_size is "
+            f"{config.vocab_size}"
         )
     if isinstance(corpus, Tokens):
         corpus = corpus.ids
     if isinstance(corpus, str):
         if tokenizer is None:
             raise InvalidValueError(
-                "a text needs a tokenizer with config.vocab_size tokens. Without a "
-                "tokenizer, vocab_size must be 256, one for each byte; got "
-                "{vocab_size}",
-                vocab_size=config.vocab_size,
+                "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
+                f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
             )
         corpus = tokenizer.encode(corpus)
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            "sequence_length must be at most n_positions, {n_positions}; got {sequence_length}",
-            n_positions=config.n_positions,
-            sequence_length=quoted(sequence_length),
+            f"sequence_length must be at most n_positions, {config.n_positions}; got "
+            f"{quoted(sequence_length)}"
         )
     if len(ids) <= sequence_length:
         raise InvalidValueError(
-            "the corpus must have more tokens than sequence_length, {sequence_length}; got {count}",
-            sequence_length=sequence_length,
-            count=len(ids),
+            f"the corpus must have more tokens than sequence_length, {sequence_length}; got "
+            f"{len(ids)}"
         )
     return ids

@@ -228,10 +228,8 @@ class StepNumber:
         if np.ndim(agrees):
             name += f" of {index_label(self.result, 'Tk', first, np.size(agrees))}"
         raise DisagreementError(
-            "{name} is stored as {computed}, but recomputing it gives {result}",
-            name=name,
-            computed=format_number(np.atleast_1d(computed)[first]),
-            result=f"{np.atleast_1d(result)[first]:.6g}",
+            f"{name} is stored as {format_number(np.atleast_1d(computed)[first])}, but "
+            f"recomputing it gives {np.atleast_1d(result)[first]:.6g}"
         )
 
     @property

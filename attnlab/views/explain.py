@@ -59,12 +59,10 @@ def explain(
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
     if result.derivative_of:
-        raise InvalidValueError("gradients can't be explained; got {title}", title=result.title)
+        raise InvalidValueError(f"gradients can't be explained; got {result.title}")
     is_by_key = axes[-2:] == ["Tq", "Tk"]
     if key is not None and not is_by_key:
-        raise InvalidValueError(
-            "{name} of {title} has no keys to choose from", name=name, title=result.title
-        )
+        raise InvalidValueError(f"{name} of {result.title} has no keys to choose from")
     if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
@@ -84,7 +82,7 @@ def explain(
         return explain_weight(result, query, token_index(result, "key", component, len(result.K)))
     value = getattr(result, name)
     if value is None:
-        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
+        raise InvalidValueError(f"{result.title} was made without {name}")
     if np.ndim(value) > len(axes):
         raise error_for_several(result, name, np.shape(value))
     positions = positions_of(result, name, value, axes, token, component)
@@ -114,7 +112,7 @@ def explain_in_head(
 ) -> Explanation:
     """Explain a number of a step with all heads; components are numbered across the heads."""
     if name not in STEPS and getattr(result, name) is None:
-        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
+        raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
         raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
@@ -154,12 +152,8 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
     path = f"{result._prefix}heads.0.{name}"
     example = Message(" (path {path})", path=path) if "heads" in result._children else ""
     return InvalidValueError(
-        "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
-        ".heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])",
-        title=result.title,
-        name=name,
-        shape=shape,
-        example=example,
+        f"{result.title} has {name} of shape {shape}. To explain a number, first choose a "
+        f"head, such as .heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])"
     )
 
 
@@ -214,11 +208,8 @@ def positions_of(
         for kind in indices.keys() - kinds:
             if indices[kind] is not None:
                 raise InvalidValueError(
-                    "{name} of {title} has no {kinds} to choose from; got {number}",
-                    name=name,
-                    title=result.title,
-                    kinds=f"{kind}s",
-                    number=quoted(indices[kind]),
+                    f"{name} of {result.title} has no {kind}s to choose from; got "
+                    f"{quoted(indices[kind])}"
                 )
         indices = {kind: indices[kind] for kind in kinds}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}

@@ -139,6 +139,14 @@ HEADERS = {
 FRAME_ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
 
 
+class PageError(InvalidValueError):
+    """An error that a reader of the page meets; the page shows it in its own language."""
+
+    def __init__(self, template: str, **values: object) -> None:
+        self.sentence = Message(template, **values)
+        super().__init__(f"{self.sentence}")  # English
+
+
 class Explorer(StdoutSafe):
     """A local server for a page that traces any text, see `GPT2.explore`.
 
@@ -250,9 +258,8 @@ def listen(port: int) -> socket.socket:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
         raise InvalidValueError(
-            "port {port} can't be used: {reason}. Leave port out to use a free one",
-            port=port,
-            reason=os.strerror(error.errno or 0),
+            f"port {port} can't be used: {os.strerror(error.errno or 0)}. Leave port out to "
+            "use a free one"
         ) from None
 
 
@@ -293,11 +300,11 @@ class TraceCache:
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
-            raise InvalidValueError("Enter a text to trace.")
+            raise PageError("Enter a text to trace.")
         # Checked before Tokens are made, which is slow for long texts.
         if isinstance(ids, list) and len(ids) > positions:
             end = self._text(tokenizer.tokens(ids[:positions]))["text"][-MAX_QUOTED:]
-            raise InvalidValueError(
+            raise PageError(
                 "The text has {count} tokens; this model reads at most {positions}, up to “{end}”.",
                 count=len(ids),
                 positions=positions,
@@ -383,11 +390,9 @@ class TraceCache:
         tokens = cached.trace.tokens
         free_positions = positions - len(tokens)
         if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
-            raise InvalidValueError(
-                "The number of tokens must be from 1 to {most}.", most=MAX_NEW_TOKENS
-            )
+            raise PageError("The number of tokens must be from 1 to {most}.", most=MAX_NEW_TOKENS)
         if not free_positions:
-            raise InvalidValueError(
+            raise PageError(
                 "The text fills all {positions} positions of the model; no tokens can be added.",
                 positions=positions,
             )
@@ -492,8 +497,7 @@ def edits_of(
                 raise InvalidTypeError(
                     "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
                     '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, '
-                    'key, ...], ["mask"] or ["root"]; got {change}',
-                    change=quoted(change),
+                    f'key, ...], ["mask"] or ["root"]; got {quoted(change)}'
                 )
     return edits
 
@@ -656,8 +660,8 @@ async def client_error(language: str, request: Request, error: Exception) -> Res
     """The response to an invalid request."""
     if isinstance(error, HTTPException):
         return error_response(request, error.status_code, say(error.detail, language))
-    sentence = error.translated(language) if isinstance(error, AttnlabError) else str(error)
-    return error_response(request, 400, sentence)
+    sentence = error.sentence if isinstance(error, PageError) else f"{error}"
+    return error_response(request, 400, say(sentence, language))
 
 
 async def server_error(request: Request, error: Exception) -> Response:

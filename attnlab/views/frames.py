@@ -53,9 +53,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                "there is no step {name}; steps are {known}",
-                name=quoted(name),
-                known=", ".join(known),
+                f"there is no step {quoted(name)}; steps are {', '.join(known)}"
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}

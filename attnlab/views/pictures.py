@@ -90,8 +90,7 @@ def heatmap(
     numbers = _as_reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
-            "a heatmap shows a matrix of numbers, such as weights[head]; got shape {shape}",
-            shape=numbers.shape,
+            f"a heatmap shows a matrix of numbers, such as weights[head]; got shape {numbers.shape}"
         )
     matrix = np.atleast_2d(numbers)
     m, n = matrix.shape
@@ -259,10 +258,8 @@ def curves(
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                "curve {name} has {count} numbers, and x has {along}. They must have equally many",
-                name=quoted(name),
-                count=len(numbers),
-                along=len(along),
+                f"curve {quoted(name)} has {len(numbers)} numbers, and x has {len(along)}. "
+                "They must have equally many"
             )
     check_kind(x_name, str, "x_name")
     check_kind(y_name, str, "y_name")
@@ -453,15 +450,10 @@ def _as_mapping(value: object, name: str, example: str, most: int) -> dict[str, 
     """A mapping from labels as a dict; raises if it isn't one, or has too many entries."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
-            "{name} must be a dict with texts as labels, such as {example}; got {value}",
-            name=name,
-            example=example,
-            value=quoted(value),
+            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"
         )
     if not 0 < len(value) <= most:
-        raise InvalidValueError(
-            "a picture shows 1 to {most} {name}; got {got}", most=most, name=name, got=len(value)
-        )
+        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(value)}")
     return dict(value)
 
 
@@ -484,17 +476,10 @@ def _as_finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     numbers = _as_reals(value, name)
     if numbers.shape != shape:
         raise InvalidValueError(
-            "{name} must have shape {expected}, for the plane's two axes; got shape {shape}",
-            name=name,
-            expected=shape,
-            shape=numbers.shape,
+            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(
-            "{name} must be finite numbers; got {numbers}",
-            name=name,
-            numbers=quoted(numbers.tolist()),
-        )
+        raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
     return numbers
 
 
@@ -502,9 +487,7 @@ def _as_row(value: Any, name: str) -> AnyArray:
     """A row of numbers, as float64."""
     numbers = _as_reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
-        raise InvalidValueError(
-            "{name} must be a row of numbers, (n,); got {shape}", name=name, shape=numbers.shape
-        )
+        raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
     return numbers
 
 
@@ -512,11 +495,7 @@ def _as_reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
     """Real numbers as float64, in the range that matplotlib can draw."""
     numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
-        raise InvalidValueError(
-            "{name} has numbers beyond {largest}, which can't be drawn",
-            name=name,
-            largest=f"{LARGEST:g}",
-        )
+        raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
     return numbers
 
 

@@ -133,8 +133,7 @@ class Picture(StdoutSafe):
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
             raise InvalidValueError(
-                "{name} has no known picture format: end it in .png, .svg or .pdf",
-                name=quoted(file.name),
+                f"{quoted(file.name)} has no known picture format: end it in .png, .svg or .pdf"
             )
         write_atomically(file, self._encode(kind, PIXELS * self.figure.dpi))
 
@@ -285,9 +284,7 @@ def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            "{name} is not a step of each head; choose one of {known}",
-            name=quoted(name),
-            known=", ".join(known),
+            f"{quoted(name)} is not a step of each head; choose one of {', '.join(known)}"
         )
     layers, is_weights = [], True
     for block in trace.blocks:

@@ -159,4 +159,4 @@ def purpose(path: str) -> str:
     for key in (".".join(names[-2:]), names[-1] if names else ""):
         if key in PURPOSES:
             return PURPOSES[key]
-    raise InvalidValueError("there is no step {path}", path=quoted(path))
+    raise InvalidValueError(f"there is no step {quoted(path)}")

@@ -21,7 +21,6 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import missing_extra
 from attnlab.support.files import FilePath, write_atomically
-from attnlab.support.messages import Message
 from attnlab.views.colours import LIGHT
 from attnlab.views.shown import Result
 
@@ -46,7 +45,7 @@ NOTES = (
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
 )
 
-ONE_HEAD = Message("Write one head, such as with trace.to_xlsx(path, layer=0, head=0)")
+ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
@@ -296,10 +295,8 @@ class Book:
         self.cell_count += cells.values.size
         if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
-                "the workbook would have more than {most} cells, too many to open. {advice}, or "
-                "trace a shorter text",
-                most=f"{MAX_CELLS:,}",
-                advice=ONE_HEAD,
+                f"the workbook would have more than {MAX_CELLS:,} cells, too many to open. "
+                f"{ONE_HEAD}, or trace a shorter text"
             )
         shape = cells.shape
         last_axis = axes.rpartition(" ")[2]
@@ -487,11 +484,8 @@ def write_model(trace: Result, path: FilePath) -> None:
     T = len(trace.ids)
     if T > MAX_TOKENS:
         raise InvalidValueError(
-            "a workbook of the whole model supports at most {most} tokens; the text has {T}. "
-            "{advice}",
-            most=MAX_TOKENS,
-            T=T,
-            advice=ONE_HEAD,
+            f"a workbook of the whole model supports at most {MAX_TOKENS} tokens; the text has "
+            f"{T}. {ONE_HEAD}"
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
@@ -513,7 +507,7 @@ def write_model(trace: Result, path: FilePath) -> None:
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
         raise InvalidValueError(
-            "{title} can't be written as formulas. Write the trace itself", title=result.title
+            f"{result.title} can't be written as formulas. Write the trace itself"
         )
     if result.tokens_before:
         raise InvalidValueError(

@@ -94,12 +94,7 @@ def check_step(result: Result, name: str) -> None:
         inputs = (n for n in result._table_steps if result.steps[n].equation is None)
         absent = [n for n in inputs if getattr(result.fork(), n) is None]
         steps = ", ".join(n for n in result._table_steps if n not in absent)
-        raise InvalidValueError(
-            "{title} has no step {name}; its steps are {steps}",
-            title=result.title,
-            name=quoted(name),
-            steps=steps,
-        )
+        raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
 
 def labelled_step(result: Result, name: str) -> LabelledStep:
@@ -108,14 +103,12 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
-        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
+        raise InvalidValueError(f"{result.title} was made without {name}")
     array = np.asarray(array)  # the scale is a float
     if array.ndim != len(axes):
         raise InvalidValueError(
-            "{name} of shape {shape} has more axes than {axes}; use a result of one sequence",
-            name=name,
-            shape=array.shape,
-            axes=" ".join(axes),
+            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result "
+            "of one sequence"
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
@@ -138,19 +131,11 @@ def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledSte
     """
     step = labelled_step(attention, name)
     if not step.axes:
-        raise InvalidValueError(
-            "{name} is a single number, {number}, not a matrix or row",
-            name=name,
-            number=f"{step.array:.4g}",
-        )
+        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}, not a matrix or row")
     if len(step.axes) > 2:
         raise InvalidValueError(
-            "{title} has {name} of shape {shape}; first choose a head, such as "
-            ".heads[0], or {all_heads}",
-            title=attention.title,
-            name=name,
-            shape=step.array.shape,
-            all_heads=all_heads,
+            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, "
+            f"such as .heads[0], or {all_heads}"
         )
     return step
 
@@ -174,17 +159,12 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            "tokens must be a slice of integers, such as slice(-40, None); got {tokens}",
-            tokens=quoted(tokens),
+            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
         ) from None
     indices = [position - start for position in wanted if position in axis.positions]
     if not indices:
         raise InvalidValueError(
-            "{tokens} selects no {name}; expected {start} to {last}",
-            tokens=quoted(tokens),
-            name=axis.name,
-            start=start,
-            last=start + count - 1,
+            f"{quoted(tokens)} selects no {axis.name}; expected {start} to {start + count - 1}"
         )
     return [*indices]
 

@@ -89,9 +89,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
         _numbers(recorded, "recorded", -np.inf),
     )
     if not expected.size or np.isnan(expected).any():
-        raise InvalidValueError(
-            "the recorded figures of {name} are empty or contain NaN", name=name
-        )
+        raise InvalidValueError(f"the recorded figures of {name} are empty or contain NaN")
     tolerance = 0.5 * 10.0**-decimals + FLOAT32_NOISE
     if actual.shape != expected.shape:
         return Comparison(name, expected.size, np.inf, tolerance)
@@ -109,13 +107,9 @@ def _numbers(values: ArrayLike, name: str, replacement: float) -> NDArray[np.flo
             numbers = [replacement if cell is None else float(cell) for cell in array.flat]
             array = np.array(numbers).reshape(array.shape)
     except (ValueError, OverflowError) as error:  # rows of several lengths; 10**400
-        raise InvalidValueError(
-            "{name} must be an array of numbers: {error}", name=name, error=error
-        ) from None
+        raise InvalidValueError(f"{name} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
-        raise InvalidTypeError(
-            "{name} must contain real numbers; got dtype {dtype}", name=name, dtype=array.dtype
-        )
+        raise InvalidTypeError(f"{name} must contain real numbers; got dtype {array.dtype}")
     return array.astype(np.float64)
 
 

@@ -57,7 +57,7 @@ def pack(trace: Result, name: str) -> bytes:
         return b"".join(story_parts(trace))
     if match := COLUMNS_PACK.fullmatch(name):
         return _join(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
-    raise InvalidValueError("unknown pack {name}", name=quoted(name))
+    raise InvalidValueError(f"unknown pack {quoted(name)}")
 
 
 def story_parts(trace: Result) -> Iterator[bytes]:
@@ -129,6 +129,6 @@ def _to_float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -
         numbers = np.ascontiguousarray(values, dtype="<f4")
     if not (np.isfinite(numbers) | allowed).all():
         raise InvalidValueError(
-            "{name} has NaN or numbers that overflow float32, which the page uses", name=name
+            f"{name} has NaN or numbers that overflow float32, which the page uses"
         )
     return numbers.tobytes()

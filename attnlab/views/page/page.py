@@ -265,21 +265,16 @@ def as_page_path(path: str | os.PathLike[str]) -> Path:
     """A page's file, checked before the page is computed."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
-        raise InvalidValueError(
-            "{path} names a directory; expected a file name", path=os.fspath(path)
-        )
+        raise InvalidValueError(f"{os.fspath(path)} names a directory; expected a file name")
     if file.suffix.lower() not in SUFFIXES:
         raise InvalidValueError(
-            "a page's file name must end in .html; got {name}. For a picture, use "
-            'trace.plot().save("weights.pdf")',
-            name=quoted(file.name),
+            f"a page's file name must end in .html; got {quoted(file.name)}. For a picture, "
+            'use trace.plot().save("weights.pdf")'
         )
     if os.path.isdir(file):
-        raise WriteError("can't write {file}: it is a directory", file=file)
+        raise WriteError(f"can't write {file}: it is a directory")
     if not os.path.isdir(file.parent):
-        raise WriteError(
-            "can't write {file}: directory {parent} not found", file=file, parent=file.parent
-        )
+        raise WriteError(f"can't write {file}: directory {file.parent} not found")
     return file
 
 

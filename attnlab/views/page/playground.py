@@ -66,10 +66,8 @@ def playground_page(
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
         raise InvalidValueError(
-            "the model has {size} bytes of parameters, and a page can include at most {most}. Use "
-            "attnlab explore for larger models",
-            size=f"{size:,}",
-            most=f"{MOST_BYTES:,}",
+            f"the model has {size:,} bytes of parameters, and a page can include at most "
+            f"{MOST_BYTES:,}. Use attnlab explore for larger models"
         )
     with np.errstate(over="ignore"):
         numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")

@@ -137,14 +137,12 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
     if path not in {"W_U", *_matrices_of_first(len(trace.blocks))}:
-        raise InvalidValueError("no columns of {path} available", path=quoted(path))
+        raise InvalidValueError(f"no columns of {quoted(path)} available")
     W = _value_at(trace, path)
     owner, _, name = path.rpartition(".")
     bias = None if path == "W_U" else _value_at(trace, f"{owner}.{name.replace('W', 'b')}")
     if not 0 <= start < stop <= W.shape[1]:
-        raise InvalidValueError(
-            "{path} has no columns {start} to {last}", path=path, start=start, last=stop - 1
-        )
+        raise InvalidValueError(f"{path} has no columns {start} to {stop - 1}")
     for column in range(start, stop):
         yield W[:, column]
         yield np.zeros(1) if bias is None else bias[column : column + 1]
