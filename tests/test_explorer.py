@@ -337,7 +337,10 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         ({"text": "a", "ablated": [[0, 1, "masked_scores", "of", 1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 2]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "hides all keys from query 0"),
+        (
+            {"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]},
+            "leave query 0 at least one",
+        ),
         ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
         (b"", "Expected a JSON object"),
@@ -833,8 +836,14 @@ def test_explorer_in_chinese(pocket: GPT2) -> None:
     with pocket.explore(language="zh") as explorer:
         _, token = parts_of(explorer)
         assert b'<html lang="zh-Hans">' in answer(explorer, "GET", f"/?token={token}")[2]
-        assert "129" in (words := refusal(explorer, "/trace", {"ids": [1] * 129}))
-        assert "词元" in words
+        for body, words in (
+            ({"ids": [1] * 129}, "文本有 129 个词元；这个模型最多读取 128 个"),
+            ({"ids": []}, "请输入要追踪的文本。"),
+            ({"text": "a\ud800"}, "文本无法变成词元：text has an unpaired surrogate"),
+            ({"ids": [1], "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "掩码必须给查询 0 留下"),
+            ({"ids": [1], "ablated": [[0, 1, "Q", "of", 1, 2]]}, "另一段文本有 2 个词元"),
+        ):
+            assert words in refusal(explorer, "/trace", body)
 
 
 def test_a_model_without_a_tokenizer() -> None:

@@ -298,7 +298,10 @@ class TraceCache:
     def trace_of(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> CachedTrace:
         """The trace of a text, with changes."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
-        ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+        try:
+            ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+        except InvalidValueError as error:
+            raise PageError("The text can't be tokenized: {reason}", reason=error) from None
         if isinstance(ids, list) and not ids:
             raise PageError("Enter a text to trace.")
         # Checked before Tokens are made, which is slow for long texts.
@@ -311,7 +314,7 @@ class TraceCache:
                 end=printable(end),
             )
         tokens = tokenizer.tokens(ids)
-        edits = self._edits_of(changes)
+        edits = self._edits_of(changes, len(tokens))
         content = json.dumps([tokens.ids.tolist(), changes])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._traces:
@@ -397,7 +400,7 @@ class TraceCache:
                 positions=positions,
             )
         settings = {name: content[name] for name in SAMPLING_SETTINGS if name in content}
-        edits = self._edits_of(cached.changes) or None
+        edits = self._edits_of(cached.changes, len(tokens)) or None
         return cached, self.model.stream(
             tokens, min(count, free_positions), edits=edits, **settings
         )
@@ -412,14 +415,14 @@ class TraceCache:
             ],
         }
 
-    def _edits_of(self, changes: Sequence[Any]) -> dict[str, Any]:
+    def _edits_of(self, changes: Sequence[Any], n_tokens: int) -> dict[str, Any]:
         config = self.model.config
         paths = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
         numbers = layer_numbers(config)
         unscaled = {
             f"{path}.scale": float(numbers.get(f"{path}.layer_number", 1)) for path in paths
         }
-        return edits_of(changes, self.trace_of, unscaled)
+        return edits_of(changes, n_tokens, self.trace_of, unscaled)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
@@ -461,6 +464,7 @@ def _size_of_run(run: Any) -> int:
 
 def edits_of(
     changes: Sequence[Any],
+    n_tokens: int,
     trace_of: Callable[[list[int]], CachedTrace],
     unscaled: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -468,6 +472,7 @@ def edits_of(
 
     Parameters
     ----------
+    n_tokens : the length of the text
     trace_of : returns the trace of other ids
     unscaled : the layers' scales without √Dk, by path
     """
@@ -489,8 +494,22 @@ def edits_of(
                 edits[path] = partial(np.multiply, hundredths / 100)
             case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
-                edits[path] = at(trace_of(ids).trace, path)
+                other = trace_of(ids).trace
+                if len(other.tokens) != n_tokens:
+                    raise PageError(
+                        "The other text has {other} tokens and this one {count}; both must have "
+                        "the same number.",
+                        other=len(other.tokens),
+                        count=n_tokens,
+                    )
+                edits[path] = at(other, path)
             case [int(layer), int(head), "mask", "flip", *cells] if are_cells(cells):
+                mask = np.tri(n_tokens, k=n_tokens if ["mask"] in changes else 0, dtype=bool)
+                hidden = ~toggle_cells(mask, cells).any(axis=1)
+                if hidden.any():
+                    raise PageError(
+                        "The mask must leave query {i} at least one key.", i=hidden.argmax()
+                    )
                 path = f"blocks.{layer}.attention.heads.{head}.mask"
                 edits[path] = partial(toggle_cells, cells=cells)
             case _:
