@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import DisagreementError
+from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 from attnlab.views.explanations import EXPLANATIONS, Derivation, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.shown import Result, index_label
+from attnlab.views.shown import index_label
 from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
 # Sums of up to this many products, or of other terms, are written in full. Of a longer sum, only

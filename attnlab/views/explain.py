@@ -9,6 +9,8 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward.attention import Attention
+from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
@@ -16,7 +18,7 @@ from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
-from attnlab.views.shown import Result, vocabulary_index
+from attnlab.views.shown import vocabulary_index
 from attnlab.views.terms import Line
 
 # Not a step of the model, because it depends on the sampling settings.
@@ -73,7 +75,8 @@ def explain(
         return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
-    if is_by_key and name in STEPS and (component is None or name == "weights"):
+    is_from_weights = name in STEPS and (component is None or name == "weights")
+    if is_by_key and is_from_weights and isinstance(result, Attention):
         if len(result.scores_shape) > 2 or result.V.ndim > 2:
             raise error_for_several(result, "weights", result.scores_shape)
         query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
@@ -157,7 +160,7 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
     )
 
 
-def explain_weight(attention: Result, query: int, key: int) -> Explanation:
+def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
     """Explain one weight, beginning with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
     assert weight.derivation is not None

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from html import escape
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -88,9 +88,8 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
-# GPT2 and Atlas, which can't be imported here: their modules import this one.
-Model: TypeAlias = Any
-Atlas: TypeAlias = Any
+from attnlab.corpus.result import Atlas
+from attnlab.model.gpt2 import GPT2
 
 T = TypeVar("T")
 
@@ -159,7 +158,7 @@ class Explorer(StdoutSafe):
 
     def __init__(
         self,
-        model: Model,
+        model: GPT2,
         text_or_ids: str | ArrayLike | Tokens | None = None,
         *,
         port: int = 0,
@@ -289,9 +288,9 @@ class TraceCache:
 
     start: Tokens
 
-    def __init__(self, model: Model, language: str, atlas: Atlas | None = None) -> None:
+    def __init__(self, model: GPT2, language: str, atlas: Atlas | None = None) -> None:
         self.model, self.language = model, language
-        self.atlas: Atlas = atlas
+        self.atlas = atlas
         self._is_atlas_model = atlas is None or atlas.is_of(model)
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
@@ -355,7 +354,7 @@ class TraceCache:
         try:
             measure, extreme, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
-            if extreme not in ("most", "least"):  # no other method may be called
+            if self.atlas is None or extreme not in ("most", "least"):  # no other method
                 raise LookupError
             passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
@@ -367,6 +366,7 @@ class TraceCache:
 
     def atlas_page(self, token: str) -> str:
         """The atlas's page, with links that carry the token."""
+        assert self.atlas is not None  # else there is no route to it
         return atlas_page(self.atlas, served=Served(token, self._is_atlas_model))
 
     def numbers(self, id: str, name: str) -> bytes:

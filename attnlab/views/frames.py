@@ -13,10 +13,12 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward.attention import Attention
+from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_texts, missing_extra
 from attnlab.support.messages import Message, say
-from attnlab.views.shown import Result, labelled_matrix, labelled_step, per_head
+from attnlab.views.shown import labelled_matrix, labelled_step, per_head
 
 try:
     import pandas as pd
@@ -25,7 +27,7 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, "frames") from None
 
 
-def dataframe(attention: Result, name: str) -> pd.DataFrame:
+def dataframe(attention: Attention, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
     step = labelled_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
     rows, *columns = step.axes
@@ -42,7 +44,7 @@ def _index(axis: Axis) -> pd.Index[Any]:
     return pd.MultiIndex.from_arrays([list(axis.positions), list(axis.labels)], names=names)
 
 
-def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
+def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and heads as a Dataset, see `Trace.to_xarray`."""
     steps = as_texts(steps, "steps")
     known = (
@@ -71,7 +73,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     return xr.Dataset(variables, coordinates, {"title": trace.title})
 
 
-def _results_with(trace: Result, name: str) -> tuple[list[str], list[Any]]:
+def _results_with(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
     """The dimension along which to stack a step, and the results that have it."""
     if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]

@@ -21,19 +21,21 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
+from attnlab.forward.attention import Attention
+from attnlab.model.trace import Trace
+from attnlab.steps import Result
 from attnlab.steps.labels import Axis, Grid, label, token_axes
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
+from attnlab.text.tokens import Token
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.shown import (
     MASKED,
     SHOW_ALL,
     TOKENS_SHOWN,
     LabelledStep,
-    Result,
-    Token,
     indices_of,
     labelled_step,
     omission_note,
@@ -163,10 +165,9 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    is_attention = "weights" in result._table_steps
-    if result.tokens is not None and not is_attention:
+    if result.tokens is not None and not isinstance(result, Attention):
         body.append(_chips(result.tokens))
-    if is_attention:
+    if isinstance(result, Attention):
         try:
             body += [*_attention(result, tokens)]
             steps = _collapse(steps)
@@ -186,7 +187,7 @@ def _faint_text(text: str) -> str:
     return f"<div class=faint>{escape(text)}</div>"
 
 
-def trace_view(trace: Result) -> str:
+def trace_view(trace: Trace) -> str:
     """A trace's first view: tokens, next tokens and, for a short text, all heads."""
     body = [_chips(trace.tokens)]
     trace = trace.fork()  # steps computed below aren't kept in the caller's trace
@@ -210,13 +211,13 @@ def trace_view(trace: Result) -> str:
     return _page(say(trace.title), *body)
 
 
-def _prediction(trace: Result) -> str:
+def _prediction(trace: Trace) -> str:
     last = f"<b>{safe(trace.tokens[-1].symbol, 24)}</b>"
     title = say("Next tokens after {last}", last=last)
     return f"<div>{title}</div>{_candidates(trace.next_tokens())}"
 
 
-def _all_heads(trace: Result) -> str:
+def _all_heads(trace: Trace) -> str:
     """The weights of all heads: a row of small images for each layer."""
     steps = [labelled_step(block.attention, "weights") for block in trace.blocks]
     H, _, Tk = steps[0].array.shape
@@ -458,7 +459,7 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
     return _faint_text(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
 
 
-def view_of_tokens(attention: Result, tokens: slice | None) -> View:
+def view_of_tokens(attention: Attention, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
     for axis in token_axes(attention):
         indices_of(axis, TOKENS_SHOWN, tokens)  # raises before drawing
@@ -500,7 +501,7 @@ def _describe(token: Token) -> str:
     )
 
 
-def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
+def _attention(attention: Attention, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head collapsed."""
     if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
         yield _faint_text(say("The weights haven't been computed yet, since the text is long."))
@@ -520,7 +521,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
         yield _faint_text(say("Several sequences at once are shown as a table only."))
 
 
-def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
+def _heads(attention: Attention, tokens: slice | None) -> Iterator[str]:
     """The weights of a layer's heads as small heatmaps without labels."""
     weights = labelled_step(attention, "weights")
     _, *axes = weights.axes

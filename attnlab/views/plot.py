@@ -25,6 +25,8 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward.attention import Attention
+from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis, label, token_index
 from attnlab.support.checks import check_kind, missing_extra
 from attnlab.support.console import StdoutSafe
@@ -33,12 +35,11 @@ from attnlab.support.language import CHINESE, ENGLISH, language_of, using_langua
 from attnlab.support.messages import Message, say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
+from attnlab.text.tokens import Token
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.shown import (
     SHOW_ALL,
     TOKENS_SHOWN,
-    Result,
-    Token,
     indices_of,
     labelled_matrix,
     labelled_step,
@@ -165,7 +166,7 @@ class Picture(StdoutSafe):
 
 
 def plot_step(
-    attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
+    attention: Attention, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
     step = labelled_matrix(attention, name, Message("draw all of them with trace.plot()"))
@@ -279,7 +280,7 @@ def plot_matrix(
     return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
-def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
+def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
     """One step of all heads: a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
@@ -359,7 +360,7 @@ def plot_tiles(
 
 
 def plot_tokens(
-    trace: Result, layer: int, head: int, query: int | str, into: Axes | None
+    trace: Trace, layer: int, head: int, query: int | str, into: Axes | None
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
     attention = trace.head(layer, head)

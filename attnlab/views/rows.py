@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attnlab.forward.attention import Attention
 from attnlab.steps.labels import token_axes
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result
 from attnlab.views.terms import Line, Parts, Term, TermTable
 
 # Columns of V that the table shows.
@@ -22,7 +22,7 @@ COLUMNS_SHOWN = 7
 STEPS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
-def explain_row(attention: Result, query: int) -> Explanation:
+def explain_row(attention: Attention, query: int) -> Explanation:
     """Explain a row of weights in a table of all keys, then the values."""
     names = [*STEPS[:2], "mask", *STEPS[2:], "dropout_mask"]
     steps = {
@@ -113,7 +113,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
 
 
 def values_table(
-    attention: Result, query: int, keys: Sequence[str], weights: StepNumber
+    attention: Attention, query: int, keys: Sequence[str], weights: StepNumber
 ) -> TermTable:
     """The weights and V, with the weighted sum below; of many columns, the first and the last."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)

@@ -18,11 +18,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
+from attnlab.model.trace import Trace
+from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import missing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.views.colours import LIGHT
-from attnlab.views.shown import Result
 
 try:
     import xlsxwriter
@@ -479,7 +480,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     write_atomically(path, book.file_content())
 
 
-def write_model(trace: Result, path: FilePath) -> None:
+def write_model(trace: Trace, path: FilePath) -> None:
     """Write a whole forward pass up to the next token, see `Trace.to_xlsx`."""
     T = len(trace.ids)
     if T > MAX_TOKENS:

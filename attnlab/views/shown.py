@@ -1,26 +1,21 @@
-"""A step as every view shows it: heading with formula, array, labelled axes, colour scale.
-
-Views use results and tokens without importing their classes, whose modules import the views.
-"""
+"""A step as every view shows it: heading with formula, array, labelled axes, colour scale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.attention import Attention
+from attnlab.steps import Result
 from attnlab.steps.labels import Axis, axis_of, label, numbered_label
 from attnlab.support.checks import as_index, check_kind
 from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.tables import elide, table
-
-Result: TypeAlias = Any
-Token: TypeAlias = Any
 
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
@@ -122,7 +117,7 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
     return LabelledStep(name, result.heading_of(name), array, named, masked)
 
 
-def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledStep:
+def labelled_matrix(attention: Attention, name: str, all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
     Parameters
@@ -188,7 +183,7 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
     return say(template, shown=shown, count=count, named=named, range=positions)
 
 
-def per_head(attention: Result) -> tuple[str, ...]:
+def per_head(attention: Attention) -> tuple[str, ...]:
     """The steps that an attention has for each head."""
     return tuple(
         name for name in attention._table_steps if attention.axes_of(name).startswith("H ")

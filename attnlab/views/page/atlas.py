@@ -12,22 +12,19 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import numpy as np
 
+# These classes are in a package above this one, so they can't be imported here.
+from attnlab.corpus.result import Atlas, Measured, Passage
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import format_with_error, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.page.page import MARK, digest, style
-
-# These classes are in a package above this one, so they can't be imported here.
-Atlas: TypeAlias = Any
-Measured: TypeAlias = Any
-Passage: TypeAlias = Any
 
 # Characters of a passage that are shown.
 PASSAGE_LENGTH = 240

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnlab.equations import AnyArray, Array, Mask, softmax
+from attnlab.model.trace import Trace
 from attnlab.views.page.prediction import logits_after
-from attnlab.views.shown import Result
 
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
@@ -27,7 +27,7 @@ MIN_ABLATED_HEADS = 2
 MAP_PIXELS = 64
 
 
-def maps(trace: Result, layer: int) -> Iterator[AnyArray]:
+def maps(trace: Trace, layer: int) -> Iterator[AnyArray]:
     """The pack "maps" of a layer: each head's weights as a small map."""
     for head in trace.fork().blocks[layer].attention.heads:
         yield small_map(head.weights, head.mask)
@@ -48,7 +48,7 @@ def small_map(weights: AnyArray, mask: Mask) -> AnyArray:
     return shown
 
 
-def stream(trace: Result) -> Iterator[AnyArray]:
+def stream(trace: Trace) -> Iterator[AnyArray]:
     """The pack "stream": (1 + 3 L, T) norms.
 
     Norms of the embedding; then of each block's mid, of what its MLP adds, and of its output.
@@ -60,7 +60,7 @@ def stream(trace: Result) -> Iterator[AnyArray]:
             yield np.linalg.norm(rows, axis=-1)
 
 
-def story(trace: Result) -> Iterator[AnyArray]:
+def story(trace: Trace) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
     The number of next tokens that are compared, their ids, the most probable first, and their
@@ -82,13 +82,13 @@ def story(trace: Result) -> Iterator[AnyArray]:
         yield _probabilities(ablated)[ids]
 
 
-def _probabilities(trace: Result) -> AnyArray:
+def _probabilities(trace: Trace) -> AnyArray:
     """The probabilities of the next token, float64."""
     logits: AnyArray = logits_after(trace, len(trace.tokens) - 1)
     return softmax(logits)
 
 
-def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:
+def _candidates(trace: Trace, probabilities: AnyArray) -> list[tuple[int, int]]:
     """The heads to ablate, in order.
 
     They are chosen by their output at the last token along the gradient of the most probable

@@ -21,9 +21,11 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward.attention import Attention
+from attnlab.model.trace import Trace
+from attnlab.steps import Result
 from attnlab.views.page import overview, token_pass
 from attnlab.views.page.prediction import positions_of, prediction, row_of_logits
-from attnlab.views.shown import Result
 
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
@@ -32,7 +34,7 @@ NUMBERED_PACK = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})"
 COLUMNS_PACK = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 
-def pack(trace: Result, name: str) -> bytes:
+def pack(trace: Trace, name: str) -> bytes:
     """A pack of a trace as little-endian float32. NaN and overflow raise InvalidValueError."""
     if match := NUMBERED_PACK.fullmatch(name):
         kind, number = match[1], int(match[2])  # a layer, or a position
@@ -60,12 +62,12 @@ def pack(trace: Result, name: str) -> bytes:
     raise InvalidValueError(f"unknown pack {quoted(name)}")
 
 
-def story_parts(trace: Result) -> Iterator[bytes]:
+def story_parts(trace: Trace) -> Iterator[bytes]:
     """The pack "story" in parts: it takes long, so a server answers other requests in between."""
     return (_to_float32(part, "story") for part in overview.story(trace))
 
 
-def packs_of_file(trace: Result) -> list[str]:
+def packs_of_file(trace: Trace) -> list[str]:
     """The names of the packs that a file includes."""
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
@@ -75,7 +77,7 @@ def packs_of_file(trace: Result) -> list[str]:
     ]
 
 
-def elements(traces: Sequence[Result]) -> str:
+def elements(traces: Sequence[Trace]) -> str:
     """HTML elements with the packs of a file's traces, which `source.js` reads."""
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return "\n".join(
@@ -96,7 +98,7 @@ def embedded(numbers: bytes) -> str:
     return b64encode(deflate.compress(planes) + deflate.flush()).decode()
 
 
-def edited_heads(attention: Result) -> dict[int, list[str]]:
+def edited_heads(attention: Attention) -> dict[int, list[str]]:
     """The edited steps by head, without heads that have none."""
     edited = {
         h: [name for name in PACKED_STEPS if head.is_edited(name)]
@@ -105,7 +107,7 @@ def edited_heads(attention: Result) -> dict[int, list[str]]:
     return {h: names for h, names in edited.items() if names}
 
 
-def _attention(trace: Result, layer: int) -> bytes:
+def _attention(trace: Trace, layer: int) -> bytes:
     attention = trace.blocks[layer].attention
     parts = [_step(attention, name) for name in "QKV"]
     for h, names in edited_heads(attention).items():

@@ -27,18 +27,20 @@ import numpy as np
 
 from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
+from attnlab.forward.attention import Head
+from attnlab.model.trace import Trace
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say, translations
 from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import printable
+from attnlab.text.tokens import Token
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import overview, prediction, token_pass
 from attnlab.views.page.packs import PACKED_STEPS, edited_heads, elements, embedded
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 
@@ -141,7 +143,7 @@ POLICY = (
 )
 
 
-def page(traces: Sequence[Result], language: str | None = None) -> str:
+def page(traces: Sequence[Trace], language: str | None = None) -> str:
     """The page's HTML for one trace, or two to compare; see `Trace.to_html`."""
     for trace in traces:
         # Computed here so that they are kept in the trace: packs are computed in a fork.
@@ -154,7 +156,7 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         return _page(traces[0], descriptions, (SCRIPTS,), elements(traces))
 
 
-def _names_of_models(traces: Sequence[Result]) -> list[str]:
+def _names_of_models(traces: Sequence[Trace]) -> list[str]:
     """The names of the traces' models, made unique if the models differ."""
     names = [printable(trace.parameters.name) for trace in traces]
     if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
@@ -169,7 +171,7 @@ def _names_of_models(traces: Sequence[Result]) -> list[str]:
     ]
 
 
-def live_page(trace: Result, first: dict[str, Any], names: str) -> str:
+def live_page(trace: Trace, first: dict[str, Any], names: str) -> str:
     """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
@@ -192,7 +194,7 @@ def live_policy() -> str:
 
 
 def local_page(
-    trace: Result,
+    trace: Trace,
     first: dict[str, Any],
     model: Mapping[str, Any],
     numbers: bytes,
@@ -220,7 +222,7 @@ def _policy(scripts: Sequence[tuple[str, ...]]) -> str:
 
 
 def _page(
-    result: Result,
+    result: Trace,
     descriptions: list[dict[str, Any]],
     scripts: Sequence[tuple[str, ...]],
     packs: str,
@@ -251,7 +253,7 @@ def _page(
 
 
 def save(
-    path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
+    path: str | os.PathLike[str], traces: Sequence[Trace], language: str | None = None
 ) -> None:
     """Write the page to a file atomically; announce a large one first."""
     file = as_page_path(path)
@@ -333,7 +335,7 @@ def digest(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
-def _step(head: Result, name: str) -> dict[str, str]:
+def _step(head: Head, name: str) -> dict[str, str]:
     return {
         "axes": head.axes_of(name),
         "formula": say(head.formula_of(name)),
@@ -341,19 +343,19 @@ def _step(head: Result, name: str) -> dict[str, str]:
     }
 
 
-def _text(trace: Result) -> str:
+def _text(trace: Trace) -> str:
     """The trace's text, shortened if long."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
     return printable(text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…")
 
 
-def _title(trace: Result) -> str:
+def _title(trace: Trace) -> str:
     names = [name for name in ("attnlab", printable(trace.parameters.name)) if name]
     return f"{' '.join(names)}: {_text(trace)[:60]}"
 
 
-def description_of(trace: Result, has_model: bool = False) -> dict[str, Any]:
+def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace, without packs; `has_model` if the page has or is served one."""
     config = trace.config
     return {
@@ -379,7 +381,7 @@ def description_of(trace: Result, has_model: bool = False) -> dict[str, Any]:
     }
 
 
-def _hyperparameters(trace: Result) -> dict[str, Any]:
+def _hyperparameters(trace: Trace) -> dict[str, Any]:
     """Scalar inputs of a pass by path, and its activation function's name."""
     values = {name: getattr(trace, name) for name in ("n_head", "epsilon", "divide_by_sqrt_d")}
     for layer, block in enumerate(trace.blocks):
@@ -388,7 +390,7 @@ def _hyperparameters(trace: Result) -> dict[str, Any]:
     return {**values, "activation": trace.activation.__name__}
 
 
-def _scales(trace: Result) -> list[list[float]]:
+def _scales(trace: Trace) -> list[list[float]]:
     """Each layer's scales, by head. K is computed only for layers with an edited scale."""
     K = np.empty((0, trace.config.d_head))  # the equation uses its width only
     scales = []
@@ -404,7 +406,7 @@ def _scales(trace: Result) -> list[list[float]]:
     return scales
 
 
-def _card(trace: Result) -> dict[str, list[float]]:
+def _card(trace: Trace) -> dict[str, list[float]]:
     """The pocket model's card by job: each head's weight, then uniform attention's.
 
     Empty for other models.
@@ -419,7 +421,7 @@ def _card(trace: Result) -> dict[str, list[float]]:
     return dict(zip(jobs, map(list, zip(*weights, strict=True)), strict=True))
 
 
-def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
+def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
     """The edited steps by layer and head, without heads that have none."""
     if not trace.edited_steps:
         return {}

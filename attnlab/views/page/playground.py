@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidValueError
 from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
 from attnlab.support.checks import as_count
 from attnlab.support.files import write_atomically
 from attnlab.support.language import language_of, using_language
@@ -24,7 +25,6 @@ from attnlab.text.tokens import Tokens
 from attnlab.views.notebook import View, frame
 from attnlab.views.page.page import START, as_page_path, description_of, local_page
 from attnlab.views.page.prediction import TOKENS
-from attnlab.views.shown import Result
 
 # Browsers can't open pages with more bytes of parameters.
 MOST_BYTES = 300_000_000
@@ -51,7 +51,7 @@ def playground(
 
 
 def playground_page(
-    trace: Result, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
+    trace: Trace, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
 ) -> str:
     """The page as HTML.
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import Array, Ids, next_logits
+from attnlab.model.trace import Trace
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
+from attnlab.text.tokens import Token
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result, Token
 
 # The last positions and the most probable tokens that are included.
 POSITIONS = 128
@@ -30,13 +31,13 @@ TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 
-def positions_of(trace: Result) -> range:
+def positions_of(trace: Trace) -> range:
     """The positions with predictions: the last ones."""
     T = len(trace.tokens)
     return range(max(0, T - POSITIONS), T)
 
 
-def prediction(trace: Result, position: int) -> Array:
+def prediction(trace: Trace, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `sampling.js` reads them.
 
     For the most probable tokens, ties by ascending id: ids, logits in float32, and the remainders
@@ -58,7 +59,7 @@ def prediction(trace: Result, position: int) -> Array:
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
-def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
+def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     """The description of predictions: the positions, and the tokens' names.
 
     A page with a model computes predictions from all logits, and knows all names.
@@ -81,14 +82,14 @@ def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:
     return [_name(vocabulary.token(id)) for id in ids]
 
 
-def logits_after(trace: Result, position: int) -> Array:
+def logits_after(trace: Trace, position: int) -> Array:
     """The logits after a position, float64; the last row is the one that `next_tokens` uses."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
 
 
-def row_of_logits(trace: Result, position: int) -> Array:
+def row_of_logits(trace: Trace, position: int) -> Array:
     """The logits after a position, without computing the other rows."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits

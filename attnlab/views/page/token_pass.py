@@ -18,9 +18,10 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.model.trace import Trace
+from attnlab.steps import at
 from attnlab.support.messages import say
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result
 
 # The listed steps, in order.
 STEPS_BEFORE_BLOCKS = ("token_embedding", "position_embedding", "embedding")
@@ -77,7 +78,7 @@ BUDGET = 300_000
 NEXT_TOKENS = 5
 
 
-def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
+def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace's listed steps, without packs.
 
     The columns are listed only for a file: a page with a model requests those it needs.
@@ -102,7 +103,7 @@ def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
     }
 
 
-def listed_paths(trace: Result) -> list[str]:
+def listed_paths(trace: Trace) -> list[str]:
     """The paths of all listed steps, in order."""
     blocks = [
         f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in STEPS_IN_BLOCK
@@ -110,7 +111,7 @@ def listed_paths(trace: Result) -> list[str]:
     return [*STEPS_BEFORE_BLOCKS, *blocks, *STEPS_AFTER_BLOCKS]
 
 
-def packed_paths(trace: Result) -> list[str]:
+def packed_paths(trace: Trace) -> list[str]:
     """The paths of the listed steps that are edited, or that the page can't compute."""
     return [
         path
@@ -120,27 +121,27 @@ def packed_paths(trace: Result) -> list[str]:
     ]
 
 
-def rows(trace: Result, position: int) -> Iterable[AnyArray]:
+def rows(trace: Trace, position: int) -> Iterable[AnyArray]:
     """The pack "pass" of a token."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
         fork = trace.fork()  # one for each block: its numbers are freed before the next
-        yield from [_value_at(fork, path)[position] for path in paths]
+        yield from [at(fork, path)[position] for path in paths]
 
 
-def norms(trace: Result) -> Iterable[AnyArray]:
+def norms(trace: Trace) -> Iterable[AnyArray]:
     """The pack "norms"."""
     sublayers = [sublayer for block in trace.blocks for sublayer in (block.attention, block.mlp)]
     for result in (*sublayers, trace):
         yield from (result.gain, result.bias, np.array([result.epsilon]))
 
 
-def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
+def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
     if path not in {"W_U", *_matrices_of_first(len(trace.blocks))}:
         raise InvalidValueError(f"no columns of {quoted(path)} available")
-    W = _value_at(trace, path)
+    W = at(trace, path)
     owner, _, name = path.rpartition(".")
-    bias = None if path == "W_U" else _value_at(trace, f"{owner}.{name.replace('W', 'b')}")
+    bias = None if path == "W_U" else at(trace, f"{owner}.{name.replace('W', 'b')}")
     if not 0 <= start < stop <= W.shape[1]:
         raise InvalidValueError(f"{path} has no columns {start} to {stop - 1}")
     for column in range(start, stop):
@@ -148,7 +149,7 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
         yield np.zeros(1) if bias is None else bias[column : column + 1]
 
 
-def packs_of_pass(trace: Result) -> list[str]:
+def packs_of_pass(trace: Trace) -> list[str]:
     """The names of a file's packs for these steps.
 
     Half of the budget is for tokens' rows, from the last token; the rest is for columns.
@@ -159,14 +160,14 @@ def packs_of_pass(trace: Result) -> list[str]:
     return ["norms", *passes, *ranges]
 
 
-def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
+def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop)."""
     count = min(NEXT_TOKENS, trace.config.vocab_size)
     next_ids = sorted(token.id for token in trace.next_tokens(count))
     return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
 
 
-def _columns_of_matrices(trace: Result) -> list[tuple[str, int, int]]:
+def _columns_of_matrices(trace: Trace) -> list[tuple[str, int, int]]:
     """The same number of columns of each matrix; if none fit, one of each matrix of block 0."""
     D, F, L = _sizes(trace)
     # Gain and bias of 2 L + 1 LayerNorms, and the rows.
@@ -185,28 +186,28 @@ def _matrices_of_first(blocks: int) -> list[str]:
     return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
 
 
-def _count_of_positions(trace: Result) -> int:
+def _count_of_positions(trace: Trace) -> int:
     count = BUDGET // 2 // (4 * _floats_of_rows(trace))
     return max(1, min(len(trace.tokens), count))
 
 
-def _floats_of_rows(trace: Result) -> int:
+def _floats_of_rows(trace: Trace) -> int:
     D, F, _ = _sizes(trace)
     widths = {"mlp.hidden": F, "mlp.activated": F}
     return sum(widths.get(_name_in_block(path), D) for path in packed_paths(trace))
 
 
-def _sizes(trace: Result) -> tuple[int, int, int]:
+def _sizes(trace: Trace) -> tuple[int, int, int]:
     """D, F and the number of blocks."""
     config = trace.config
     return config.n_embd, config.d_mlp, config.n_layer
 
 
-def _declared(trace: Result, name: str) -> dict[str, str]:
+def _declared(trace: Trace, name: str) -> dict[str, str]:
     """A listed step's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in STEPS_IN_BLOCK else name
     owner, _, step = path.rpartition(".")
-    result = _value_at(trace, owner) if owner else trace
+    result = at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
         "formula": say(result.formula_of(step)),
@@ -214,20 +215,12 @@ def _declared(trace: Result, name: str) -> dict[str, str]:
     }
 
 
-def _value_at(trace: Result, path: str) -> Any:
-    """The value at a path, such as blocks.0.mlp.W_1."""
-    value = trace
-    for name in path.split("."):
-        value = value[int(name)] if name.isdecimal() else getattr(value, name)
-    return value
-
-
 def _name_in_block(path: str) -> str:
     """A listed step's path in its block: attention.X for blocks.3.attention.X."""
     return path.split(".", 2)[2] if path.startswith("blocks.") else path
 
 
-def _is_edited(trace: Result, path: str) -> bool:
+def _is_edited(trace: Trace, path: str) -> bool:
     """Whether a listed step is edited, or the hidden step from which it is computed."""
     name = _name_in_block(path)
     hidden = path.replace(name, HIDDEN_STEPS.get(name, name))
