@@ -29,7 +29,7 @@ import typeset
 from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
-from editions import CHAPTERS, LATER, lesson
+from editions import CHAPTERS, LATER, lesson, notebook
 from folding import fold
 from nbformat.v4 import new_code_cell
 from question_bank import page
@@ -93,10 +93,9 @@ def lay_out(source: Path, language: str) -> None:
     for chapter in (*CHAPTERS, *LATER):
         script = with_links(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda match: as_markdown(match[1], language), script)
-        notebook = jupytext.reads(script, fmt="py:percent")
-        notebook.cells = [*split_cells(notebook.cells)]
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
+        chapter_notebook = notebook(script)
+        chapter_notebook.cells = [*split_cells(chapter_notebook.cells)]
+        jupytext.write(chapter_notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
     (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")

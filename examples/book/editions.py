@@ -12,17 +12,15 @@ is out of date. Both editions share the code; `zh/code.po` translates its string
 
     python examples/book/editions.py                 lists what is outdated or untranslated
     python examples/book/editions.py mark 03         marks chapter 3 as up to date
-    python examples/book/editions.py write home|learner|teacher DIRECTORY [zh]
+    python examples/book/editions.py write home|learner|teacher|slides DIRECTORY [zh]
                                                      writes every chapter as script and notebook
 
-`home` notebooks have a cell for each prediction, and folded answers; `learner` notebooks have no
-answers and no solutions; `teacher` notebooks have the answers in place of the predictions, and the
-solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
-its solution is in `solutions/`.
-
-`write slides` writes notebooks for `jupyter nbconvert --to slides --execute`. Each section is a
-slide with its first paragraph; later paragraphs are speaker notes, and code and answers are slides
-below it.
+Notebooks for `home` have a cell for each prediction, and folded answers; those for a `learner` have
+no answers and no solutions; those for a `teacher` have the answers in place of the predictions, and
+the solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
+its solution is in `solutions/`. Those of `slides` are for `jupyter nbconvert --to slides`: each
+section is a slide with its first paragraph, later paragraphs are speaker notes, and code and
+answers are slides below it.
 
 Cells of tasks and predictions have nbgrader's metadata, and `teacher` notebooks mark solutions and
 tests as nbgrader expects: `nbgrader generate_assignment` takes them, `nbgrader autograde` what
@@ -63,8 +61,8 @@ FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
 SOLUTIONS = Path(__file__).parent / "solutions"
-AUDIENCES = ("home", "learner", "teacher")
-HEADING = re.compile(r"^#+ ", re.MULTILINE)
+AUDIENCES = ("home", "learner", "teacher", "slides")
+HEADING = re.compile(r"^(?=#+ )", re.MULTILINE)
 
 # The beginning of an exercise or a task, in either language, with its number and difficulty.
 EXERCISE = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
@@ -302,37 +300,33 @@ def split_prose(text: str) -> list[str]:
 
 def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Iterator[Cell]:
     """The cells of a chapter for an audience, with exercises and tasks in separate cells."""
-    points, task = 0, ""
+    points, task, is_teacher = 0, "", audience == "teacher"
     for cell in chapter_cells:
-        if not cell.is_prose:
-            if empty := empty_function(cell.text):
-                task = f"{number}-{empty.name}"
-                text = fill_in(cell.text, number) if audience == "teacher" else cell.text
-                yield Cell(text, False, nbgrader(task, is_solution=True))
-            elif task and (match := CHECKED.search(cell.text)):
-                tests = hidden_tests(match, number) if audience == "teacher" else ""
-                yield Cell(cell.text + tests, False, nbgrader(f"{task}-check", points=points))
-                task = ""
-            else:
-                yield cell
-            continue
-        for part in split_prose(cell.text):
-            if exercise := EXERCISE.match(part):
-                points = POINTS[exercise[3]]
-                graded = nbgrader(
-                    f"{number}-exercise-{exercise[2]}", points=points, is_solution=True
-                )
-            is_fold = part.startswith("<details>")
-            if is_fold and ANSWER.match(part) and audience != "home":
-                if audience == "teacher":
+        if cell.is_prose:
+            for part in split_prose(cell.text):
+                if exercise := EXERCISE.match(part):
+                    points = POINTS[exercise[3]]
+                    grade_id = f"{number}-exercise-{exercise[2]}"
+                    graded = nbgrader(grade_id, points=points, is_solution=True)
+                if audience == "home" or not part.startswith("<details>"):
+                    yield Cell(with_solutions(part), True)
+                elif not ANSWER.match(part):
+                    yield Cell(without_solution(part), True)
+                elif is_teacher:
                     yield Cell(ANSWER.sub(r"**\1**\n\n\2", part), True, graded)
-            elif is_fold and audience != "home":
-                yield Cell(without_solution(part), True)
-            else:
-                yield Cell(with_solutions(part), True)
-            if exercise and exercise[1] in PREDICTION and audience != "teacher":
-                label = " ".join(PREDICTION[exercise[1]])
-                yield Cell(f'<p class="prediction">{label}</p>', True, graded)
+                if exercise and exercise[1] in PREDICTION and not is_teacher:
+                    label = " ".join(PREDICTION[exercise[1]])
+                    yield Cell(f'<p class="prediction">{label}</p>', True, graded)
+        elif empty := empty_function(cell.text):
+            task = f"{number}-{empty.name}"
+            text = fill_in(cell.text, number) if is_teacher else cell.text
+            yield Cell(text, False, nbgrader(task, is_solution=True))
+        elif task and (match := CHECKED.search(cell.text)):
+            tests = hidden_tests(match, number) if is_teacher else ""
+            yield Cell(cell.text + tests, False, nbgrader(f"{task}-check", points=points))
+            task = ""
+        else:
+            yield cell
 
 
 def without_solution(hints: str) -> str:
@@ -353,47 +347,56 @@ def slide(kind: str) -> dict[str, Any]:
 def slides(chapter_cells: list[Cell]) -> Iterator[Cell]:
     """The cells of a chapter as slides, with the metadata of Jupyter's slideshows."""
     for cell in chapter_cells:
-        for part in re.split(r"^(?=#+ )", cell.text, flags=re.MULTILINE) if cell.is_prose else ():
-            if part := part.strip():
-                if not part.startswith("#"):
-                    yield replace(cell, text=part, metadata=slide("subslide"))
-                    continue
-                paragraphs = part.split("\n\n")
-                first, notes = "\n\n".join(paragraphs[:2]), "\n\n".join(paragraphs[2:])
-                yield replace(cell, text=first, metadata=slide("slide"))
-                if notes:
-                    yield replace(cell, text=notes, metadata=slide("notes"))
         if not cell.is_prose:
             yield replace(cell, metadata=slide("subslide"))
+            continue
+        for part in filter(None, map(str.strip, HEADING.split(cell.text))):
+            if not part.startswith("#"):
+                yield replace(cell, text=part, metadata=slide("subslide"))
+                continue
+            paragraphs = part.split("\n\n")
+            yield replace(cell, text="\n\n".join(paragraphs[:2]), metadata=slide("slide"))
+            if notes := "\n\n".join(paragraphs[2:]):
+                yield replace(cell, text=notes, metadata=slide("notes"))
+
+
+def cells_for(chapter: Path, language: str, audience: str) -> list[Cell]:
+    """The cells of a chapter in a language, for an audience."""
+    chapter_cells, number = cells(edition(chapter, language)), chapter.name[:2]
+    if audience == "slides":
+        return [*slides([*for_audience(chapter_cells, number, "home")])]
+    return [*for_audience(chapter_cells, number, audience)]
 
 
 def lesson(chapter: Path, language: str, audience: str) -> str:
     """The script of a chapter in a language, for an audience."""
-    chapter_cells = cells(edition(chapter, language))
-    if audience == "slides":
-        return "\n".join(
-            map(str, slides(list(for_audience(chapter_cells, chapter.name[:2], "home"))))
-        )
-    return "\n".join(map(str, for_audience(chapter_cells, chapter.name[:2], audience)))
+    return "\n".join(map(str, cells_for(chapter, language, audience)))
+
+
+def notebook(script: str) -> Any:
+    """A script as a notebook."""
+    import jupytext  # type: ignore[import-untyped]
+
+    result = jupytext.reads(script, fmt="py:percent")
+    result.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    return result
 
 
 def write(audience: str, directory: Path, language: str) -> None:
     """Write every chapter as a script and as a notebook, for an audience and in a language."""
-    import jupytext  # type: ignore[import-untyped]
+    import jupytext
 
     directory.mkdir(parents=True, exist_ok=True)
     for chapter in CHAPTERS:
         script = lesson(chapter, language, audience)
         (directory / chapter.name).write_text(script, encoding="utf-8")
-        notebook = jupytext.reads(script, fmt="py:percent")
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        jupytext.write(notebook, directory / f"{chapter.stem}.ipynb")
+        jupytext.write(notebook(script), directory / f"{chapter.stem}.ipynb")
 
 
 def main(arguments: list[str]) -> int:
     """Run the command described in the module's docstring; exit status 1 if texts are outdated."""
     match arguments:
-        case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
+        case ["write", audience, directory, *rest] if audience in AUDIENCES:
             write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
             chapter = file_of(number)
