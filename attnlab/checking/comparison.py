@@ -258,7 +258,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         return model_changes(a, b, texts, progress)
     for result in (a, b):
         if not isinstance(result, Result):
-            hint = Message(". Use its .compare method") if hasattr(result, "compare") else ""
+            hint = ". Use its .compare method" if hasattr(result, "compare") else ""
             raise InvalidTypeError(
                 f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )

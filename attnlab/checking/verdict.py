@@ -330,7 +330,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     n_layer = trace._run.graph.n_layer
     n_head = trace._run.scores_shape[-3:][0]  # unused if scores are (Tq, Tk), without heads
     for name in mine:
-        check_path(name, known, n_head, n_layer, Message("step of {title}", title=trace.title))
+        check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):

@@ -53,7 +53,7 @@ def _texts(options: argparse.Namespace, max_count: int = 1) -> list[str]:
     if not 1 <= count <= max_count:
         option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
-            f"expected {Message('one text or two' if max_count > 1 else 'one text')}; got "
+            f"expected {'one text or two' if max_count > 1 else 'one text'}; got "
             f'{count}. Put a text in quotes, such as {option}"The dog chased the ball", or use '
             f"--file FILE, or {option}- for stdin"
         )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.support.door import Explorer, View
 
 
-OFFLINE_HINT = Message('The model "pocket" comes with attnlab and needs no network')
+OFFLINE_HINT = 'The model "pocket" comes with attnlab and needs no network'
 
 
 class GPT2:
