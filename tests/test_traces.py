@@ -141,7 +141,8 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
         assert shown in repr(patching)
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
-    assert f"one pair; metric {single.clean[0]:.3g} in clean and " in repr(single)
+    assert single.clean == patching.clean[:1]
+    assert "tandard error" not in repr(single)
     assert np.isnan(standard_error(np.ones((1, 2)))).all()
     assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
 
@@ -188,6 +189,8 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
     assert "mean of 4 texts" in repr(attribution)
     with pytest.raises(InvalidTypeError, match=r"such as \.each\[0\]\.by_token"):
         attribution.by_token()
+    one = clean[:1].attribution(" rolled").by_token()
+    np.testing.assert_allclose(one.heads, clean[0].attribution(" rolled").by_token().heads)
     gradients = clean.gradients(list(tokens), " rang")
     alone = clean[2].gradients(" flew", " rang")
     np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
@@ -227,6 +230,8 @@ def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, T
     assert circuit.faithfulness == pytest.approx(kept.sum() / changes.sum())
     assert repr(circuit).startswith("Circuit of 9 edges, faithfulness 0.9")
     assert " ± " in repr(circuit)
+    with pytest.raises(InvalidTypeError, match="several pairs has a run for each"):
+        circuit.trace  # noqa: B018
     assert result.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
     for title, shown in (
         ("Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target", paths),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,24 +13,32 @@ from attnlab.analysis.base import (
     Target,
     TokenLike,
     Trace,
+    TraceSequence,
     heads_axis,
     named_axis,
+    number_of_texts,
     numbered_axis,
     positions_of,
 )
+from attnlab.analysis.many import as_result, standard_error, value_for_each
 from attnlab.equations import AnyArray, Array, deviation, mean
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table
+
+# The attributes of an attribution that are averaged over texts.
+NUMBERS = (
+    *("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total"),
+)
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
 
 
 class Attribution(Analysis):
-    """What each component adds to a logit, or to a difference of two.
+    """What each component adds to a logit, or to a difference of two; means over several texts.
 
     The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
     constant: a component that writes c adds c·u, where u = centred(gain · w) / deviation and w is
@@ -37,12 +46,14 @@ class Attribution(Analysis):
 
     Attributes
     ----------
-    target : the logit explained: `token`, `against` and `position`
+    target : the logit explained: `token`, `against` and `position`; the first text's of several
     heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : floats; the third is the sum of the other two
     bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
+    standard_errors : of the means over the texts, by attribute name; NaN for one text
+    each : the `Attribution` of each text
     """
 
     meaning: ClassVar[str] = (
@@ -58,21 +69,34 @@ class Attribution(Analysis):
         "“Interpretability in the Wild” (2022)"
     )
 
-    heads: Array
-    mlps: Array
+    heads: AnyArray
+    mlps: AnyArray
+    token_embedding: float
+    position_embedding: float
+    embedding: float
+    bias: float
+    total: float
+    target: Target
 
     def __init__(
         self,
-        trace: Trace,
-        token: TokenLike,
-        against: TokenLike | None = None,
+        traces: Trace | TraceSequence,
+        token: TokenLike | list[TokenLike],
+        against: TokenLike | list[TokenLike] | None = None,
         position: int | str = -1,
     ) -> None:
+        if isinstance(traces, TraceSequence):
+            self._average(traces, token, against, position)
+        else:
+            self._measure(traces, token, against, position)
+
+    def _measure(self, trace: Trace, token: Any, against: Any, position: int | str) -> None:
+        """Set the numbers of one text."""
         self.target = target = Target.from_names(trace, token, against, position)
         self.title = Message(
             "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
         )
-        self._trace, self._position = trace, target.position
+        self._trace, self._each = trace, tuple[Attribution, ...]()
         self.total = target.value(trace)
         row = target.position
         blocks = trace.fork().blocks  # a fork, so that the trace keeps no steps
@@ -93,6 +117,36 @@ class Attribution(Analysis):
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
+    def _average(self, traces: TraceSequence, token: Any, against: Any, position: Any) -> None:
+        """Set the means over several texts."""
+        tokens = value_for_each(token, len(traces), "token")
+        others = value_for_each(against, len(traces), "against")
+        each: dict[int, Attribution] = {}
+        for indices in traces.groups():
+            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
+                each[i] = Attribution(trace, tokens[i], others[i], position)
+        self.target, self._each = each[0].target, tuple(each[i] for i in range(len(traces)))
+        is_shared = not isinstance(token, list) and not isinstance(against, list)
+        self.title = Message(
+            "Direct logit attribution, mean of {texts}: {target}",
+            texts=number_of_texts(len(traces)),
+            target=self.target.logit_message if is_shared else Message("a target for each text"),
+        )
+        for name in NUMBERS:
+            setattr(self, name, as_result(self._of_each(name).mean(axis=0)))
+
+    def _of_each(self, name: str) -> AnyArray:
+        """An attribute of each text's attribution, (n, ...)."""
+        return np.array([getattr(attribution, name) for attribution in self.each], float)
+
+    @property
+    def each(self) -> tuple[Attribution, ...]:
+        return self._each or (self,)
+
+    @cached_property
+    def standard_errors(self) -> dict[str, Any]:
+        return {name: as_result(standard_error(self._of_each(name))) for name in NUMBERS}
+
     def by_token(self) -> ByToken:
         """Split the heads' contributions by attended token: weights[position, key] V[key] W_O · u.
 
@@ -100,8 +154,15 @@ class Attribution(Analysis):
         ------
         InvalidValueError
             If an edit replaced a context, which then isn't the weighted sum of values.
+        InvalidTypeError
+            For means over several texts.
         """
-        return ByToken(self)
+        if len(self.each) > 1:
+            raise InvalidTypeError(
+                "texts have different tokens. Use .by_token() of one text, such as "
+                ".each[0].by_token()"
+            )
+        return ByToken(self.each[0])
 
     def _project_heads(self, vectors: Array, block: Trace) -> Array:
         """Each head's vectors projected on u: vector W_O · u, (H, ..., Dh) -> (H, ...)."""
@@ -131,6 +192,12 @@ class Attribution(Analysis):
             "total {total}",
             **{name: f"{number:z.{self.decimals}f}" for name, number in sums.items()},
         )
+        if len(self.each) > 1:
+            yield Message(
+                "Standard errors are at most {heads} for heads and {mlps} for MLPs.",
+                heads=f"{self.standard_errors['heads'].max():.2g}",
+                mlps=f"{self.standard_errors['mlps'].max():.2g}",
+            )
 
 
 class ByToken(Analysis):
@@ -154,11 +221,11 @@ class ByToken(Analysis):
     source: ClassVar[str] = Attribution.source
 
     def __init__(self, attribution: Attribution) -> None:
-        trace = attribution._trace
+        trace, position = attribution._trace, attribution.target.position
         self.title = Message("{title}, head by head and token by token", title=attribution.title)
         layers = []
         for block in trace.fork().blocks:
-            weights = block.attention.weights[:, attribution._position]  # (H, Tk)
+            weights = block.attention.weights[:, position]  # (H, Tk)
             values = attribution._project_heads(block.attention.V, block)  # (H, Tk)
             layers.append(weights * values)
         self.heads = read_only(np.stack(layers))

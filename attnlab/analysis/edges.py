@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -55,14 +56,36 @@ if TYPE_CHECKING:
 EDGES_SHOWN = 20
 
 
+class Endpoints:
+    """All senders and receivers of a model.
+
+    Attributes
+    ----------
+    senders : paths
+    receivers : `Receiver`s
+    is_edge : bool (senders, receivers), whether the sender comes before the receiver
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.senders = paths_of(trace, SENDERS)
+        n_layer = trace.config.n_layer
+        self.receivers = [receiver_at(path, n_layer) for path in paths_of(trace, RECEIVERS)]
+        stages = np.array([stage_of(path) for path in self.senders])
+        receiver_stages = np.array([receiver.stage for receiver in self.receivers])
+        self.is_edge = stages[:, np.newaxis] <= receiver_stages
+
+
 class Edges(Analysis):
     """How much of the metric each edge restores, as `attnlab.edges` returns it.
 
     Attributes
     ----------
     senders, receivers : paths
-    effects : float64 (senders, receivers), NaN unless the sender comes before the receiver
-    clean, corrupted : the metric in the two traces
+    effects : float64 (senders, receivers), NaN unless the sender comes before the receiver; over
+        several pairs a ratio of means, as in `Patching`
+    standard_errors : (senders, receivers), of `effects`; NaN for one pair
+    each : (n, senders, receivers), metric(patched) - metric(corrupted) of each pair
+    clean, corrupted : the metric in the two traces; (n,) if several were given
     """
 
     meaning: ClassVar[str] = (
@@ -77,25 +100,31 @@ class Edges(Analysis):
         "Hanna et al., “Have Faith in Faithfulness” (2024)"
     )
 
-    effects: NDArray[np.float64]
-    _columns: ClassVar[tuple[str, ...]] = ("effect",)
-
     def __init__(
-        self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
+        self,
+        pairs: tuple[Any, Any, Any],
+        endpoints: Endpoints,
+        title: Message,
+        each: AnyArray,
+        baselines: Any,
     ) -> None:
-        self.title = title
-        self.clean, self.corrupted = baselines_of(measure, clean, corrupted)
-        self._traces, self._measure = (clean, corrupted), measure
-        self._set_paths(corrupted)
+        """Set the numbers.
 
-    def _set_paths(self, corrupted: Trace) -> None:
-        self.senders = paths_of(corrupted, SENDERS)
-        self.receivers = paths_of(corrupted, RECEIVERS)
-        self._receivers = [receiver_at(path, corrupted.config.n_layer) for path in self.receivers]
-        stages = np.array([stage_of(path) for path in self.senders])
-        receiver_stages = np.array([receiver.stage for receiver in self._receivers])
-        self._is_edge = stages[:, np.newaxis] <= receiver_stages
-        self._count = int(self._is_edge.sum())
+        Parameters
+        ----------
+        pairs : the arguments clean, corrupted and metric of `edges`
+        each : see above
+        baselines : the metric in the clean and in the corrupted traces
+        """
+        self.title, self.each, self._pairs = title, read_only(each), pairs
+        self.clean, self.corrupted = baselines
+        self._endpoints, self.senders = endpoints, endpoints.senders
+        self.receivers = tuple(receiver.path for receiver in endpoints.receivers)
+        changes = np.atleast_1d(self.clean - self.corrupted)
+        effects, errors = ratio_of_means(each.reshape(len(each), -1), changes)
+        self.effects: NDArray[np.float64] = read_only(effects.reshape(each.shape[1:]))
+        self.standard_errors: NDArray[np.float64] = read_only(errors.reshape(each.shape[1:]))
+        self._count = int(endpoints.is_edge.sum())
 
     def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
         """The `n` edges with the largest absolute effects, as (sender, receiver, effect).
@@ -112,7 +141,7 @@ class Edges(Analysis):
         ]
 
     def circuit(self, n: int) -> Circuit:
-        """A run with only the `n` strongest edges; see `Circuit`."""
+        """A run with only the `n` strongest edges, or one for each pair; see `Circuit`."""
         return Circuit(self, [(sender, receiver) for sender, receiver, _ in self.strongest(n)])
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
@@ -143,7 +172,7 @@ class Edges(Analysis):
             used = {node for start, end, *_ in edges for node in (start, end)}
             columns: dict[int, list[str]] = {}  # x to names: one column of nodes for each stage
             for path in (*self.senders, "final"):
-                x = self._receivers[-1].stage + 1 if path == "final" else stage_of(path)
+                x = self._endpoints.receivers[-1].stage + 1 if path == "final" else stage_of(path)
                 if (name := node_name(path)) in used:
                     columns.setdefault(x, []).append(name)
             nodes = {
@@ -176,17 +205,19 @@ class Edges(Analysis):
         lines = [
             (sender, receiver, *self._cells(sender, receiver)) for sender, receiver, _ in edges
         ]
-        yield Table([header("sender", "receiver", *self._columns), *lines], left=(0, 1))
+        columns = ("effect",) if len(self.each) == 1 else ("effect", "± standard error")
+        yield Table([header("sender", "receiver", *columns), *lines], left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
 
     def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
         """The numbers of an edge in the table."""
-        effect = self.effects[self.senders.index(sender), self.receivers.index(receiver)]
-        return (f"{effect:+.3f}",)
+        edge = self.senders.index(sender), self.receivers.index(receiver)
+        effect, error = float(self.effects[edge]), float(self.standard_errors[edge])
+        return (f"{effect:+.3f}",) if len(self.each) == 1 else format_with_error(effect, error)
 
 
 class Circuit:
-    """A run in which some edges carry clean values and all others corrupted ones.
+    """A run in which some edges carry clean values and all others corrupted ones; or one each pair.
 
     Each receiver reads the corrupted stream, plus what the senders of its edges in the circuit
     write in this run, minus what they write in the corrupted run. The embedding is clean.
@@ -194,20 +225,61 @@ class Circuit:
     Attributes
     ----------
     edges : (sender, receiver) paths
-    trace : the run; steps that no receiver of the circuit reads are computed, but have no effect
+    trace : the run of one pair; steps that no receiver of the circuit reads are computed, but have
+        no effect
     faithfulness : (metric(circuit) - metric(corrupted)) / (metric(clean) - metric(corrupted)): 1
-        for all edges, 0 for none
+        for all edges, 0 for none; over several pairs a ratio of means, as in `Patching`
+    standard_error : of `faithfulness`; NaN for one pair
     """
 
     def __init__(self, result: Edges, edges: Sequence[tuple[str, str]]) -> None:
         self._result, self.edges = result, list(edges)
 
     def __repr__(self) -> str:
-        return f"Circuit of {len(self.edges)} edges, faithfulness {self.faithfulness:.3f}"
+        faithfulness = f"{self.faithfulness:.3f}"
+        if not math.isnan(self.standard_error):
+            faithfulness = plus_minus(self.faithfulness, self.standard_error)
+        return f"Circuit of {len(self.edges)} edges, faithfulness {faithfulness}"
 
     @cached_property
     def trace(self) -> Trace:
-        clean, corrupted = self._result._traces
+        clean, corrupted, _ = self._result._pairs
+        if isinstance(clean, TraceSequence):
+            raise InvalidTypeError(
+                "a circuit of several pairs has a run for each. Give `edges` one pair, such as "
+                "clean[0] and corrupted[0]"
+            )
+        return self._run(clean, corrupted)
+
+    @property
+    def faithfulness(self) -> float:
+        return self._faithfulness[0]
+
+    @property
+    def standard_error(self) -> float:
+        return self._faithfulness[1]
+
+    @cached_property
+    def _faithfulness(self) -> tuple[float, float]:
+        """The faithfulness and its standard error."""
+
+        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
+            """The fraction of the metric's change that the circuit restores, and the change."""
+            measure = parse_metric(clean, metric)[0]
+            baselines = baselines_of(measure, clean, corrupted)
+            measured = as_metric(measure(self._run(clean, corrupted)))
+            return restored_fraction(measured, baselines), baselines[0] - baselines[1]
+
+        clean, corrupted, metric = self._result._pairs
+        if not isinstance(clean, TraceSequence):
+            return analyse(clean, corrupted, metric)[0], math.nan
+        fractions, changes = np.array(for_each_pair(clean, corrupted, metric, analyse)).T
+        ratios, errors = ratio_of_means((fractions * changes)[:, np.newaxis], changes)
+        return float(ratios[0]), float(errors[0])
+
+    def _run(self, clean: Trace, corrupted: Trace) -> Trace:
+        """The corrupted trace, in which the edges carry clean values."""
+        endpoints = self._result._endpoints
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
@@ -216,7 +288,7 @@ class Circuit:
         run, edits = corrupted, dict[str, Array]()
         # In order of stages: a receiver needs the outputs of all senders before it, in this run.
         for stage in range(2 * corrupted.config.n_layer + 1):
-            for receiver in self._result._receivers:
+            for receiver in endpoints.receivers:
                 if receiver.stage != stage:
                     continue
                 change = np.zeros_like(corrupted.embedding)
@@ -228,81 +300,10 @@ class Circuit:
                     else at(corrupted, receiver.path)
                 )
             run = corrupted.edited(edits)
-            for sender in self._result.senders:
+            for sender in endpoints.senders:
                 if stage_of(sender) == stage + 1:
                     changes[sender] = difference(run, corrupted, sender)
         return run
-
-    @cached_property
-    def faithfulness(self) -> float:
-        baselines = self._result.clean, self._result.corrupted
-        return float(restored_fraction(as_metric(self._result._measure(self.trace)), baselines))
-
-
-class MeanEdges(Edges):
-    """How much of the metric each edge restores over pairs of texts; see `MeanPatching`.
-
-    Attributes
-    ----------
-    effects : (senders, receivers), over all pairs, a ratio of means as in `MeanPatching`
-    standard_errors : (senders, receivers), of `effects`; NaN for one pair
-    each : (n, senders, receivers), metric(patched) - metric(corrupted) of each pair
-    clean, corrupted : (n,), the metric of each trace
-    """
-
-    clean: NDArray[np.float64]  # type: ignore[assignment]
-    corrupted: NDArray[np.float64]  # type: ignore[assignment]
-    _columns: ClassVar[tuple[str, ...]] = ("effect", "± standard error")
-
-    def __init__(
-        self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
-    ) -> None:
-        """Set the numbers; `results` are each pair's effects, clean metric and corrupted metric."""
-        self.title, self._pairs = title, (clean, corrupted, metric)
-        self._set_paths(corrupted[0])
-        each, *baselines = zip(*results, strict=True)
-        self.each = read_only(np.array(each))
-        self.clean, self.corrupted = (read_only(np.array(values)) for values in baselines)
-        effects, errors = ratio_of_means(
-            self.each.reshape(len(results), -1), self.clean - self.corrupted
-        )
-        self.effects = read_only(effects.reshape(self._is_edge.shape))
-        self.standard_errors = read_only(errors.reshape(self._is_edge.shape))
-
-    def circuit(self, n: int) -> MeanCircuit:  # type: ignore[override]
-        """Runs with only the `n` strongest edges, one for each pair; see `MeanCircuit`."""
-        return MeanCircuit(self, n)
-
-    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
-        edge = self.senders.index(sender), self.receivers.index(receiver)
-        return format_with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
-
-
-class MeanCircuit:
-    """A circuit of edges in several pairs of texts.
-
-    Attributes
-    ----------
-    edges : (sender, receiver) paths
-    faithfulness, standard_error : as in `Circuit`, a ratio of means as in `MeanPatching`
-    """
-
-    def __init__(self, edges: MeanEdges, n: int) -> None:
-        self.edges = [(sender, receiver) for sender, receiver, _ in edges.strongest(n)]
-
-        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
-            """The metric's change that the circuit restores, and the whole change."""
-            pair = Edges(clean, corrupted, parse_metric(clean, metric)[0], Message(edges.title))
-            change = pair.clean - pair.corrupted
-            return Circuit(pair, self.edges).faithfulness * change, change
-
-        effects, changes = np.array(for_each_pair(*edges._pairs, analyse)).T
-        ratios, errors = ratio_of_means(effects[:, np.newaxis], changes)
-        self.faithfulness, self.standard_error = float(ratios[0]), float(errors[0])
-
-    def __repr__(self) -> str:
-        faithfulness = plus_minus(self.faithfulness, self.standard_error)
-        return f"Circuit of {len(self.edges)} edges, faithfulness {faithfulness}"
 
 
 def edges(
@@ -336,8 +337,8 @@ def edges(
     Returns
     -------
     Edges
-        For several pairs, a `MeanEdges` with `.standard_errors` and each pair's effects in `.each`:
-        0.6 MB per pair for GPT-2
+        For several pairs with `.standard_errors`; each pair's effects in `.each` take 0.6 MB for
+        GPT-2
 
     Notes
     -----
@@ -357,19 +358,14 @@ def edges(
         raise InvalidValueError(
             f"steps must be 1 with exact=True, which needs no integral; got {steps}"
         )
+    pairs = clean, corrupted, metric
     if isinstance(clean, TraceSequence):
-
-        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[Any, float, float]:
-            """Effects in units of the metric, and the metric in both traces."""
-            result = edges(
-                clean, corrupted, metric=metric, steps=steps, exact=exact, progress=False
-            )
-            effects = result.effects * (result.clean - result.corrupted)
-            return effects, result.clean, result.corrupted
-
+        analyse = partial(edges, steps=steps, exact=exact, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         title = title_of(steps, exact, describe_metric(clean, metric), corrupted[0])
-        return MeanEdges(clean, corrupted, metric, title, results)
+        ends = np.array([(result.clean, result.corrupted) for result in results]).T
+        each = np.array([result.effects * (result.clean - result.corrupted) for result in results])
+        return Edges(pairs, results[0]._endpoints, title, each, ends)
     check_traces(clean, corrupted)
     check_no_cache(clean, corrupted)
     edited = {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}
@@ -385,14 +381,15 @@ def edges(
         )
     title = title_of(steps, exact, description, corrupted)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
+    endpoints = Endpoints(corrupted)
     with progress_bar(progress, unit="edge" if exact else "layer") as bar:
-        result = Edges(clean, corrupted, measure, title)
+        baselines = baselines_of(measure, clean, corrupted)
         if target is None or exact:
-            effects = exact_effects(result, bar)
+            changes = exact_measurements(clean, corrupted, endpoints, measure, bar) - baselines[1]
         else:
-            effects = linear_effects(result, target, steps, bar)
-    result.effects = read_only(np.where(result._is_edge, effects, np.nan))
-    return result
+            changes = linear_changes(clean, corrupted, endpoints, target, steps, bar)
+    each = np.where(endpoints.is_edge, changes, np.nan)[np.newaxis]
+    return Edges(pairs, endpoints, title, each, baselines)
 
 
 def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
@@ -407,21 +404,23 @@ def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
     return Message(template, method=method, target=metric, note=corrupted._note)
 
 
-def exact_effects(edges: Edges, bar: Any) -> NDArray[np.float64]:
-    """The effect of each edge by path patching, (senders, receivers)."""
-    effects = np.zeros(edges._is_edge.shape)
-    baselines = edges.clean, edges.corrupted
-    bar.reset(total=edges._count)
-    for s, r in np.argwhere(edges._is_edge):
-        patched = patch_path(*edges._traces, edges.senders[s], [edges._receivers[r]])
-        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), baselines)
+def exact_measurements(
+    clean: Trace, corrupted: Trace, endpoints: Endpoints, measure: Callable[[Trace], Any], bar: Any
+) -> NDArray[np.float64]:
+    """The metric with each edge patched, by path patching, (senders, receivers)."""
+    measured = np.zeros(endpoints.is_edge.shape)
+    bar.reset(total=int(endpoints.is_edge.sum()))
+    for s, r in np.argwhere(endpoints.is_edge):
+        patched = patch_path(clean, corrupted, endpoints.senders[s], [endpoints.receivers[r]])
+        measured[s, r] = as_metric(measure(patched))
         bar.update()
-    return effects
+    return measured
 
 
-def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArray[np.float64]:
-    """The effect of each edge by gradients, (senders, receivers)."""
-    clean, corrupted = edges._traces
+def linear_changes(
+    clean: Trace, corrupted: Trace, endpoints: Endpoints, target: Target, steps: int, bar: Any
+) -> NDArray[np.float64]:
+    """How much each edge changes the target, by gradients, (senders, receivers)."""
     embedding = corrupted.embedding
     change = clean.embedding - embedding
     bar.reset(total=steps * corrupted.config.n_layer)
@@ -431,8 +430,8 @@ def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArra
         if k:
             interpolated = corrupted.edited({"embedding": embedding + change * (k / steps)})
         gradients = gradients + gradients_by_receiver(interpolated, target, bar) / steps
-    written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
-    return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
+    written = np.stack([difference(clean, corrupted, path).ravel() for path in endpoints.senders])
+    return np.asarray(written @ np.transpose(gradients), float)
 
 
 def gradients_by_receiver(trace: Trace, target: Target, bar: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -14,17 +15,20 @@ from attnlab.analysis.base import (
     Analysis,
     TokenLike,
     Trace,
+    TraceSequence,
     named_axis,
+    number_of_texts,
     positions_of,
 )
+from attnlab.analysis.many import standard_error, value_for_each
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.steps.labels import Axis, Grid, label, token_index
-from attnlab.support.checks import as_count, check_choice
+from attnlab.support.checks import as_count, as_index, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.scale import PROBABILITIES
-from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
+from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, format_with_error, header
 from attnlab.text.tokens import Token
 
 # Columns in a printed table.
@@ -110,18 +114,98 @@ class Lens(Analysis):
 
 
 class OneToken(Lens):
-    """The rank and probability of one token at every point and position."""
+    """The rank and probability of one token at every point.
+
+    At every position of a text, or as means over several texts at one position.
+
+    Attributes
+    ----------
+    ids : int64 (S, T); (S, n) for several texts, each text's token
+    ranks, probabilities : (S, T); (S,) for several texts
+    standard_errors : of the means, by attribute name; NaN for one text
+    """
 
     meaning: ClassVar[str] = (
         "Each number is the token's probability decoded from a point of the residual stream: "
         "softmax(LayerNorm(stream) W_U)."
     )
 
+    def __init__(
+        self,
+        title: str,
+        trace: Trace,
+        columns: Axis,
+        numbers: tuple[AnyArray, AnyArray, AnyArray],
+        errors: tuple[AnyArray, AnyArray] | None = None,
+    ) -> None:
+        super().__init__(title, trace, columns, numbers)
+        nan = np.full(self.ranks.shape, np.nan)
+        self._has_means = errors is not None
+        names = "ranks", "probabilities"
+        self.standard_errors = dict(zip(names, map(read_only, errors or (nan, nan)), strict=True))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        rows = named_axis("stop", self.stops)
+        return self.probabilities.reshape(len(self.stops), -1), rows, self._columns
+
+    def _grids(self) -> list[Grid]:
+        return Analysis._grids(self) if self._has_means else super()._grids()
+
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
     def _cell(self, row: int, column: int) -> str:
         return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
+
+    def _tables(self) -> Iterator[Table]:
+        if not self._has_means:
+            yield from super()._tables()
+            return
+        lines = [header("", "probability", "± standard error", "rank", "± standard error")]
+        for row, stop in enumerate(self.stops):
+            cells = (
+                format_with_error(
+                    float(getattr(self, name)[row]), float(self.standard_errors[name][row])
+                )
+                for name in ("probabilities", "ranks")
+            )
+            lines.append((stop, *chain(*cells)))
+        yield Table(lines)
+
+
+def mean_lens(
+    traces: TraceSequence, token: TokenLike | list[TokenLike] | None, position: int
+) -> OneToken:
+    """See `Traces.logit_lens`."""
+    stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
+    tokens = value_for_each(token, len(traces), "token")
+    # -1 if token is None: then each text's most probable token, found below.
+    ids = np.array([-1 if token is None else vocabulary.lookup(token).id for token in tokens])
+    each = np.empty((2, len(traces), len(stops)))  # ranks and probabilities
+    for indices in traces.groups():
+        trace, _ = traces.side_by_side(indices)
+        row = as_index(position, "position", len(traces.texts[indices[0]]))
+        if token is None:
+            last = at(trace, stops[-1])[..., row, :]
+            ids[indices] = decode_stream(trace, last).argmax(-1)
+        for s, stop in enumerate(stops):
+            stream = at(trace, stop)[..., row, :].reshape(len(indices), -1)
+            logits = decode_stream(trace, stream)
+            each[:, indices, s] = ranks_and_probabilities(ids[indices, np.newaxis], logits)
+    if token is None:
+        description: str = Message("each text’s most probable token")
+    elif isinstance(token, list):
+        description = Message("a token for each text")
+    else:
+        description = vocabulary.lookup(token).symbol
+    title = Message(
+        "Logit lens, mean of {texts}: probability and rank of {token}",
+        texts=number_of_texts(len(traces)),
+        token=description,
+    )
+    numbers = np.broadcast_to(ids, (len(stops), len(ids))), *each.mean(axis=1)
+    errors = standard_error(each[0]), standard_error(each[1])
+    return OneToken(title, traces[0], named_axis("", ("probability",)), numbers, errors)
 
 
 class LogitLens(Lens):

@@ -51,7 +51,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, format_with_error, header
+from attnlab.support.tables import Paragraph, Table, format_with_error, header
 
 HEADS = "blocks.*.attention.heads.*.context"
 
@@ -70,12 +70,20 @@ Patch = tuple[str, slice]
 class Patching(Analysis):
     """How much each patched step restores, as `attnlab.patch` returns it.
 
+    restored = Σ (metric(patched) - metric(corrupted)) / Σ (metric(clean) - metric(corrupted)),
+    sums over n pairs of texts, often one
+
+    As a ratio of means, it isn't dominated by a pair whose metric hardly differs. Its standard
+    error is that of `ratio_of_means`.
+
     Attributes
     ----------
     restored : float64, with an axis for each * in the path, and with `by_position` one for
         positions. 0 means that nothing is restored, 1 that everything is; values below 0 and above
         1 are possible.
-    clean, corrupted : the metric in the two traces
+    standard_errors : of `restored`, with its shape; NaN for one pair
+    effects : (n, ...), metric(patched) - metric(corrupted) of each pair
+    clean, corrupted : the metric in the two traces; (n,) if several were given
     paths : of the patched steps, in the order of `restored` without positions
     """
 
@@ -83,7 +91,7 @@ class Patching(Analysis):
         "Each number is how much of the metric one patch restores: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
-        "A step that restores a lot carries the difference between these two texts. Others may "
+        "A step that restores a lot carries the difference between the two texts. Others may "
         "carry it too, and it may originate in an earlier step. Steps that matter only together "
         "may each restore nothing."
     )
@@ -95,7 +103,6 @@ class Patching(Analysis):
         "Patching of {parts}: {target}",
         "Patching of {parts} by position: {target}",
     )
-    restored: NDArray[np.float64]
 
     def __init__(
         self,
@@ -106,28 +113,27 @@ class Patching(Analysis):
         effects: AnyArray,
         baselines: Any,
     ) -> None:
-        """Set the numbers: effects (patches,), and the metric in the clean and corrupted trace.
+        """Set the numbers.
 
-        For n pairs, effects have shape (n, patches) and each of the two baselines (n,); any of
-        the traces may be passed.
+        Parameters
+        ----------
+        trace : any of the traces
+        effects : (n, patches)
+        baselines : the metric in the clean and in the corrupted traces
         """
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
-        self._parts, self._positions = parts, self._position_axis(trace) if by_position else None
-        positions = (len(trace.tokens),) if by_position else ()
-        clean, corrupted = baselines
-        self._set_numbers(effects, clean, corrupted, (*counts_of(trace, parts), *positions))
-
-    def _position_axis(self, trace: Trace) -> Axis:
-        return positions_of(trace)
-
-    def _set_numbers(
-        self, effects: AnyArray, clean: Any, corrupted: Any, shape: tuple[int, ...]
-    ) -> None:
-        """Set the attributes; `shape` is that of `restored`."""
-        self.clean, self.corrupted = clean, corrupted
-        self.restored = read_only((effects / (clean - corrupted)).reshape(shape))
+        self.clean, self.corrupted = baselines
+        self._parts, self._positions = parts, list[Axis]()
+        if by_position:  # the tokens differ between pairs
+            numbered = numbered_axis("position", len(trace.tokens))
+            self._positions = [positions_of(trace) if len(effects) == 1 else numbered]
+        shape = *counts_of(trace, parts), *(len(axis.positions) for axis in self._positions)
+        restored, errors = ratio_of_means(effects, np.atleast_1d(self.clean - self.corrupted))
+        self.restored: NDArray[np.float64] = read_only(restored.reshape(shape))
+        self.standard_errors: NDArray[np.float64] = read_only(errors.reshape(shape))
+        self.effects: NDArray[np.float64] = read_only(effects.reshape(len(effects), *shape))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
@@ -135,8 +141,7 @@ class Patching(Analysis):
             numbered_axis("layer" if kind == "block" else kind, count)
             for kind, count in zip(kinds, self.restored.shape, strict=False)
         ]
-        if self._positions:
-            axes.append(self._positions)
+        axes += self._positions
         if len(axes) == 3:  # layers, heads and positions: a row for each head
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
@@ -144,6 +149,37 @@ class Patching(Analysis):
             axes.append(named_axis("", ("restored",)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
+
+    def _tables(self) -> Iterator[str | Table]:
+        yield from super()._tables()
+        if len(self.effects) == 1:
+            return
+        numbers, rows, columns = self._grid()
+        order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
+        lines = [header("strongest", "restored", "± standard error")]
+        for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True):
+            name = ", ".join(
+                f"{axis.name} {axis.labels[i]}".strip()
+                for axis, i in ((rows, row), (columns, column))
+            )
+            error = self.standard_errors.reshape(numbers.shape)[row, column]
+            lines.append((name, *format_with_error(float(numbers[row, column]), float(error))))
+        yield Table(lines)
+        clean, corrupted = (
+            plus_minus(float(metric.mean()), float(standard_error(metric)))
+            for metric in (self.clean, self.corrupted)
+        )
+        yield Message(
+            "{count} pairs; metric {clean} in clean and {corrupted} in corrupted traces",
+            count=len(self.effects),
+            clean=clean,
+            corrupted=corrupted,
+        )
+        yield Paragraph(
+            "Standard errors say how much the mean would vary with other pairs drawn as these "
+            "were; they don't cover other kinds of texts. Source: Cochran, “Sampling Techniques” "
+            "(1977), chapter 6, ratio of means."
+        )
 
 
 class AttributionPatching(Patching):
@@ -161,86 +197,6 @@ class AttributionPatching(Patching):
         "Nanda, “Attribution Patching” (2023); Syed et al., “Attribution Patching Outperforms "
         "Automated Circuit Discovery” (2023)"
     )
-
-
-class MeanPatching(Patching):
-    """How much each patched step restores over pairs of texts, as `attnlab.patch` returns it.
-
-    restored = Σ (metric(patched) - metric(corrupted)) / Σ (metric(clean) - metric(corrupted)),
-    sums over n pairs
-
-    As a ratio of means, it isn't dominated by a pair whose metric hardly differs. Its standard
-    error, by linearisation, is √(Σ e² / (n (n - 1))) divided by the absolute mean of
-    metric(clean) - metric(corrupted), where
-    e = effect - restored · (metric(clean) - metric(corrupted)).
-
-    Attributes
-    ----------
-    restored : as in `Patching`, of all pairs together
-    standard_errors : of `restored`, with its shape; NaN for one pair
-    effects : (n, ...), metric(patched) - metric(corrupted) of each pair
-    clean, corrupted : (n,), the metric of each trace
-    paths : of the patched steps, in the order of `restored` without positions
-    """
-
-    meaning: ClassVar[str] = (
-        "Each number is how much of the metric one patch restores, over all pairs: 0 is nothing, 1 "
-        "is everything."
-    )
-    note: ClassVar[str] = (
-        "A step that restores a lot carries the difference between the texts of a pair. Others "
-        "may carry it too, and it may originate in an earlier step. Steps that matter only "
-        "together may each restore nothing. Standard errors say how much the mean would vary with "
-        "other pairs drawn as these were; they don't cover other kinds of texts."
-    )
-    source: ClassVar[str] = (
-        f"{Patching.source}; Cochran, “Sampling Techniques” (1977), chapter 6, ratio of means"
-    )
-    standard_errors: NDArray[np.float64]
-    effects: NDArray[np.float64]
-    clean: NDArray[np.float64]
-    corrupted: NDArray[np.float64]
-
-    def _position_axis(self, trace: Trace) -> Axis:
-        return numbered_axis("position", len(trace.tokens))  # the tokens differ between texts
-
-    def _set_numbers(
-        self, effects: AnyArray, clean: Any, corrupted: Any, shape: tuple[int, ...]
-    ) -> None:
-        self.clean, self.corrupted = read_only(clean), read_only(corrupted)
-        restored, errors = ratio_of_means(effects, clean - corrupted)
-        self.restored = read_only(restored.reshape(shape))
-        self.standard_errors = read_only(errors.reshape(shape))
-        self.effects = read_only(effects.reshape(len(effects), *shape))
-
-    def _tables(self) -> Iterator[str | Table]:
-        yield from super()._tables()
-        numbers, rows, columns = self._grid()
-        order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
-        lines = [header("strongest", "restored", "± standard error")]
-        for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True):
-            name = ", ".join(
-                f"{axis.name} {axis.labels[i]}".strip()
-                for axis, i in ((rows, row), (columns, column))
-            )
-            error = self.standard_errors.reshape(numbers.shape)[row, column]
-            lines.append((name, *format_with_error(float(numbers[row, column]), float(error))))
-        yield Table(lines)
-        clean, corrupted = (
-            plus_minus(float(metric.mean()), float(standard_error(metric)))
-            for metric in (self.clean, self.corrupted)
-        )
-        n = len(self.clean)
-        yield Message(
-            "{pairs}; metric {clean} in clean and {corrupted} in corrupted traces",
-            pairs=Message("one pair") if n == 1 else Message("{count} pairs", count=n),
-            clean=clean,
-            corrupted=corrupted,
-        )
-
-
-class MeanAttributionPatching(AttributionPatching, MeanPatching):
-    """A linear approximation of `MeanPatching`, see `attnlab.attribution_patch`."""
 
 
 def patch(
@@ -275,8 +231,8 @@ def patch(
     -------
     Patching
         `.restored` has an axis for each * and one for positions; `print` shows it. For several
-        pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of equal
-        length are computed side by side, which takes about 300 MB besides the model for GPT-2.
+        pairs it has `.standard_errors` and each pair's `.effects`; pairs of equal length are
+        computed side by side, which takes about 300 MB besides the model for GPT-2.
 
     Notes
     -----
@@ -313,7 +269,7 @@ def patch(
                 value = with_rows(at(corrupted, path), at(clean, path), rows)
                 measured[i] = as_metric(measure(corrupted.edited({path: value})))
                 bar.update()
-    effects = measured - baselines[1]
+    effects = (measured - baselines[1])[np.newaxis]
     return Patching(corrupted, parts, by_position, description, effects, baselines)
 
 
@@ -324,7 +280,7 @@ def patch_pairs(
     metric: Metric | list[Any],
     by_position: bool,
     progress: bool,
-) -> MeanPatching:
+) -> Patching:
     """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
@@ -337,7 +293,7 @@ def patch_pairs(
     if None in targets or not can_be_batched(corrupted[0], parts):
         analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
-        return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
+        return Patching(corrupted[0], parts, by_position, description, *effects_of(results))
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(progress, total=effects.size, unit="run") as bar:
@@ -352,7 +308,7 @@ def patch_pairs(
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(indices, batch)] = measured.T - baselines[1, indices, np.newaxis]
                 bar.update(measured.size)
-    return MeanPatching(corrupted[0], parts, by_position, description, effects, baselines)
+    return Patching(corrupted[0], parts, by_position, description, effects, baselines)
 
 
 def can_be_batched(trace: Trace, parts: str) -> bool:
@@ -439,7 +395,7 @@ def attribution_patch(
     *,
     metric: TokenLike | tuple[TokenLike, TokenLike] | list[TokenLike | tuple[TokenLike, TokenLike]],
     by_position: bool = False,
-) -> AttributionPatching | MeanAttributionPatching:
+) -> AttributionPatching:
     """Approximate `patch` for all steps with one backward pass of the corrupted run.
 
     restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
@@ -465,7 +421,7 @@ def attribution_patch(
         analyse = partial(attribution_patch, parts=parts, by_position=by_position)
         results = for_each_pair(clean, corrupted, metric, analyse)
         description = describe_metric(clean, metric)
-        return MeanAttributionPatching(
+        return AttributionPatching(
             corrupted[0], parts, by_position, description, *effects_of(results)
         )
     check_traces(clean, corrupted)
@@ -480,9 +436,8 @@ def attribution_patch(
     for path, rows in patches_of(corrupted, parts, by_position):
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
         estimates.append(float(change[..., rows, :].sum()))
-    return AttributionPatching(
-        corrupted, parts, by_position, description, np.array(estimates), baselines
-    )
+    effects = np.array([estimates])
+    return AttributionPatching(corrupted, parts, by_position, description, effects, baselines)
 
 
 def check_parts(trace: Trace, parts: str, by_position: bool) -> None:

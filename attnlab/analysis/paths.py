@@ -24,7 +24,7 @@ from attnlab.analysis.metrics import (
     for_each_pair,
     parse_metric,
 )
-from attnlab.analysis.patching import MeanPatching, Patching, effects_of, expand
+from attnlab.analysis.patching import Patching, effects_of, expand
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.steps import at
@@ -135,10 +135,6 @@ class PathPatching(Patching):
     )
 
 
-class MeanPathPatching(PathPatching, MeanPatching):
-    """How much each direct path restores over pairs of texts; see `MeanPatching`."""
-
-
 def path_patch(
     clean: Trace | Traces,
     corrupted: Trace | Traces,
@@ -172,8 +168,8 @@ def path_patch(
     Returns
     -------
     PathPatching
-        `.restored`, 0 for a sender that doesn't come before any receiver. For several pairs, a
-        `MeanPathPatching` with `.standard_errors` and each pair's `.effects`
+        `.restored`, 0 for a sender that doesn't come before any receiver; for several pairs with
+        `.standard_errors` and each pair's `.effects`
 
     Notes
     -----
@@ -193,13 +189,11 @@ def path_patch(
     for name in names:
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
-    result_type: type[PathPatching] = PathPatching
     baselines: Any
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
-        result_type, trace = MeanPathPatching, corrupted[0]
-        description = describe_metric(clean, metric)
+        trace, description = corrupted[0], describe_metric(clean, metric)
         effects, baselines = effects_of(results)
     else:
         check_traces(clean, corrupted)
@@ -208,14 +202,14 @@ def path_patch(
         n_layer = trace.config.n_layer
         receivers = [receiver_at(path, n_layer) for name in names for path in expand(trace, name)]
         paths = expand(trace, sender)
-        effects = np.empty(len(paths))
+        effects = np.empty((1, len(paths)))
         with progress_bar(progress, total=len(paths), unit="run") as bar:
             baselines = baselines_of(measure, clean, trace)
             for number, path in enumerate(paths):
                 patched = patch_path(clean, trace, path, receivers)
-                effects[number] = as_metric(measure(patched)) - baselines[1]
+                effects[0, number] = as_metric(measure(patched)) - baselines[1]
                 bar.update()
-    result = result_type(trace, sender, False, description, effects, baselines)
+    result = PathPatching(trace, sender, False, description, effects, baselines)
     result.title = Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,

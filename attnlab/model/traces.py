@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
 
+from attnlab.analysis.attribution import Attribution
 from attnlab.analysis.base import TokenLike, TraceSequence
 from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
-from attnlab.analysis.many import (
-    TOKENS_IN_GROUP,
-    MeanAttribution,
-    MeanLens,
-    group_equal,
-    value_for_each,
-)
+from attnlab.analysis.lens import OneToken, mean_lens
+from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
@@ -109,7 +105,7 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     def logit_lens(
         self, token: TokenLike | list[TokenLike] | None = None, position: int = -1
-    ) -> MeanLens:
+    ) -> OneToken:
         """A token's mean probability and rank over the texts, with standard errors.
 
         Decoded from each point of the residual stream, see `Trace.logit_lens`.
@@ -122,17 +118,17 @@ class Traces(ReadOnly, TraceSequence, Document):
 
         Returns
         -------
-        MeanLens
+        OneToken
             with means `.probabilities` and `.ranks` (S,) and their `.standard_errors` by name
         """
-        return MeanLens(self, token, position)
+        return mean_lens(self, token, position)
 
     def attribution(
         self,
         token: TokenLike | list[TokenLike],
         against: TokenLike | list[TokenLike] | None = None,
         position: int = -1,
-    ) -> MeanAttribution:
+    ) -> Attribution:
         """Direct logit attribution: means over the texts, with standard errors.
 
         Parameters
@@ -142,11 +138,11 @@ class Traces(ReadOnly, TraceSequence, Document):
 
         Returns
         -------
-        MeanAttribution
+        Attribution
             with means `.heads` (L, H), `.mlps` (L,), ..., their `.standard_errors` by name, and
             the attribution of text n in `.each[n]`
         """
-        return MeanAttribution(self, token, against, position)
+        return Attribution(self, token, against, position)
 
     def gradients(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import attnlab
-from attnlab.analysis.edges import Circuit, MeanCircuit
+from attnlab.analysis.edges import Circuit
 from attnlab.corpus.result import Passage, Standout
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
@@ -30,7 +30,7 @@ MODULES = {
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
 PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Circuit, MeanCircuit, Passage, Standout, Product, open_truth, Explorer)
+OTHERS = (Circuit, Passage, Standout, Product, open_truth, Explorer)
 
 INTRODUCTION = """\
 # Reference
