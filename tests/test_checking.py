@@ -510,12 +510,7 @@ def test_half_precision_has_its_own_tolerance(odd: GPT2) -> None:
 
 @pytest.mark.parametrize(
     ("mistakes", "dtype"),
-    [
-        ([], "float16"),
-        ([], "float32"),
-        (["no_b_2"], "float32"),
-        (["gelu_sigmoid"], "float16"),
-    ],
+    [([], "float16"), ([], "float32"), (["no_b_2"], "float32"), (["gelu_sigmoid"], "float16")],
 )
 def test_mistakes_are_identified_in_float16(odd: GPT2, mistakes: list[str], dtype: str) -> None:
     """The student in NumPy's float16, and its numbers converted to float32."""

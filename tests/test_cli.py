@@ -60,11 +60,7 @@ def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(
-    *arguments: str,
-    status: int = 0,
-    stdin: str = "",
-    encoding: str = "utf-8",
-    **changes: str,
+    *arguments: str, status: int = 0, stdin: str = "", encoding: str = "utf-8", **changes: str
 ) -> tuple[str, str]:
     """The output of a command on stdout and stderr, in this process; `encoding` is theirs."""
     with (
@@ -122,19 +118,13 @@ def test_steps_by_path() -> None:
     steps = {
         "logits": ("logits = final W_U", trace.logits),
         "blocks.1.mid": ("Block 1: mid = input + attention.output", trace.blocks[1].mid),
-        "blocks.2.mlp.hidden": (
-            "Layer 2, MLP: hidden = X W_1 + b_1",
-            trace.blocks[2].mlp.hidden,
-        ),
+        "blocks.2.mlp.hidden": ("Layer 2, MLP: hidden = X W_1 + b_1", trace.blocks[2].mlp.hidden),
         # --layer is ignored for a path, and --head if the path names one.
         "blocks.1.attention.heads.3.K": (
             "Layer 1, attention, head 3: K = X W_K + b_K",
             trace.head(1, 3).K,
         ),
-        "blocks.1.attention.V": (
-            "Layer 1, attention, head 4: V = X W_V + b_V",
-            trace.head(1, 4).V,
-        ),
+        "blocks.1.attention.V": ("Layer 1, attention, head 4: V = X W_V + b_V", trace.head(1, 4).V),
         "Q": ("\nQ = X W_Q + b_Q", trace.head(2, 4).Q),
     }
     options = [option for path in steps for option in ("--step", path)]

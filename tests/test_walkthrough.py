@@ -34,12 +34,7 @@ def test_every_published_figure(walkthrough_model: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "cell"),
-    [
-        ("wte", (3, 1)),
-        ("masked_scores", (9, 2)),
-        ("context", (8, 1)),
-    ],
+    ("table", "cell"), [("wte", (3, 1)), ("masked_scores", (9, 2)), ("context", (8, 1))]
 )
 def test_altered_figures_are_reported(
     walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, table: str, cell: tuple[int, int]

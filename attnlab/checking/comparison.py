@@ -20,12 +20,7 @@ import numpy as np
 
 from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.changes import Changes, model_changes
-from attnlab.checking.replaced import (
-    Equation,
-    is_fixed,
-    upstream,
-    with_equations,
-)
+from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
 from attnlab.equations import AnyArray, Array, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import inputs_of

@@ -591,10 +591,7 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
         for explanation in explanations
     )
     return replace(
-        verdict,
-        mistakes=mistakes,
-        further=tuple(further),
-        unexplained=explanations[-1].unexplained,
+        verdict, mistakes=mistakes, further=tuple(further), unexplained=explanations[-1].unexplained
     )
 
 
