@@ -201,8 +201,13 @@ class Student:
             return np.ldexp(np.rint(mantissa * 256) / 256, exponent).astype(array.dtype)
         return array
 
-    def has(self, mistake: str) -> bool:
-        return mistake in self.mistakes
+    def has(self, *mistakes: str) -> bool:
+        """Whether it makes one of these mistakes."""
+        return any(mistake in self.mistakes for mistake in mistakes)
+
+    def pick(self, by_mistake: Mapping[str, Any], usual: Any) -> Any:
+        """What a mistake gives, if it makes one of these; else the usual."""
+        return next((by_mistake[name] for name in self.mistakes if name in by_mistake), usual)
 
     def suffix(self, prefix: str) -> str:
         """What follows a prefix in the name of a mistake, such as 5 in fill_5, or ""."""
@@ -212,64 +217,46 @@ class Student:
     # ---- pieces ----
 
     def norm(self, x: Array, prefix: str) -> Any:
-        gain, bias = self.p[f"{prefix}gain"], self.p[f"{prefix}bias"]
-        mean = x.mean(-1, keepdims=True)
-        if self.has("ln_ddof"):
-            variance = x.var(-1, ddof=1, keepdims=True)
-        elif self.has("ln_mean_of_squares"):
-            variance = (x**2).mean(-1, keepdims=True)  # as in RMSNorm
-        elif self.has("ln_over_tokens"):
-            mean, variance = x.mean(0, keepdims=True), x.var(0, keepdims=True)
-        elif self.has("ln_over_all"):
-            mean, variance = x.mean(), x.var()
-        else:
-            variance = ((x - mean) ** 2).mean(-1, keepdims=True)
         epsilon = x.dtype.type(self.epsilon)
-        if self.has("ln_eps_outside"):
-            y = (x - mean) / (np.sqrt(variance) + epsilon)
-        elif self.has("ln_torch_std"):
-            y = (x - mean) / (x.std(-1, ddof=1, keepdims=True) + epsilon)
-        elif self.has("ln_no_mean"):
-            y = x / np.sqrt(variance + epsilon)
-        elif self.has("ln_rms") or self.has("ln_rms_bias"):
-            y = x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
-            return y * gain + (bias if self.has("ln_rms_bias") else 0)
-        elif self.has("ln_eps_large"):
-            y = (x - mean) / np.sqrt(variance + 7 * epsilon)
-        elif self.has("ln_eps_1e-3"):
-            y = (x - mean) / np.sqrt(variance + x.dtype.type(1e-3))
-        elif self.has("ln_no_root"):
-            y = (x - mean) / (variance + epsilon)
-        else:
-            y = (x - mean) / np.sqrt(variance + epsilon)
-        if self.has("ln_no_gain"):
-            return y + bias
-        if self.has("ln_plain"):
-            return y
-        return y * gain + (0 if self.has("ln_no_bias") else bias)
+        mean, square = x.mean(-1, keepdims=True), (x * x).mean(-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+        unbiased = x.var(-1, ddof=1, keepdims=True)
+        rms = x / np.sqrt(square + epsilon)
+        y = self.pick(
+            {
+                "ln_ddof": (x - mean) / np.sqrt(unbiased + epsilon),
+                "ln_mean_of_squares": (x - mean) / np.sqrt(square + epsilon),  # as in RMSNorm
+                "ln_over_tokens": (x - x.mean(0)) / np.sqrt(x.var(0) + epsilon),
+                "ln_over_all": (x - x.mean()) / np.sqrt(x.var() + epsilon),
+                "ln_eps_outside": (x - mean) / (np.sqrt(variance) + epsilon),
+                "ln_torch_std": (x - mean) / (x.std(-1, ddof=1, keepdims=True) + epsilon),
+                "ln_no_mean": x / np.sqrt(variance + epsilon),
+                "ln_rms": rms,
+                "ln_rms_bias": rms,
+                "ln_eps_large": (x - mean) / np.sqrt(variance + 7 * epsilon),
+                "ln_eps_1e-3": (x - mean) / np.sqrt(variance + x.dtype.type(1e-3)),
+                "ln_no_root": (x - mean) / (variance + epsilon),
+            },
+            (x - mean) / np.sqrt(variance + epsilon),
+        )
+        y = y if self.has("ln_no_gain", "ln_plain") else y * self.p[f"{prefix}gain"]
+        return y if self.has("ln_no_bias", "ln_plain", "ln_rms") else y + self.p[f"{prefix}bias"]
 
     def gelu(self, x: Array) -> Any:
         if self.has("gelu_exact"):
             flat = [v * (1 + erf(v / 2**0.5)) / 2 for v in x.ravel().tolist()]
             return np.array(flat, x.dtype).reshape(x.shape)
-        if self.has("gelu_sigmoid"):
-            return x / (1 + np.exp(-1.702 * x))
-        if self.has("relu"):
-            return np.maximum(x, 0)
-        if self.has("silu"):
-            return x / (1 + np.exp(-x))
-        if self.has("no_activation"):
-            return x
-        if self.has("tanh"):
-            return np.tanh(x)
-        if decimals := self.suffix("gelu_0."):
-            inner = np.sqrt(2 / np.pi) * (x + float(f"0.{decimals}") * x**3)
-            return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
-        if self.has("gelu_2_pi"):
-            inner = 2 / np.pi * (x + 0.044715 * x**3)
-            return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
-        inner = (2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)
-        return (x * (1 + np.tanh(inner)) / 2).astype(x.dtype)
+        cubic = float(f"0.{self.suffix('gelu_0.') or '044715'}")
+        root = 2 / np.pi if self.has("gelu_2_pi") else (2 / np.pi) ** 0.5
+        activations = {
+            "gelu_sigmoid": x / (1 + np.exp(-1.702 * x)),
+            "relu": np.maximum(x, 0),
+            "silu": x / (1 + np.exp(-x)),
+            "no_activation": x,
+            "tanh": np.tanh(x),
+        }
+        usual = x * (1 + np.tanh(root * (x + cubic * x * x * x))) / 2
+        return self.pick(activations, usual).astype(x.dtype)
 
     def matrix(self, path: str) -> Any:
         W = self.p[path]
@@ -286,42 +273,53 @@ class Student:
             return x
         return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
 
-    def attention(self, x: Array, prefix: str) -> Any:
+    def heads(self, x: Array, prefix: str) -> Any:
+        """Q, K and V, each (H, T, Dh)."""
         T, D = x.shape
         H, Dh = self.n_head, D // self.n_head
         W, b = self.matrix(f"{prefix}W_QKV"), self.vector(f"{prefix}b_QKV")
         thirds = [W[:, :D], W[:, D : 2 * D], W[:, 2 * D :]]
-        if self.has("transposed_thirds") or self.has("transposed_squares"):
+        if self.has("transposed_thirds", "transposed_squares"):
             thirds = [third.T for third in thirds]
         for n, name in enumerate("QKV"):
             if self.has(f"no_b_{name}"):
                 b[n * D : (n + 1) * D] = 0
         QKV = x @ np.concatenate(thirds, axis=1) + b
-        q, k, v = (QKV[:, i * D : (i + 1) * D] for i in range(3))
-        order = self.suffix("order_")
-        if order and order != "per_head":
-            q, k, v = ({"Q": q, "K": k, "V": v}[name] for name in order)
-        if self.has("split_dh_first") or self.has("split_and_merge_dh_first"):
-            heads = [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in (q, k, v)]
-        elif self.has("order_per_head"):
-            heads = list(QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3))
-        elif self.has("split_by_one_reshape"):
-            heads = list(QKV.reshape(3, H, T, Dh))
-        elif self.has("split_by_reshape") or self.has("split_and_merge_by_reshape"):
-            heads = [m.reshape(H, T, Dh) for m in (q, k, v)]
-        else:
-            heads = [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in (q, k, v)]
-        q, k, v = heads
+        if self.has("order_per_head"):
+            return QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3)
+        if self.has("split_by_one_reshape"):
+            return QKV.reshape(3, H, T, Dh)
+        columns = {name: QKV[:, i * D : (i + 1) * D] for i, name in enumerate("QKV")}
+        parts = [columns[name] for name in self.suffix("order_") or "QKV"]
+        if self.has("split_dh_first", "split_and_merge_dh_first"):
+            return [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in parts]
+        if self.has("split_by_reshape", "split_and_merge_by_reshape"):
+            return [m.reshape(H, T, Dh) for m in parts]
+        return [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in parts]
+
+    def softmax(self, scores: Array, masked: Array, future: Array) -> Any:
+        if self.has("mask_after"):
+            e = np.exp(scores - scores.max(-1, keepdims=True))
+            return np.where(future, 0, e / e.sum(-1, keepdims=True))
+        axis = self.pick({"softmax_queries": 1, "softmax_heads": 0}, 2)
+        # Over other axes, all entries of a sum may be masked.
+        finite = np.maximum(masked, -1e9) if axis < 2 else masked
+        exp = np.exp2 if self.has("softmax_base_2") else np.exp
+        e = exp(finite - finite.max(axis, keepdims=True))
+        w = e / e.sum(axis, keepdims=True)
+        twice = np.exp(w) / np.exp(w).sum(-1, keepdims=True)
+        wrong = {"softmax_all": e / e.sum(), "exp_alone": np.exp(masked), "softmax_twice": twice}
+        return self.pick(wrong, w)
+
+    def attention(self, x: Array, prefix: str) -> Any:
+        T, D = x.shape
+        H, Dh = self.n_head, D // self.n_head
+        q, k, v = self.heads(x, prefix)
         if self.has("keys_reversed"):
             k = k[::-1]
-        if self.has("V_is_K"):
-            v = k
-        if self.has("Q_is_K"):
-            q = k
-        if self.has("K_is_Q"):
-            k = q
-        if self.has("heads_reversed"):
-            q, k, v = q[::-1], k[::-1], v[::-1]
+        reverse = q[::-1], k[::-1], v[::-1]
+        swapped = {"V_is_K": (q, k, k), "Q_is_K": (k, k, v), "K_is_Q": (q, q, v)}
+        q, k, v = self.pick({**swapped, "heads_reversed": reverse}, (q, k, v))
         if self.has("rotated"):
             k = np.roll(k, 1, axis=-1)
         self.record(prefix, Q=q, K=k, V=v)
@@ -339,84 +337,43 @@ class Student:
             "scale_multiplied": Dh**-0.5,
             "scale_H": H**0.5,
         }
-        scores = raw / next((divisors[m] for m in self.mistakes if m in divisors), Dh**0.5)
-        scores = scores.astype(x.dtype)
+        scores = (raw / self.pick(divisors, Dh**0.5)).astype(x.dtype)
         i, j = np.arange(T)[:, None], np.arange(T)
-        future = j > i
+        cached = i >= T - 3  # the last three tokens are generated one by one
+        masks = {
+            "mask_upper": j < i,
+            "mask_not": j <= i,
+            "mask_ahead": j > i + 1,
+            "mask_behind": j >= i,
+            "cache_without_itself": (j > i) | ((j == i) & cached),
+            "cache_without_first": (j > i) | ((j == 0) & cached),
+            "mask_window": (j > i) | (j < i - 1),
+        }
+        future = self.pick(masks, j > i)
         # With these masks, some queries see no key; -inf in a whole row would give NaN.
-        fill = -1e9 if self.has("mask_not") or self.has("mask_behind") else -np.inf
-        if self.has("mask_upper"):
-            future = j < i
-        elif self.has("mask_not"):
-            future = j <= i
-        elif self.has("mask_ahead"):
-            future = j > i + 1
-        elif self.has("mask_behind"):
-            future = j >= i
-        elif self.has("cache_without_itself"):
-            future = (j > i) | ((j == i) & (i >= T - 3))
-        elif self.has("cache_without_first"):
-            future = (j > i) | ((j == 0) & (i >= T - 3))
-        elif self.has("mask_window"):
-            future = (j > i) | (j < i - 1)
-        masked = np.where(future, fill, scores).astype(x.dtype)
-        if self.has("mask_zero"):
-            masked = np.where(future, 0, scores).astype(x.dtype)
-        elif self.has("no_mask"):
-            masked = scores
-        elif value := self.suffix("fill_"):
-            masked = np.where(future, -float(value), scores).astype(x.dtype)
-        elif value := self.suffix("lower_"):
-            masked = (scores - future * float(value)).astype(x.dtype)
-        elif self.has("mask_one"):
-            masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
-        if self.has("mask_after"):
-            e = np.exp(scores - scores.max(-1, keepdims=True))
-            w = np.where(future, 0, e / e.sum(-1, keepdims=True))
-        else:
-            axis = 2
-            if self.has("softmax_queries"):
-                axis = 1
-            elif self.has("softmax_heads"):
-                axis = 0
-            # Over other axes, all entries of a sum may be masked.
-            finite = np.maximum(masked, -1e9) if axis < 2 else masked
-            e = np.exp(finite - finite.max(axis, keepdims=True))
-            w = e / e.sum(axis, keepdims=True)
-            if self.has("softmax_all"):
-                w = e / e.sum()
-            if self.has("exp_alone"):
-                w = np.exp(masked)
-            if self.has("softmax_twice"):
-                w = np.exp(w) / np.exp(w).sum(-1, keepdims=True)
-            if self.has("softmax_base_2"):
-                e = 2 ** (finite - finite.max(axis, keepdims=True))
-                w = e / e.sum(axis, keepdims=True)
+        fill = -1e9 if self.has("mask_not", "mask_behind") else -np.inf
+        fill = 0 if self.has("mask_zero") else -float(self.suffix("fill_") or -fill)
+        wrong = {"no_mask": scores, "mask_one": scores + np.where(future, 0, 1)}
+        if amount := self.suffix("lower_"):
+            wrong[f"lower_{amount}"] = scores - future * float(amount)
+        masked = self.pick(wrong, np.where(future, fill, scores)).astype(x.dtype)
+        w = self.softmax(scores, masked, future)
         w = self.with_dropout(w.astype(x.dtype), "weights")
         self.record(prefix, raw_scores=raw, scores=scores, masked_scores=masked, weights=w)
-        context = np.einsum("hij,hjd->hid", w, v)
-        if self.has("context_of_keys"):
-            context = np.einsum("hij,hjd->hid", w, k)
+        context = np.einsum("hij,hjd->hid", w, k if self.has("context_of_keys") else v)
         if self.has("ablated_head"):
             context[-1] = 0
-        if self.has("merge_by_reshape") or self.has("split_and_merge_by_reshape"):
+        if self.has("merge_by_reshape", "split_and_merge_by_reshape"):
             concat = np.ascontiguousarray(context).reshape(T, D)
-        elif self.has("merge_dh_first") or self.has("split_and_merge_dh_first"):
+        elif self.has("merge_dh_first", "split_and_merge_dh_first"):
             concat = context.transpose(1, 2, 0).reshape(T, D)
         else:
-            concat = context.transpose(1, 0, 2).reshape(T, D)
-        if self.has("concat_reversed"):
-            concat = context[::-1].transpose(1, 0, 2).reshape(T, D)
-        W_O = self.matrix(f"{prefix}W_O")
-        if self.has("transposed_squares"):
-            W_O = W_O.T
-        output = concat @ W_O + self.vector(f"{prefix}b_O")
-        if self.has("no_W_O"):
-            output = concat
-        if self.has("no_W_O_but_b_O"):
-            output = concat + self.vector(f"{prefix}b_O")
-        if self.has("output_twice"):
-            output = output + self.vector(f"{prefix}b_O")
+            ordered = context[::-1] if self.has("concat_reversed") else context
+            concat = ordered.transpose(1, 0, 2).reshape(T, D)
+        W_O, b_O = self.matrix(f"{prefix}W_O"), self.vector(f"{prefix}b_O")
+        output = concat @ (W_O.T if self.has("transposed_squares") else W_O) + b_O
+        wrong = {"no_W_O": concat, "no_W_O_but_b_O": concat + b_O, "output_twice": output + b_O}
+        output = self.pick(wrong, output)
         self.record(prefix, context=context, concat=concat, output=output)
         return output
 
@@ -449,44 +406,35 @@ class Student:
             x = x * x.dtype.type(x.shape[-1] ** 0.5)
         x = self.with_dropout(x, "embedding")
         self.record("", token_embedding=token, position_embedding=position, embedding=x)
+        post = self.has("post_norm", "post_norm_alone")
         for layer in range(self.n_layer):
             block = f"blocks.{layer}."
             attention, mlp = f"{block}attention.", f"{block}mlp."
+            skips_norm = post or self.has("no_norm_1", "no_norms")
+            X = x if skips_norm else self.norm(x, attention)
             self.record(block, input=x)
-            post = self.has("post_norm") or self.has("post_norm_alone")
-            X = (
-                x
-                if post or self.has("no_norm_1") or self.has("no_norms")
-                else self.norm(x, attention)
-            )
             self.record(attention, X=X)
             update = self.with_dropout(self.attention(X, attention), "mid")
-            mid = update + (0 if self.has("no_residual_1") or self.has("no_residual") else x)
+            mid = update + (0 if self.has("no_residual_1", "no_residual") else x)
             if self.has("X_in_residual"):
                 mid = update + X
             if post:
                 mid = self.norm(mid, attention)
-            X = (
-                mid
-                if post or self.has("no_norm_2") or self.has("no_norms")
-                else self.norm(mid, mlp)
-            )
+            X = mid if post or self.has("no_norm_2", "no_norms") else self.norm(mid, mlp)
             if self.has("parallel"):
                 X = self.norm(x, mlp)
             hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")
             activated = self.gelu(hidden)
             output = activated @ self.matrix(f"{mlp}W_2") + self.vector(f"{mlp}b_2")
-            stream = x if self.has("input_for_mid") else mid
-            stream = X if self.has("X_in_second_residual") else stream
-            after = self.with_dropout(output, "output") + (
-                0 if self.has("no_residual_2") or self.has("no_residual") else stream
-            )
+            lost = dict.fromkeys(("no_residual_2", "no_residual"), 0)
+            stream = self.pick({"input_for_mid": x, "X_in_second_residual": X, **lost}, mid)
+            after = self.with_dropout(output, "output") + stream
             if post:
                 after = self.norm(after, mlp)
             self.record(mlp, X=X, hidden=hidden, activated=activated, output=output)
             self.record(block, mid=mid, output=after)
             x = after
-        skips_norm = any(map(self.has, ("no_final", "no_norms", "post_norm_alone")))
+        skips_norm = self.has("no_final", "no_norms", "post_norm_alone")
         final = x if skips_norm else self.norm(x, "")
         tied = "W_U" not in self.p or self.has("tied")
         logits = final @ (self.p["W_E"].T if tied else self.p["W_U"])

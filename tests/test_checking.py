@@ -164,37 +164,6 @@ def test_each_mistake_is_identified_from_the_first_affected_output(
     assert correct in named or named <= {KNOWN[name] for name in ALIKE.get(mistake, [])}
 
 
-# With one head, which is as wide as the stream; with weights that are already rounded.
-NO_MISTAKE = {
-    "one_head": {
-        "scale_D",
-        "order_per_head",
-        "split_by_reshape",
-        "merge_by_reshape",
-        "split_and_merge_by_reshape",
-        "softmax_heads",
-    },
-    "float16": {"float16"},
-    "bfloat16": {"float16", "bfloat16"},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(5))
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "odd"])
-def test_float32_code_beside_a_float64_model(name: str, part: int) -> None:
-    model, students = (GPT2.from_pretrained(REFERENCE / name, dtype=d) for d in PRECISIONS[2])
-    trace = model.trace(ids_of(name))
-    order = [*MODELS].index(name)
-    for mistake in [*KNOWN][5 * part + order :: 25]:
-        verdict = check(steps_of(students, trace.ids, mistake, dtype="float32"), trace)
-        if mistake in NO_MISTAKE.get(name, ()):
-            assert verdict.agrees or mistake == "softmax_heads"
-        elif not verdict.agrees:  # eps outside the root may have less effect than rounding
-            assert KNOWN[mistake].format(since=first_cached(trace)) in formulas(verdict), mistake
-            assert len(verdict.mistakes) == 1 or mistake in ALIKE
-
-
 # ---- unknown mistakes ----------------------------------------------------------------------------
 
 
@@ -208,16 +177,6 @@ def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> N
         assert verdict.mistakes == ()
         assert verdict.cells
         assert "No known mistake produces your " in repr(verdict)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mistake", OTHERS)
-def test_unknown_mistakes_are_not_misidentified_in_float64(odd: GPT2, mistake: str) -> None:
-    trace = odd.trace(ids_of("odd"))
-    steps = steps_of(odd, trace.ids, mistake)
-    for path in ("logits", "blocks.0.attention.context"):
-        verdict = check({path: steps[path]}, trace)
-        assert verdict.mistakes == ()
 
 
 @pytest.mark.slow
