@@ -81,7 +81,7 @@ class GradientRun(Run):
 
     def _input(self, path: str) -> Any:
         node = self.graph[path]
-        if self.is_long and node.step.axes == "Tq Tk" and path not in self.values:
+        if self.is_long and node.step.axes.endswith("Tq Tk") and path not in self.values:
             return self._evaluate(path, node)  # too large to keep for a long text
         return super()._input(path)
 

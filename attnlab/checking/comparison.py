@@ -432,7 +432,7 @@ def activations(result_type: type[Result], n_layer: int, prefix: str = "") -> It
     for name in result_type._table_steps:
         step = result_type.steps[name]
         is_alias = step.equation is identity or name in ("mask", "dropout_mask")
-        if step.axes.startswith("T") and not is_alias:
+        if step.has_rows_for_tokens and not is_alias:
             yield prefix + name
     for child, child_type in result_type._children.items():
         if child == "blocks":
@@ -469,9 +469,9 @@ def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
     """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):
-        step = run.graph[path].step
-        is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
-        is_slice = step.select is not None  # of a layer's step, which is perturbed itself
+        node = run.graph[path]
+        is_computed = node.step.equation not in (None, identity) and node.step.has_rows_for_tokens
+        is_slice = node.select is not None  # of a layer's step, which is perturbed itself
         if (is_computed or is_fixed(run, path)) and not is_slice:
             perturbed_paths.append(path)
     return [

@@ -26,7 +26,7 @@ from attnlab.corpus.result import RESULT
 from attnlab.corpus.run import PAGE
 from attnlab.corpus.worker import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
-from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
+from attnlab.forward.attention import Head, MultiHeadAttention
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.steps import Result, step_at
@@ -36,7 +36,7 @@ from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
-from attnlab.views.shown import LabelledStep, check_step, labelled_step
+from attnlab.views.shown import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.terminal import Terminal
 
 
@@ -78,7 +78,8 @@ def _edited_trace(options: argparse.Namespace) -> Trace:
 def _trace(options: argparse.Namespace, terminal: Terminal) -> None:
     trace = _edited_trace(options)
     head = trace.head(options.layer, options.head)
-    paths = options.step or [name for name in PER_HEAD if name != "dropout_mask"]
+    in_heads = per_head(trace.blocks[0].attention)
+    paths = options.step or [name for name in in_heads if name != "dropout_mask"]
     steps = [_labelled_step(*_step_at(trace, head, path), is_path="." in path) for path in paths]
     if not options.step:  # the weights first, before three wide matrices
         steps.sort(key=lambda step: step.name != "weights")
@@ -106,7 +107,7 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
                 "path, such as blocks.0.mid or blocks.0.mlp.hidden"
             ) from None
     part, name = step_at(trace, path)
-    if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
+    if isinstance(part, MultiHeadAttention) and name in per_head(part):
         part = part.heads[int(head.path.rpartition(".")[2])]
     return part, name
 

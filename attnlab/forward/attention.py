@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from attnlab.support.door import Explanation, Picture, View
 
 
-# The steps of multi-head attention that have a head axis.
-PER_HEAD = (
-    *("Q", "K", "V", "raw_scores", "scores", "masked_scores"),
-    *("dropout_mask", "weights", "context"),
-)
-
 # Optional biases.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
@@ -287,26 +281,9 @@ class Head(SelfAttention):
 
     _table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention._table_steps, "W_O", "output")
 
-    X = SelfAttention.X.for_head(equations.shared)
-    memory = SelfAttention.memory.for_head(equations.shared)
-    W_Q = SelfAttention.W_Q.for_head(equations.columns_of_head)
-    b_Q = SelfAttention.b_Q.for_head(equations.columns_of_head)
-    W_K = SelfAttention.W_K.for_head(equations.columns_of_head)
-    b_K = SelfAttention.b_K.for_head(equations.columns_of_head)
-    W_V = SelfAttention.W_V.for_head(equations.columns_of_head)
-    b_V = SelfAttention.b_V.for_head(equations.columns_of_head)
-    Q = SelfAttention.Q.for_head(equations.head_slice, always=True)
-    K = SelfAttention.K.for_head(equations.head_slice, always=True)
-    V = SelfAttention.V.for_head(equations.head_slice, always=True)
-    mask = Attention.mask.for_head(equations.head_slice)
-    dropout_mask = Attention.dropout_mask.for_head(equations.head_slice)
-    scale = Attention.scale.for_head(equations.shared, always=True)
-    raw_scores = Attention.raw_scores.for_head(equations.head_slice)
-    scores = Attention.scores.for_head(equations.head_slice)
-    masked_scores = Attention.masked_scores.for_head(equations.head_slice)
-    weights = Attention.weights.for_head(equations.head_slice)
-    context = Attention.context.for_head(equations.head_slice)
-    W_O = Step[Array]("Dv D").for_head(equations.rows_of_head)
+    _parts_of_layer: ClassVar[tuple[str, ...]] = (*SelfAttention.steps, "W_O")
+
+    W_O = Step[Array]("Dv D")
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     @property
@@ -383,13 +360,29 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
-    Q = Step("Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.projected_heads, x="X", W="W_Q", b="b_Q")
+    Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.projected_heads, x="X", W="W_Q", b="b_Q")
     K = Step(
-        "Tk Dk", f"memory W_K + b_K{SPLIT}", equations.projected_heads, x="memory", W="W_K", b="b_K"
+        "H Tk Dk",
+        f"memory W_K + b_K{SPLIT}",
+        equations.projected_heads,
+        x="memory",
+        W="W_K",
+        b="b_K",
     )
     V = Step(
-        "Tk Dv", f"memory W_V + b_V{SPLIT}", equations.projected_heads, x="memory", W="W_V", b="b_V"
+        "H Tk Dv",
+        f"memory W_V + b_V{SPLIT}",
+        equations.projected_heads,
+        x="memory",
+        W="W_V",
+        b="b_V",
     )
+    dropout_mask = SelfAttention.dropout_mask.with_axes("H Tq Tk")
+    raw_scores = SelfAttention.raw_scores.with_axes("H Tq Tk")
+    scores = SelfAttention.scores.with_axes("H Tq Tk")
+    masked_scores = SelfAttention.masked_scores.with_axes("H Tq Tk")
+    weights = SelfAttention.weights.with_axes("H Tq Tk")
+    context = SelfAttention.context.with_axes("H Tq Dv")
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
     output = Step(
         "Tq D",
@@ -401,10 +394,6 @@ class MultiHeadAttention(SelfAttention):
         transient=True,
         fast=fast.affine,
     )
-
-    def axes_of(self, name: str) -> str:
-        axes = super().axes_of(name)
-        return f"H {axes}" if name in PER_HEAD else axes
 
     @Part
     def heads(self) -> Numbered[Head]:

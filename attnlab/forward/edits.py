@@ -143,7 +143,7 @@ class EditedRun(Run):
         node = self.graph[path]
         if node.layer_step and path not in self._paths:  # a slice of the layer's step
             layer_value = self.unedited(node.layer_step)
-            return node.step.select(layer_value, node.number, self.value(node.n_head))
+            return node.part_of(layer_value, self.value(node.n_head))
         with self.errstate():
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
@@ -283,7 +283,7 @@ def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
     for part in reversed(enclosing_steps(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.layer_step:
-            array = node.step.select(array, node.number, run.value(node.n_head))
+            array = node.part_of(array, run.value(node.n_head))
         elif part == "next_logits":
             array = array[..., -1, :]
         else:
@@ -296,7 +296,7 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(enclosing_steps(run.graph, path)) == 1:
         return evaluate_edit(run, path, edit, value)
-    if node.step.select is equations.head_slice:  # heads may share one mask
+    if node.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     array = np.array(value)

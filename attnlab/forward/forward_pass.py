@@ -262,9 +262,9 @@ class BlockAttention(MultiHeadAttention):
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
-    Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
-    K = Step("Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
-    V = Step("Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
+    Q = Step("H Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
+    K = Step("H Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
+    V = Step("H Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
     mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 

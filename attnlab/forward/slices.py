@@ -99,16 +99,17 @@ class LaterRows(SliceRun):
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
         # Only the source has optional steps and edits of aliases.
-        if step.is_input or step.optional or step.equation is identity:
+        if node.is_input or step.optional or step.equation is identity:
             value = self.source.value(path)
             return None if value is None else self.slice_of(path, value)
         return super()._evaluate(path, node)
 
     def slice_of(self, path: str, value: Any) -> Any:
-        axes = self.graph[path].step.axes.split()
-        if axes[:1] in (["T"], ["Tq"]):
-            return value[..., self.start :] if len(axes) == 1 else value[..., self.start :, :]
-        return value
+        axes: list[str] = self.graph[path].step.axes.split()
+        *_, rows, columns = ["", "", *axes]
+        if columns == "T":
+            return value[..., self.start :]
+        return value[..., self.start :, :] if rows in ("T", "Tq") else value
 
 
 class EarlierRows:
@@ -129,8 +130,8 @@ def is_kept(node: Node) -> bool:
     step = node.step
     return (
         step.equation not in (None, identity)
-        and step.axes.startswith("T")
-        and step.select is None
+        and step.has_rows_for_tokens
+        and node.select is None
         and not step.transient
     )
 

@@ -47,7 +47,6 @@ class Step(Generic[Value]):
     ----------
     name : such as raw_scores
     needs : the paths of the steps that it needs
-    select, always_select : for a head's step, see `for_head`
     """
 
     def __init__(
@@ -70,33 +69,21 @@ class Step(Generic[Value]):
         self.after_blocks = after_blocks
         self.inputs = inputs
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
-        self.select: Callable[[Any, int, int], Value] | None = None
-        self.always_select = False
 
     @property
-    def is_input(self) -> bool:
-        """Whether it is an input or a model parameter, rather than computed."""
-        return self.equation is None and self.select is None and not self.optional
+    def has_rows_for_tokens(self) -> bool:
+        """Whether it has a row for each token, in each head if it has a head axis."""
+        return self.axes.removeprefix("H ").startswith("T")
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         equals = f" = {self.formula}" if self.formula else ""
         self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
-    def for_head(
-        self, select: Callable[[Any, int, int], Value], *, always: bool = False
-    ) -> Step[Value]:
-        """The same step of one head of a layer.
-
-        Parameters
-        ----------
-        select : returns the head's array from the layer's array, the head's number and the number
-            of heads
-        always : whether to select it even in long texts, where the layer's step may not be computed
-            yet. A step without an equation is always selected.
-        """
+    def with_axes(self, axes: str) -> Step[Value]:
+        """The same step with other axes, such as an axis of heads."""
         step = copy(self)
-        step.select, step.always_select = select, always or self.equation is None
+        step.axes = axes
         return step
 
     def as_parameter(self) -> Step[Value]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from attnlab import equations
 from attnlab.steps.declaration import Need, Step, parameters_of
 
 # (name of a step, formula in words) pairs.
@@ -18,9 +19,12 @@ class Node(NamedTuple):
     ----------
     needs : the paths of the equation's parameters
     fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
-    layer_step : for a head's step, the path of the layer's step; else ""
+    layer_step : for a head's part of a layer's step, the layer's path; else ""
     number : the number of the block or head that the step belongs to; n_layer outside of them
-    n_head : for a head's step, the path of the number of heads; else ""
+    n_head : for a head's part, the path of the number of heads; else ""
+    select : for a head's part, the function that takes it from the layer's array, given the head's
+        number and the number of heads; else None
+    always_select : whether it is never computed for the head alone
     """
 
     step: Any  # a Step; with that annotation, type checkers would apply its __get__
@@ -29,6 +33,18 @@ class Node(NamedTuple):
     layer_step: str
     number: int
     n_head: str
+    select: Callable[..., Any] | None = None
+    always_select: bool = False
+
+    def part_of(self, layer_value: Any, n_head: int) -> Any:
+        """The head's part of the layer's array."""
+        assert self.select is not None
+        return self.select(layer_value, self.number, n_head)
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is an input or a model parameter, rather than computed."""
+        return self.step.equation is None and self.select is None and not self.step.optional
 
 
 class Graph(dict[str, Node]):
@@ -58,7 +74,8 @@ class Graph(dict[str, Node]):
 
     def __missing__(self, path: str) -> Node:
         *prefix, name = path.split(".")
-        step = self.class_at(prefix).steps[name]
+        result_class = self.class_at(prefix)
+        step = result_class.steps[name]
         if path in self.learned:
             step = step.as_parameter()
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
@@ -74,6 +91,15 @@ class Graph(dict[str, Node]):
                 first, *rest = rest
             return ".".join((*result, first, *rest))
 
+        select, always_select = None, False
+        if name in result_class._parts_of_layer:
+            layer_step = self.class_at(prefix[:-2]).steps[name]  # without "heads" and the number
+            select = select_head(layer_step.axes)
+            # If layer and head share an equation, such as softmax, it computes a single head alike.
+            # A head's Q would be rounded differently: the layer computes Q, K and V as one product.
+            is_shared = step.equation is not None and step.equation is layer_step.equation
+            always_select = not is_shared or not step.axes
+
         self[path] = node = Node(
             step,
             needs=tuple(map(absolute, step.needs)),
@@ -81,9 +107,11 @@ class Graph(dict[str, Node]):
                 (name, absolute(step.inputs.get(name, name)), param.default is not param.empty)
                 for name, param in parameters_of(step.fast).items()
             ),
-            layer_step=absolute(f"parent.{name}") if step.select else "",
+            layer_step=absolute(f"parent.{name}") if select else "",
             number=number,
-            n_head=absolute("parent.n_head") if step.select else "",
+            n_head=absolute("parent.n_head") if select else "",
+            select=select,
+            always_select=always_select,
         )
         return node
 
@@ -100,6 +128,18 @@ class Graph(dict[str, Node]):
             if not name.isdigit():
                 result_class = result_class._children[name]
         return result_class
+
+
+def select_head(axes: str) -> Callable[..., Any]:
+    """The function that takes a head's part of a layer's step with these axes."""
+    match axes.split():
+        case [*_, last] if last.startswith("H·"):
+            return equations.columns_of_head
+        case [first, _] if first.startswith("H·"):
+            return equations.rows_of_head
+        case ["H", *_] | ["Tq", "Tk"]:  # a mask, which heads may share
+            return equations.head_slice
+    return equations.shared
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
@@ -134,10 +174,10 @@ def steps_below(result_class: type[Any], number: str = "#") -> Iterator[tuple[st
 def _node_as_data(graph: Graph, path: str) -> list[str]:
     node = graph[path]
     step, prefix = node.step, path.rpartition(".")[0]
-    if step.is_input:
+    if node.is_input:
         return []
-    select = step.select.__name__ if step.select else ""
-    if step.equation is None or step.always_select:
+    select = node.select.__name__ if node.select else ""
+    if step.equation is None or node.always_select:
         return ["", select]
     if not prefix:
         return [step.equation.__name__, select, *node.needs]

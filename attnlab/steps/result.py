@@ -70,6 +70,8 @@ class Result(ReadOnly, StdoutSafe):
     _hint: ClassVar[str] = ""
     # The classes of the parts, by name.
     _children: ClassVar[dict[str, type[Result]]] = {}
+    # The steps of a head that are parts of its layer's steps of the same names.
+    _parts_of_layer: ClassVar[tuple[str, ...]] = ()
     path: str
     _title: str
     _run: Run
@@ -174,9 +176,9 @@ class Result(ReadOnly, StdoutSafe):
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
         # A head's step without an equation, or of one number, is selected from its layer's step.
-        while node.layer_step and (node.step.equation is None or not node.step.axes):
+        while node.select and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
-            select = partial(node.step.select, head=node.number, n_head=n_head)
+            select = partial(node.select, head=node.number, n_head=n_head)
             if select(layer_value) is not layer_value:
                 return Computation(select, {"layer_value": (node.layer_step, layer_value)})
             node = self._run.graph[node.layer_step]  # one step for all heads

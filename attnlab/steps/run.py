@@ -67,7 +67,7 @@ class Run:
         def is_view(path: str) -> bool:
             """Whether a step is a view of another one, or of a parameter."""
             node = self.graph[path]
-            return node.step.view or node.step.always_select or node.layer_step in values
+            return node.step.view or node.always_select or node.layer_step in values
 
         kept = {path: value for path, value in values.items() if not is_view(path)}
         return vars(self) | {"values": kept}
@@ -117,7 +117,7 @@ class Run:
         if node.step.after_blocks:
             self._run_blocks(node.number)
         value = self._evaluate(path, node)
-        if node.step.is_input:
+        if node.is_input:
             return value  # kept by the model's parameters
         return self.values.setdefault(path, read_only(value))
 
@@ -150,11 +150,11 @@ class Run:
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        if step.select is not None and self._selects_from_layer(node):
+        if node.select is not None and self._selects_from_layer(node):
             layer_value = self._stored_value(node.layer_step)
             if layer_value is None:
                 return None
-            return step.select(layer_value, node.number, self._input(node.n_head))
+            return node.part_of(layer_value, self._input(node.n_head))
         if step.equation is identity:  # two names for one array
             return self._stored_value(node.needs[0])
         if step.equation is None:
@@ -195,7 +195,7 @@ class Run:
         return self.values[path] if path in self.values else self._store(path)
 
     def _selects_from_layer(self, node: Node) -> bool:
-        return node.step.always_select or not self.is_long or self.is_stored(node.layer_step)
+        return node.always_select or not self.is_long or self.is_stored(node.layer_step)
 
     def _is_fast(self, path: str) -> bool:
         """Whether a step uses its fast equation; in an edited run it depends on the step."""

@@ -450,7 +450,7 @@ class Sheets:
             return value
         if isinstance(value, Cells):
             # Cells of an earlier sheet, such as W_Q of W_QKV, get no sheet, except rows for tokens.
-            is_part = value.addresses is not None and not step.axes.startswith("T")
+            is_part = value.addresses is not None and not step.has_rows_for_tokens
             return value if is_part else book.put(self._name(path), heading, value, step.axes)
         if isinstance(value, np.ndarray | float):
             numbers = Cells(book, np.asarray(value))
@@ -461,7 +461,7 @@ class Sheets:
         """Whether a step is written as numbers: an input, a parameter, or an edited step."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
         # A scale that is the same for all heads of a layer.
-        is_scale_of_layer = node.step.always_select and not node.step.axes
+        is_scale_of_layer = node.always_select and not node.step.axes
         has_no_formula = path in self.inputs or node.step.equation is None or is_scale_of_layer
         return has_no_formula or edited
 
