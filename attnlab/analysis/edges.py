@@ -22,7 +22,6 @@ from attnlab.analysis.metrics import (
     describe_metric,
     for_each_pair,
     parse_metric,
-    restored_fraction,
 )
 from attnlab.analysis.patching import expand
 from attnlab.analysis.paths import (
@@ -267,8 +266,8 @@ class Circuit:
             """The fraction of the metric's change that the circuit restores, and the change."""
             measure = parse_metric(clean, metric)[0]
             baselines = baselines_of(measure, clean, corrupted)
-            measured = as_metric(measure(self._run(clean, corrupted)))
-            return restored_fraction(measured, baselines), baselines[0] - baselines[1]
+            measured, change = measure(self._run(clean, corrupted)), baselines[0] - baselines[1]
+            return (as_metric(measured) - baselines[1]) / change, change
 
         clean, corrupted, metric = self._result._pairs
         if not isinstance(clean, TraceSequence):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, axis_of
 from attnlab.support import door
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,11 +63,14 @@ class Rollout(Analysis):
 
 
 class ValueWeighted(Analysis):
-    """Norms of the vectors that a head sums, as `Trace.value_weighted` returns it.
+    """Norms of the vectors that heads sum, as `Trace.value_weighted` returns it.
+
+    The table of all heads shows the last query only.
 
     Attributes
     ----------
-    lengths : (Tq, Tk), the norms ‖weights[q, k] V[k] W_O‖, 0 where masked
+    lengths : (Tq, Tk), the norms ‖weights[q, k] V[k] W_O‖, 0 where masked; (L, H, Tq, Tk) for all
+        heads
     """
 
     meaning: ClassVar[str] = (
@@ -83,47 +86,37 @@ class ValueWeighted(Analysis):
         "Norms” (2020)"
     )
 
-    lengths: Array
-
-    def __init__(self, trace: Trace, layer: int, head: int) -> None:
-        result = trace.head(layer, head)
-        self.title = Message("{title}: norms of its weighted values", title=result.title)
-        self.lengths = read_only(weighted_value_norms(result.fork()))
-        self._queries, self._keys = axes_of(trace, self.lengths)
-
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.lengths, self._queries, self._keys
-
-
-class ValueWeightedHeads(ValueWeighted):
-    """`ValueWeighted` for all heads; the table shows the last query only.
-
-    Attributes
-    ----------
-    lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        blocks = trace.fork().blocks
-        heads = [[weighted_value_norms(head) for head in block.attention.heads] for block in blocks]
-        self.lengths = read_only(np.array(heads))
-        self._queries, self._keys = axes_of(trace, self.lengths)
-        self._plot_title = Message("Norms of each head's weighted values{note}", note=trace._note)
-        self.title = Message("{title}: for the last token", title=self._plot_title)
+    def __init__(self, trace: Trace, layer: int | None, head: int | None) -> None:
+        if layer is None and head is None:
+            lengths: Any = [
+                [weighted_value_norms(head) for head in block.attention.heads]
+                for block in trace.fork().blocks
+            ]
+            self._heading = Message("Norms of each head's weighted values{note}", note=trace._note)
+            self.title = Message("{title}: for the last token", title=self._heading)
+        else:
+            result = trace.head(layer, head)
+            lengths = weighted_value_norms(result.fork())
+            self.title = Message("{title}: norms of its weighted values", title=result.title)
+        self.lengths: Array = read_only(np.array(lengths))
+        queries, keys = self.lengths.shape[-2:]
+        self._axes = axis_of(trace, "Tq", queries), axis_of(trace, "Tk", keys)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        if self.lengths.ndim == 2:
+            return self.lengths, *self._axes
         L, H, _, Tk = self.lengths.shape
-        return self.lengths[:, :, -1].reshape(L * H, Tk), heads_axis("head", L, H), self._keys
+        return self.lengths[:, :, -1].reshape(L * H, Tk), heads_axis("head", L, H), self._axes[1]
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.support.messages import say
-
-        axes = self._queries, self._keys
-        tiles = self.lengths[door.tile_of(self.lengths, *axes, tokens)]
+        """Plot the norms as a heatmap; of all heads, as a heatmap each. See `Rollout.plot`."""
+        if self.lengths.ndim == 2:
+            return super().plot(ax, tokens, language=language)
+        tiles = self.lengths[door.tile_of(self.lengths, *self._axes, tokens)]
         with door.drawing_in(language):
-            return door.plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
+            return door.plot_tiles(tiles, *self._axes, say(self._heading), ax, tokens)
 
 
 def weighted_value_norms(head: Trace) -> Array:
@@ -141,9 +134,3 @@ def norms(x: Array) -> Array:
     """‖x‖ of each row, (..., D) -> (...)."""
     squares: Array = np.einsum("...d,...d->...", x, x)
     return np.sqrt(squares, out=squares)
-
-
-def axes_of(trace: Trace, lengths: Array) -> tuple[Axis, Axis]:
-    """The axes of queries and keys."""
-    queries, keys = lengths.shape[-2:]
-    return axis_of(trace, "Tq", queries), axis_of(trace, "Tk", keys)

@@ -79,12 +79,6 @@ def baselines_of(
     return baselines
 
 
-def restored_fraction(measured: Any, baselines: tuple[float, float]) -> Any:
-    """(measured - corrupted) / (clean - corrupted), where baselines = (clean, corrupted)."""
-    clean, corrupted = baselines
-    return (measured - corrupted) / (clean - corrupted)
-
-
 # ---- several pairs -------------------------------------------------------------------------------
 
 

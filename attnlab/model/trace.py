@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import TokenLike
     from attnlab.analysis.circuits import Composition, TokensOfHead
-    from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
+    from attnlab.analysis.flow import Rollout, ValueWeighted
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
@@ -405,13 +405,7 @@ class Trace(ForwardPass):
 
         return Rollout(self)
 
-    @overload
-    def value_weighted(self) -> ValueWeightedHeads: ...
-    @overload
-    def value_weighted(self, layer: int, head: int) -> ValueWeighted: ...
-    def value_weighted(
-        self, layer: Any = None, head: Any = None
-    ) -> ValueWeighted | ValueWeightedHeads:
+    def value_weighted(self, layer: int | None = None, head: int | None = None) -> ValueWeighted:
         """Norms of the vectors that a head sums, ‖weights[q, k] V[k] W_O‖.
 
         Vectors of one row may cancel out, which norms don't show.
@@ -423,10 +417,8 @@ class Trace(ForwardPass):
         ----------
         layer, head : which head; None for all, which take L · H · T² numbers
         """
-        from attnlab.analysis.flow import ValueWeighted, ValueWeightedHeads
+        from attnlab.analysis.flow import ValueWeighted
 
-        if layer is None and head is None:
-            return ValueWeightedHeads(self)
         return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
