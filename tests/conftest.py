@@ -28,7 +28,7 @@ from walkthrough_checkpoint import write_checkpoint
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page import overview
-from attnlab.views.page.page import EQUATIONS, source
+from attnlab.views.page.modules import scripts_of
 
 # No deadline: a busy machine may be slow.
 settings.register_profile("attnlab", deadline=None)
@@ -120,11 +120,8 @@ def browser() -> Iterator[Any]:
 def pure(browser: Any) -> Iterator[Any]:
     """A blank page with only those of the page's functions that draw nothing."""
     page = browser.new_page()
-    for name in (
-        *("arrays.js", EQUATIONS, "run.js", "sampling.js", "source.js", "rows.js"),
-        *("next.js", "change.js"),
-    ):
-        page.add_script_tag(content=source(name))
+    for script in scripts_of(("numbers/formats.js", "numbers/sampling.js", "sources/rows.js")):
+        page.add_script_tag(content=script)
     yield page
     page.close()
 

@@ -1,9 +1,12 @@
 """Imports go one way, from bottom to top; what `import attnlab` doesn't load; requirements."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -13,6 +16,7 @@ from packaging.requirements import Requirement
 
 import attnlab
 from attnlab.support import door
+from attnlab.views.page.modules import GENERATED, SCRIPTS, imported, source
 
 PACKAGE = Path(attnlab.__file__).parent
 
@@ -175,3 +179,98 @@ def test_tensor_names_appear_only_in_checkpoint() -> None:
         if file.stem not in ("checkpoint", "names"):  # names: what other tools call things
             text = file.read_text(encoding="utf-8")
             assert not [name for name in ("c_attn", "c_proj", "c_fc", "lm_head") if name in text]
+
+
+# ---- the page's scripts --------------------------------------------------------------------------
+
+# Folders of `scripts`, bottom to top: a module may import from its own folder and those before.
+SCRIPT_FLOORS = ("numbers", "sources", "state", "drawing", "views", "page")
+MODULES = sorted(
+    {file.relative_to(SCRIPTS).as_posix() for file in SCRIPTS.rglob("*.js")} | {*GENERATED}
+)
+
+# To become empty: modules that import from above, and functions of more than LONGEST lines.
+IMPORT_FROM_ABOVE = {
+    *("views/arithmetic.js", "views/explorer.js", "views/grid.js", "views/heatmap.js"),
+    *("views/levels.js", "views/lines.js", "views/next.js", "views/pass.js", "views/picture.js"),
+    *("views/story.js", "views/strips.js", "views/tokens.js"),
+}
+IN_CIRCLES = IMPORT_FROM_ABOVE - {"views/explorer.js"} | {
+    *("page/page.js", "views/explain.js", "views/tour.js")
+}
+LONG_FUNCTIONS = {
+    *("makeExplorer", "makeGrid", "makeHeatmap", "makeLines", "makePrediction", "makeStrip"),
+    *("makePicture", "layOut", "draw", "buildStrips", "makeText"),
+}
+LONGEST = 60
+
+DECLARATION = r"(?:async )?(?:function\*?|class|const|let) ([\w$]+)"
+TOP_LEVEL = re.compile(rf"^(?:export )?{DECLARATION}", re.M)
+EXPORTED = re.compile(rf"^export {DECLARATION}", re.M)
+IMPORTED = re.compile(r"^import \{([^}]*)\}", re.M)
+
+# A line that opens a function: its indent and its name.
+OPENING = re.compile(
+    r"( *)(?:(?:export|async|static|const|function\*?) )*[#*]?([\w$]+)"
+    r"(?=.*(?:=> \{$|=> \w+\(\{$|function|\) \{$)).*\{$"
+)
+
+
+def floor_of(module: str) -> int:
+    return SCRIPT_FLOORS.index(module.split("/")[0])
+
+
+def reached_from(module: str, graph: dict[str, list[str]]) -> set[str]:
+    """The modules that a module imports, directly or through others."""
+    reached: set[str] = set()
+    waiting = [*graph[module]]
+    while waiting:
+        if (other := waiting.pop()) not in reached:
+            reached.add(other)
+            waiting += graph[other]
+    return reached
+
+
+def long_functions(script: str) -> Iterator[str]:
+    """The names of functions of more than LONGEST lines; they end where their indent recurs."""
+    lines = script.splitlines()
+    for start, line in enumerate(lines):
+        opened = OPENING.match(line)
+        if opened and opened[2] not in ("if", "for", "while", "switch"):
+            closing = f"{opened[1]}}}"
+            end = next(n for n in range(start + 1, len(lines)) if lines[n].startswith(closing))
+            if end - start + 1 > LONGEST:
+                yield opened[2]
+
+
+def test_scripts_import_from_below() -> None:
+    graph = {module: imported(module) for module in MODULES}
+    assert sum(map(len, graph.values())) > 100
+    above = {
+        module
+        for module, others in graph.items()
+        if any(floor_of(other) > floor_of(module) for other in others)
+    }
+    assert above == IMPORT_FROM_ABOVE
+    assert {module for module in graph if module in reached_from(module, graph)} == IN_CIRCLES
+
+
+def test_scripts_import_what_is_exported() -> None:
+    """Joined, they share one scope: what isn't exported would be found all the same."""
+    exported = {(module, name) for module in MODULES for name in EXPORTED.findall(source(module))}
+    for module in MODULES:
+        paths = imported(module)
+        for names, other in zip(IMPORTED.findall(source(module)), paths, strict=True):
+            assert {(other, name.strip()) for name in names.split(",")} <= exported
+
+
+def test_scripts_declare_each_name_once() -> None:
+    """A second declaration of a name is a SyntaxError, which stops the joined script."""
+    names = Counter(name for module in MODULES for name in TOP_LEVEL.findall(source(module)))
+    assert len(names) > 400
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_functions_of_scripts_are_short() -> None:
+    scripts = {*MODULES} - {*GENERATED}
+    assert {name for module in scripts for name in long_functions(source(module))} == LONG_FUNCTIONS

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,18 +43,9 @@ from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, c
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
 from attnlab.views.page import token_pass
-from attnlab.views.page.page import (
-    EQUATIONS,
-    HERE,
-    LIVE_SCRIPTS,
-    LOCAL_SCRIPTS,
-    MARK,
-    SCRIPTS,
-    STEPS,
-    WORKER_SCRIPTS,
-    is_page,
-    source,
-)
+from attnlab.views.page.modules import GENERATED, SAVED, joined, modules_of, source
+from attnlab.views.page.page import MARK, STEPS, is_page
+from attnlab.views.page.page import source as page_source
 from attnlab.views.purposes import purpose
 
 # Symbols of tokens with markup and scripts.
@@ -112,30 +102,11 @@ def test_names_and_formulas_are_those_of_the_steps(
         formula
         for name in STEPS
         for formula in [odd.trace(TEXT).head(0, 0).formula_of(name)]
-        for file in ("page.py", "page.html", *SCRIPTS)
-        if file != EQUATIONS  # which is generated from the equations
+        for text in (page_source("page.html"), *map(source, {*modules_of(*SAVED)} - {*GENERATED}))
         if formula != "√Dk"  # which a control also turns off
-        if formula in source(file)
+        if formula in text
     ]
     assert written == []
-
-
-@pytest.mark.parametrize("names", [SCRIPTS, LIVE_SCRIPTS, WORKER_SCRIPTS, LOCAL_SCRIPTS])
-def test_scripts_of_one_page_declare_each_name_once(names: tuple[str, ...]) -> None:
-    """A second declaration of a name is a SyntaxError, which stops the whole script."""
-    declaration = re.compile(
-        r"^(?:(?:async )?function\*?|class|const|let|var) +([\w$]+|[\[{].*?[\]}](?= *=))",
-        re.M | re.S,
-    )
-    declared = [
-        (name, file)
-        for file in names
-        for bound in declaration.findall(source(file))
-        for name in re.findall(r"[\w$]+", bound)
-    ]
-    assert len(declared) > 100
-    twice = Counter(name for name, _ in declared)
-    assert [(name, file) for name, file in declared if twice[name] > 1] == []
 
 
 @pytest.mark.slow
@@ -260,7 +231,7 @@ def test_the_arithmetic_is_numpys(
 
 def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
     page = browser.new_page()
-    page.add_script_tag(content=(HERE / "draw.js").read_text(encoding="utf-8"))
+    page.add_script_tag(content=joined(("numbers/formats.js",)))
     shown = {0: "0.0000", 1e-4: "0.0001", 9.99e-5: "9.990e-5", -9.99e-5: "-9.990e-5"}
     shown |= {999_999: "999999.0000", 1e6: "1.000e+6", -1e6: "-1.000e+6", 1e300: "1.000e+300"}
     actual = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
@@ -273,9 +244,9 @@ def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
 
 def test_older_browsers_decode_base64_too(browser: Any) -> None:
     page = browser.new_page()
-    source = (HERE / "source.js").read_text(encoding="utf-8")
+    script = joined(("numbers/formats.js",))
     decode = (
-        f"(text) => {{ {source}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
+        f"(text) => {{ {script}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
     )
     assert page.evaluate(decode, in_base64(bytes(range(256)))) == list(range(256))
     page.close()

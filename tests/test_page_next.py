@@ -109,10 +109,9 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         """([vocab, sliders, [values, logits], ids, every]) => {
             const at = predictionOf(Float32Array.from(values), vocab, sliders);
             return every.map((one) => {
-                Object.assign(settings, one);
                 const all = Float32Array.from(logits);
-                const found = { ...at, ...probabilitiesOf(at, settings), all };
-                return ids.map((id) => samplingProbability(id, found));
+                const found = { ...at, ...probabilitiesOf(at, one), all };
+                return ids.map((id) => samplingProbability(id, found, one.temperature));
             });
         }""",
         [logits.size, SLIDERS, packs, some, every],

@@ -17,12 +17,12 @@ from pages import in_base64
 from attnlab import GPT2, Trace, at, equations
 from attnlab.steps import as_data
 from attnlab.views.page import translate
-from attnlab.views.page.page import EQUATIONS, MODULES, PRODUCTS, source
+from attnlab.views.page.modules import COMPILED, joined, scripts_of
 from attnlab.views.page.translate import (
     ATTRIBUTES,
     FUNCTIONS,
     OPERATORS,
-    equations_script,
+    UNTRANSLATED,
     javascript,
 )
 
@@ -90,7 +90,7 @@ def agree(actual: Any, expected: Any, slack: float | None = None) -> bool:
 def computing(browser: Any) -> Iterator[Any]:
     """A page that only computes."""
     page = browser.new_page()
-    for script in (source("arrays.js"), equations_script(), source("run.js"), MESSAGES):
+    for script in (joined(("numbers/run.js",)), MESSAGES):
         page.add_script_tag(content=script)
     yield page
     page.close()
@@ -137,7 +137,7 @@ WITHOUT_LEADING = {"gain", "bias", "W", "b", "W_E", "W_P", "W_U", "W_O", "ids", 
 FUNCTIONS_OF_PAGE = [
     function
     for _, function in inspect.getmembers(equations, inspect.isfunction)
-    if function.__module__ == equations.__name__
+    if function.__module__ == equations.__name__ and function.__name__ not in UNTRANSLATED
 ]
 
 
@@ -443,12 +443,12 @@ def test_the_graph_as_data_is_the_graph() -> None:
 # ---- products in WebAssembly ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=MODULES)
+@pytest.fixture(scope="module", params=COMPILED)
 def compiled(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
     """A page that computes with one of the modules."""
     page = browser.new_page()
-    module = f"MODULES.splice(0, {MODULES.index(request.param)});"
-    scripts = map(source, ("arrays.js", EQUATIONS, "run.js", "source.js", PRODUCTS, "products.js"))
+    module = f"MODULES.splice(0, {COMPILED.index(request.param)});"
+    scripts = scripts_of(("numbers/run.js", "numbers/products.js"))
     for script in (*scripts, MESSAGES, module):
         page.add_script_tag(content=script)
     page.evaluate("() => { window.made = Products.of(2 ** 20); }")
@@ -584,7 +584,7 @@ def test_what_is_compiled_is_the_source(tmp_path: Path) -> None:
     lines = text.read_text()
     (version,) = re.findall(r"assemblyscript (\S+), once", lines)
     commands = dict(re.findall(r"//   npx asc product.ts (.*) -o (\S+)", lines))
-    assert [*commands.values()] == [*MODULES]
+    assert [*commands.values()] == [*COMPILED]
     compiler = os.environ.get("ATTNLAB_ASC") or shutil.which("asc")
     if compiler is None:
         lacking(f"npm install assemblyscript@{version}, and ATTNLAB_ASC names its asc")

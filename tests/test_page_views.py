@@ -36,7 +36,7 @@ from attnlab import GPT2, GPT2Config, Head
 from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
-from attnlab.views.page.page import HERE
+from attnlab.views.page.modules import HERE, joined
 
 # ---- arithmetic beside the map -----------------------------------------------------------------
 
@@ -287,7 +287,7 @@ def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
     assert box_of(page, ".scroller")["bottom"] <= 800
     page.locator(".flow .chip").nth(5).tap()
     assert selected(page)[3] == 5
-    assert page.evaluate("hovered") is None
+    assert page.evaluate("selection.hovered") is None
     choose_look(page, "lines")
     page.locator(".all-lines").tap(position={"x": 20, "y": 24 * 7.5})
     assert selected(page)[3] == 7
@@ -554,10 +554,10 @@ def longest_common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
     page = browser.new_page()
-    source = (HERE / "align.js").read_text(encoding="utf-8")
+    script = joined(("numbers/align.js",))
 
     def aligned(*texts: tuple[int, ...]) -> list[list[int | None]]:
-        rows = page.evaluate(f"(texts) => {{ {source}; return align(texts); }}", list(texts))
+        rows = page.evaluate(f"(texts) => {{ {script}; return align(texts); }}", list(texts))
         return list(rows)
 
     assert aligned((5, 6, 7)) == [[0], [1], [2]]

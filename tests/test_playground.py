@@ -29,8 +29,9 @@ from attnlab.support.tables import printable
 from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.training.parameters import initial_parameters
+from attnlab.views.page.modules import joined
 from attnlab.views.page.packs import pack
-from attnlab.views.page.page import description_of, source
+from attnlab.views.page.page import description_of
 
 TEXT = "the hen in"
 
@@ -128,7 +129,7 @@ def test_numbers_with_each_module_and_not_in_freed_memory(
 ) -> None:
     page = play(pocket)
     script = f"MODULES.splice(0, {module}); {OVERWRITTEN}"
-    page.evaluate("(script) => { byId('computing').textContent += script; }", script)
+    page.evaluate("(script) => { byId('worker').textContent += script; }", script)
     choose(page, REFERENCE / name)
     model = model_named(name)
     check_numbers(page, model, changes_of(model))
@@ -143,7 +144,7 @@ def test_a_tensor_that_is_read_in_parts(
 ) -> None:
     page = play(pocket)
     if not can_stream:  # as in Safari
-        page.evaluate("byId('computing').textContent += 'delete Blob.prototype.stream;'")
+        page.evaluate("byId('worker').textContent += 'delete Blob.prototype.stream;'")
     choose(page, with_many_rows(tmp_path / "large", dtype))
     assert page.locator("#status").inner_text() == ""
     expected = GPT2.from_pretrained(tmp_path / "large").trace(TEXT)
@@ -160,7 +161,7 @@ def test_reading_survives_garbage_collection(browser: Any, pocket: GPT2, tmp_pat
     ) as collecting:
         page = collecting.new_page()
         page.goto((tmp_path / "pocket.html").as_uri())
-        page.evaluate("byId('computing').textContent += 'setInterval(() => gc(), 1);'")
+        page.evaluate("byId('worker').textContent += 'setInterval(() => gc(), 1);'")
         choose(page, with_many_rows(tmp_path / "large", "float32", 400_000))
         until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 2')")
 
@@ -309,7 +310,7 @@ def random_texts(count: int) -> list[str]:
 @pytest.mark.slow
 def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> None:
     page = browser.new_page()
-    page.add_script_tag(content=source("bpe.js"))
+    page.add_script_tag(content=joined(("numbers/bpe.js",)))
     made = "(data) => { window.made = new Tokenizer(JSON.parse(data)); }"
     page.evaluate(made, json.dumps(gpt2_tokenizer.as_data()))
     texts = [*HOSTILE, *random_texts(4_000)]
@@ -676,8 +677,8 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
     progress = page.evaluate(
         """async () => {
             const progress = [];
-            const hear = showProgress;
-            showProgress = (part) => { progress.push(part); hear(part); };
+            const hear = reports.progress;
+            reports.progress = (part) => { progress.push(part); hear(part); };
             await source.generate({ ids: [1, 2], ablated: [] }, { count: 20, temperature: 0 });
             return progress;
         }"""

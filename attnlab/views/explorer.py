@@ -62,10 +62,10 @@ from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
 from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
+from attnlab.views.page.modules import STEPS_TO_CHANGE
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
     START,
-    STEPS_TO_CHANGE,
     description_of,
     live_page,
     live_policy,

@@ -3,7 +3,7 @@
 The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
 from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when
 needed, with the library's equations (`translate`) over the same graph of steps (`run.js`).
-`page.html` is the frame; the scripts are concatenated, and `page.js` starts the page.
+`page.html` is the frame; `modules` joins the scripts.
 
 Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
 markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
@@ -18,7 +18,6 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,93 +36,23 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import overview, prediction, token_pass
-from attnlab.views.page.packs import PACKED_STEPS, edited_heads, elements, embedded
-from attnlab.views.page.translate import equations_script
+from attnlab.views.page import prediction, token_pass
+from attnlab.views.page.modules import (
+    EXCERPT_LENGTH,
+    HERE,
+    PLAYGROUND,
+    SAVED,
+    SERVED,
+    scripts_of,
+)
+from attnlab.views.page.packs import edited_heads, elements, embedded
 from attnlab.views.purposes import purpose
-
-HERE = Path(__file__).parent
-
-# The generated script, see `translate`.
-EQUATIONS = "equations"
-
-# What Python and the scripts share, see `source`.
-CONSTANTS = "constants"
-
-# The matrix product, compiled from `product.ts`; the fastest first.
-PRODUCTS = "products"
-MODULES = ("product_fused.wasm", "product.wasm")
-
-RUN_SCRIPTS = (
-    CONSTANTS,
-    "arrays.js",
-    EQUATIONS,
-    "run.js",
-    "sampling.js",
-    "jobs.js",
-    "maps.js",
-    "source.js",
-)
-VIEW_SCRIPTS = (
-    "align.js",
-    "rows.js",
-    "data.js",
-    "draw.js",
-    "colours.js",
-    "grid.js",
-    "next.js",
-    "lines.js",
-    "tokens.js",
-    "heatmap.js",
-    "strips.js",
-    "explain.js",
-    "arithmetic.js",
-    "pass.js",
-    "story.js",
-    "picture.js",
-    "tour.js",
-    "levels.js",
-    "page.js",
-)
-SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
-LIVE_SCRIPTS = (
-    *RUN_SCRIPTS,
-    *VIEW_SCRIPTS[:-1],
-    "server.js",
-    "page.js",
-    "change.js",
-    "live.js",
-    "passage.js",
-)
-
-# A page that runs its model has two scripts: the first runs in the page and in a worker.
-WORKER_SCRIPTS = (
-    *RUN_SCRIPTS,
-    "bpe.js",
-    PRODUCTS,
-    "products.js",
-    "opening.js",
-    "attribution.js",
-    "model.js",
-)
-LOCAL_SCRIPTS = (*VIEW_SCRIPTS[:-1], "local.js", "page.js", "change.js", "live.js")
-
-INDENTED = re.compile(r"^ +", re.MULTILINE)
-COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
-TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # after code
 
 # A head's steps that the page shows.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 # The first text of a page with a model, in the vocabularies of GPT-2 and the pocket model.
 START = "The dog chased the ball, but it"
-
-# Characters of the text in a page's header.
-EXCERPT_LENGTH = 200
-
-# The steps of a head that a reader can scale, or take from another text. Without masked_scores:
-# -inf times 0 is NaN.
-STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
@@ -153,7 +82,7 @@ def page(traces: Sequence[Trace], language: str | None = None) -> str:
         descriptions = [description_of(trace) for trace in traces]
         for description, name in zip(descriptions, _names_of_models(traces), strict=True):
             description["model"] = name
-        return _page(traces[0], descriptions, (SCRIPTS,), elements(traces))
+        return _page(traces[0], descriptions, SAVED, elements(traces))
 
 
 def _names_of_models(traces: Sequence[Trace]) -> list[str]:
@@ -179,7 +108,7 @@ def live_page(trace: Trace, first: dict[str, Any], names: str) -> str:
     first : from `description_of`, with the server's id of the trace
     names : from `names_of`
     """
-    return _page(trace, [first], (LIVE_SCRIPTS,), names)
+    return _page(trace, [first], SERVED, names)
 
 
 def names_of(vocabulary: Any) -> str:
@@ -190,7 +119,7 @@ def names_of(vocabulary: Any) -> str:
 
 def live_policy() -> str:
     """The Content-Security-Policy of a served page, for the response's header."""
-    return _policy((LIVE_SCRIPTS,))
+    return _policy(SERVED)
 
 
 def local_page(
@@ -207,15 +136,15 @@ def local_page(
     model, numbers : the model's description and parameters, for `model.js`
     """
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
-    return _page(trace, [first], (WORKER_SCRIPTS, LOCAL_SCRIPTS), pack, model)
+    return _page(trace, [first], PLAYGROUND, pack, model)
 
 
-def _policy(scripts: Sequence[tuple[str, ...]]) -> str:
-    allowed = " ".join(f"'sha256-{digest(_script(names))}'" for names in scripts)
+def _policy(entries: tuple[str, ...]) -> str:
+    allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
     policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
-    if scripts == (LIVE_SCRIPTS,):
+    if entries == SERVED:
         return f"{policy}; connect-src 'self'"
-    if WORKER_SCRIPTS in scripts:
+    if entries == PLAYGROUND:
         compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
         return f"{compiled}; worker-src blob:"
     return policy
@@ -224,7 +153,7 @@ def _policy(scripts: Sequence[tuple[str, ...]]) -> str:
 def _page(
     result: Trace,
     descriptions: list[dict[str, Any]],
-    scripts: Sequence[tuple[str, ...]],
+    entries: tuple[str, ...],
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
@@ -241,12 +170,12 @@ def _page(
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
-        "policy": _policy(scripts),
+        "policy": _policy(entries),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
         "description": _json(description),
         "packs": packs,
-        "scripts": "\n".join(_element(names) for names in scripts),
+        "scripts": "\n".join(map(_element, entries, scripts_of(entries))),
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1]), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
@@ -293,16 +222,8 @@ def _json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _element(names: tuple[str, ...]) -> str:
-    attribute = ' id="computing"' if names == WORKER_SCRIPTS else ""
-    return f"<script{attribute}>{_script(names)}</script>"
-
-
-@cache
-def _script(names: tuple[str, ...]) -> str:
-    """Concatenated scripts, without indentation and comments."""
-    script = COMMENT.sub("", "\n".join(map(source, names)))
-    return INDENTED.sub("", TRAILING_COMMENT.sub("", script))
+def _element(entry: str, script: str) -> str:
+    return f'<script id="{Path(entry).stem}">{script}</script>'
 
 
 def style(name: str) -> str:
@@ -311,23 +232,7 @@ def style(name: str) -> str:
 
 
 def source(name: str) -> str:
-    """A part of the page, by file name."""
-    if name == EQUATIONS:
-        return equations_script()
-    if name == CONSTANTS:
-        values = {
-            "PACKED_STEPS": PACKED_STEPS,
-            "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
-            "COMPARED": overview.COMPARED,
-            "MAP_PIXELS": overview.MAP_PIXELS,
-            "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
-            "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
-            "EXCERPT_LENGTH": EXCERPT_LENGTH,
-        }
-        return "\n".join(f"const {name} = {json.dumps(value)};" for name, value in values.items())
-    if name == PRODUCTS:
-        modules = [b64encode((HERE / module).read_bytes()).decode() for module in MODULES]
-        return f"const MODULES = {json.dumps(modules)};"
+    """A part of the page that isn't a script, by file name."""
     return (HERE / name).read_text(encoding="utf-8")
 
 

@@ -67,7 +67,7 @@ RENAMED = {"new": "new_"}
 
 @cache
 def equations_script() -> str:
-    """A script: NumPy's functions, and `equations`, an object with our modules' functions."""
+    """A module: NumPy's functions, and `equations`, an object with our modules' functions."""
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
@@ -76,8 +76,9 @@ def equations_script() -> str:
     trees = [ast.parse(module.read_bytes()) for module in modules]
     names = ", ".join(node.name for tree in trees for node in _functions(tree))
     return (
+        'import { elementwise, nd } from "./arrays.js";\n'
         f"Object.assign(nd, {{\n{loops},\n}});\n"
-        f"const equations = (() => {{\n{script}\nreturn {{ {names} }};\n}})();\n"
+        f"export const equations = (() => {{\n{script}\nreturn {{ {names} }};\n}})();\n"
     )
 
 

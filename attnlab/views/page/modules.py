@@ -1,0 +1,117 @@
+"""The page's scripts are ES modules, which are joined into one script when a page is written.
+
+They lie in `scripts`, one folder per floor; three are generated. A browser doesn't load modules for
+a page opened from a file, so `joined` writes each module after those that it imports, without the
+words `import` and `export`. Top-level names are therefore unique among all modules.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from attnlab.views.page import overview
+from attnlab.views.page.packs import PACKED_STEPS
+from attnlab.views.page.translate import equations_script
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "scripts"
+
+# The scripts of each kind of page, by the modules they start from. The first script of a page that
+# runs its model runs in a worker, too.
+SAVED = ("page/saved.js",)
+SERVED = ("page/served.js",)
+PLAYGROUND = ("page/worker.js", "page/playground.js")
+
+# Characters of the text in a page's header.
+EXCERPT_LENGTH = 200
+
+# The steps of a head that a reader can scale, or take from another text. Without masked_scores:
+# -inf times 0 is NaN.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
+
+# The matrix product, compiled from `product.ts`; the fastest first.
+COMPILED = ("product_fused.wasm", "product.wasm")
+
+IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=\w)", re.MULTILINE)
+
+INDENTED = re.compile(r"^ +", re.MULTILINE)
+COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
+TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # after code
+
+
+def _constants() -> str:
+    """What Python and the scripts share."""
+    values = {
+        "PACKED_STEPS": PACKED_STEPS,
+        "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
+        "COMPARED": overview.COMPARED,
+        "MAP_PIXELS": overview.MAP_PIXELS,
+        "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
+        "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
+        "EXCERPT_LENGTH": EXCERPT_LENGTH,
+    }
+    return "".join(
+        f"export const {name} = {json.dumps(value)};\n" for name, value in values.items()
+    )
+
+
+def _compiled() -> str:
+    modules = [b64encode((HERE / name).read_bytes()).decode() for name in COMPILED]
+    return f"export const MODULES = {json.dumps(modules)};\n"
+
+
+# The generated modules.
+GENERATED: dict[str, Callable[[], str]] = {
+    "numbers/equations.js": equations_script,
+    "numbers/constants.js": _constants,
+    "numbers/compiled.js": _compiled,
+}
+
+
+def source(path: str) -> str:
+    """A module, by its path in `scripts`."""
+    return GENERATED[path]() if path in GENERATED else (SCRIPTS / path).read_text(encoding="utf-8")
+
+
+def imported(path: str) -> list[str]:
+    """The paths of the modules that a module imports."""
+    folder = posixpath.dirname(path)
+    return [
+        posixpath.normpath(posixpath.join(folder, name)) for name in IMPORT.findall(source(path))
+    ]
+
+
+def modules_of(*entries: str) -> list[str]:
+    """The modules that entries need, each after those that it imports."""
+    seen: dict[str, None] = {}
+
+    def walk(path: str) -> Iterator[str]:
+        if path not in seen:
+            seen[path] = None
+            for other in imported(path):
+                yield from walk(other)
+            yield path
+
+    return [module for entry in entries for module in walk(entry)]
+
+
+@cache
+def joined(entries: tuple[str, ...]) -> str:
+    """The last entry's modules as one script, without those that the scripts before it have."""
+    before = modules_of(*entries[:-1])
+    modules = [module for module in modules_of(*entries) if module not in before]
+    script = "\n".join(EXPORT.sub("", IMPORT.sub("", source(module))) for module in modules)
+    # Modules are strict. Comments and indentation aren't written into each page.
+    return '"use strict";\n' + INDENTED.sub("", TRAILING_COMMENT.sub("", COMMENT.sub("", script)))
+
+
+def scripts_of(entries: tuple[str, ...]) -> list[str]:
+    """A page's scripts, in order."""
+    return [joined(entries[: n + 1]) for n in range(len(entries))]

@@ -1,0 +1,183 @@
+// Elements and words for all views. Tokens are inserted only as text nodes and canvas text,
+// never as markup.
+
+import { brief, fixed, format, wordOf } from "../numbers/formats.js";
+import { description } from "../sources/description.js";
+
+/** An element with attributes, and children that are elements or plain text. */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** A radio button with its label; `onChoice` is called when it is chosen. */
+export function radioOf(group, words, onChoice, value = words) {
+  const radio = make("input", { type: "radio", name: group, value });
+  radio.addEventListener("change", onChoice);
+  return make("label", {}, radio, make("span", {}, words));
+}
+
+/** A button; `onClick` is called when it is pressed. */
+export function buttonOf(onClick, attributes, ...children) {
+  const button = make("button", { type: "button", ...attributes }, ...children);
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+/** Focus element n, and make it the only one that Tab reaches. */
+export function focusOne(elements, n) {
+  for (const element of elements) element.tabIndex = -1;
+  elements[n].tabIndex = 0;
+  elements[n].focus();
+}
+
+/** Whether a key presses the focused element. */
+export const isPress = ({ key }) => key === "Enter" || key === " ";
+
+/** Let arrow keys move the focus in a list, and Enter or the space bar click the focused element. */
+export function moveByArrows(list, elementsOf) {
+  list.addEventListener("keydown", (event) => {
+    const elements = elementsOf();
+    const n = elements.indexOf(event.target);
+    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: elements.length - 1 }[event.key];
+    if (isPress(event)) event.target.click();
+    else if (elements[to]) focusOne(elements, to);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
+/** A table's row: its heading, then numbers with this many decimals, or other content. */
+export const rowOf = (heading, cells, digits) =>
+  make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, heading),
+    ...cells.map((x) => make("td", {}, typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x)),
+  );
+
+/** A table; `rows` and `feet` are elements. */
+export const tableOf = (caption, headings, rows, feet = []) =>
+  make(
+    "table",
+    {},
+    make("caption", {}, caption),
+    make("thead", {}, make("tr", {}, ...headings.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows),
+    make("tfoot", {}, ...feet),
+  );
+
+/** A table in a scrollable box. */
+export const boxedTable = (caption, ...parts) =>
+  make(
+    "div",
+    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+    tableOf(caption, ...parts),
+  );
+
+/** A bar whose length is a fraction of its cell. */
+export function barOf(fraction, className = "") {
+  const bar = make("span", { class: `bar ${className}` });
+  bar.style.setProperty("--fraction", fraction);
+  return bar;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** A rounded number, with all digits in the element's value. */
+export const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
+
+/** A symbol, with the word that Look shows instead if it differs. */
+function withWord(symbol) {
+  const word = wordOf(symbol);
+  return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
+}
+
+/** A token's symbol; a Ġ for a space is faint. */
+export function symbolOf(symbol) {
+  if (symbol.length < 2 || symbol[0] !== "Ġ") return make("bdi", { class: "symbol" }, withWord(symbol));
+  return make("bdi", { class: "symbol" }, make("span", { class: "space" }, "Ġ"), withWord(symbol.slice(1)));
+}
+
+/** A token's symbol, shortened if it is long. */
+export const tokenElement = ({ symbol }) => symbolOf(brief(symbol));
+
+/** A number or id with its token, such as 3 (Ġdog), as an element. */
+export const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(token), ")");
+
+/** A token's positions in the traces, as text. */
+export const positionsInWords = (positions) => [...new Set(positions)].join(" | ");
+
+export const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
+
+/** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
+export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+export const isPrinted = () => document.documentElement.classList.contains("printed");
+export const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+export const isDark = () =>
+  !isPrinted() &&
+  (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+
+/** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
+export function prepareCanvas(canvas, width, height) {
+  const ratio = isPrinted() ? 3 : devicePixelRatio;
+  const columns = Math.ceil(width * ratio);
+  const rows = Math.ceil(height * ratio);
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.globalAlpha = 1;
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+/** A text, shortened to a width on a canvas. */
+export function clipText(context, text, maxWidth) {
+  let shown = brief(text);
+  if (context.measureText(shown).width <= maxWidth) return shown;
+  while (shown && context.measureText(`${shown}…`).width > maxWidth) shown = shown.slice(0, -1);
+  return `${shown}…`;
+}
+
+/** The largest height of a scrollable drawing; it isn't limited on paper. */
+export const maxHeight = () => (isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8));
+
+export const colourOf = (element) => getComputedStyle(element).color;
+
+/** A fill of diagonal lines. */
+export function hatchPattern(context, colour) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const lines = tile.getContext("2d");
+  lines.strokeStyle = colour;
+  lines.beginPath();
+  for (const start of [-6, 0, 6]) {
+    lines.moveTo(start, 6);
+    lines.lineTo(start + 6, 0);
+  }
+  lines.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+/** Run `draw` once before the next frame, even if requested several times; immediately for printing. */
+export function onceAFrame(draw) {
+  let isRequested = false;
+  return () => {
+    if (isPrinted()) return draw();
+    if (isRequested) return;
+    isRequested = true;
+    requestAnimationFrame(() => {
+      isRequested = false;
+      draw();
+    });
+  };
+}

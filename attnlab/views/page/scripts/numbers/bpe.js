@@ -1,0 +1,217 @@
+// Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
+
+/** The error for an invalid request: a message to translate, and the values in it. */
+export class Refusal extends Error {
+  constructor(sentence, values = {}) {
+    super(sentence);
+    this.values = values;
+  }
+}
+
+// The character that represents each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+const BYTE_SYMBOLS = (() => {
+  const isPrintable = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  let next = 0x100;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
+})();
+const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
+
+export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+
+/** A regular expression whose `\s` is Unicode's white space, as in Python; JavaScript's differs. */
+const withUnicodeSpaces = (pattern) =>
+  new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}"), "gu");
+
+/** A priority queue, the smallest number first. */
+class Heap {
+  #items = [];
+
+  get size() {
+    return this.#items.length;
+  }
+
+  push(x) {
+    const items = this.#items;
+    let n = items.push(x) - 1;
+    // Move larger ancestors down, and put x in their place.
+    for (let parent; n && items[(parent = (n - 1) >> 1)] > x; n = parent) items[n] = items[parent];
+    items[n] = x;
+  }
+
+  pop() {
+    const items = this.#items;
+    const smallest = items[0];
+    const last = items.pop();
+    if (!items.length) return smallest;
+    let n = 0;
+    // Move smaller children up, and put the last number in their place.
+    for (let child; (child = 2 * n + 1) < items.length; n = child) {
+      if (items[child + 1] < items[child]) child++;
+      if (items[child] >= last) break;
+      items[n] = items[child];
+    }
+    items[n] = last;
+    return smallest;
+  }
+}
+
+/**
+ * A tokenizer, as in attnlab/text/tokenizer.py and bpe.py.
+ *
+ * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
+ * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
+ * lists of names and ids, in the order in which a text is searched for them. prefix, suffix: ids before and
+ * after every text. rows: the number of ids.
+ */
+export class Tokenizer {
+  #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
+  #cache = new Map(); // ids by piece
+  #tokens = new Map(); // descriptions by id
+
+  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, suffix, rows }) {
+    Object.assign(this, { addPrefixSpace, prefix, suffix, rows });
+    this.addedTokens = addedTokens.map((pairs) => new Map(pairs));
+    this.pattern = withUnicodeSpaces(pattern);
+    this.literalIds = new Set(literalIds);
+    this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
+    const ids = new Map(Object.entries(vocab));
+    this.bytes = BYTE_SYMBOLS.map((symbol) => ids.get(symbol));
+    merges.forEach(([first, second], rank) =>
+      this.#merges.set(this.#pair(ids.get(first), ids.get(second)), [rank, ids.get(first + second)]),
+    );
+  }
+
+  #pair = (first, second) => first * this.rows + second;
+
+  /** Encode a text; names of special tokens are plain characters. */
+  encode(text) {
+    const index = text.search(/\p{Surrogate}/u);
+    if (index >= 0)
+      throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
+        half: `'\\u${text.charCodeAt(index).toString(16)}'`,
+        index: [...text.slice(0, index)].length, // in characters, as in Python
+      });
+    const pieces = this.addedTokens.reduce((parts, names) => parts.flatMap((part) => splitAtNames(part, names)), [text]);
+    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
+    return [...this.prefix, ...ids, ...this.suffix];
+  }
+
+  #encodePlain(text) {
+    const spaced = text && this.addPrefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
+    const ids = [];
+    for (const [piece] of spaced.matchAll(this.pattern)) {
+      const pieceIds = this.#cache.get(piece) ?? this.#merge(new TextEncoder().encode(piece));
+      if (piece.length < 32) this.#cache.set(piece, pieceIds);
+      for (const id of pieceIds) ids.push(id);
+    }
+    return ids;
+  }
+
+  /** Merge adjacent tokens, always by the merge that is first in the list, leftmost first. */
+  #merge(bytes) {
+    const missing = bytes.find((byte) => this.bytes[byte] === undefined);
+    if (missing !== undefined)
+      throw new Refusal(
+        "the text has the byte 0x{byte}, for which the vocabulary has no token; it lacks {count} of the 256 bytes",
+        { byte: missing.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
+      );
+    const n = bytes.length;
+    const ids = Array.from(bytes, (byte) => this.bytes[byte]);
+    const after = ids.map((_, i) => i + 1);
+    const before = ids.map((_, i) => i - 1);
+    const queue = new Heap(); // of merges: rank * n + index
+    const mergeAt = (i) => (after[i] < n ? this.#merges.get(this.#pair(ids[i], ids[after[i]])) : undefined);
+    const enqueue = (i) => {
+      const merge = i >= 0 && mergeAt(i);
+      if (merge) queue.push(merge[0] * n + i);
+    };
+    for (let i = 0; i < n; i++) enqueue(i);
+    while (queue.size) {
+      const entry = queue.pop();
+      const i = entry % n;
+      const [rank, merged] = mergeAt(i) ?? [];
+      if (ids[i] === undefined || rank !== Math.floor(entry / n)) continue; // outdated by another merge
+      ids[i] = merged;
+      ids[after[i]] = undefined;
+      after[i] = after[after[i]];
+      if (after[i] < n) before[after[i]] = i;
+      enqueue(i);
+      enqueue(before[i]);
+    }
+    return ids.filter((id) => id !== undefined);
+  }
+
+  /** A token's bytes. */
+  bytesOf(id) {
+    const symbol = this.symbols.get(id) ?? "";
+    const bytes = Array.from(symbol, (character) => BYTE_BY_SYMBOL.get(character));
+    const isText = this.literalIds.has(id) || bytes.includes(undefined);
+    return isText ? new TextEncoder().encode(symbol) : Uint8Array.from(bytes);
+  }
+
+  allBytes = (ids) => Uint8Array.from(ids.flatMap((id) => [...this.bytesOf(id)]));
+
+  /** A token's id, symbol, text and bytes, see `token_of` in attnlab/views/page/page.py. */
+  token(id) {
+    if (!this.#tokens.has(id)) {
+      const bytes = this.bytesOf(id);
+      const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+      const symbol = printable(this.symbols.get(id) ?? `<row ${id}>`);
+      this.#tokens.set(id, { id, symbol, text: printable(decodeUtf8(bytes)), bytes: hex });
+    }
+    return this.#tokens.get(id);
+  }
+
+  /** Descriptions of tokens, each with the characters that it shares with others, if any. */
+  tokens(ids) {
+    const shared = ids.map(() => "");
+    const owners = ids.flatMap((id, n) => Array(this.bytesOf(id).length).fill(n));
+    let start = 0;
+    for (const character of charactersOf(this.allBytes(ids))) {
+      const sharing = new Set(owners.slice(start, start + character.length));
+      if (sharing.size > 1) for (const n of sharing) shared[n] += decodeUtf8(character);
+      start += character.length;
+    }
+    return ids.map((id, n) => ({ ...this.token(id), part_of: printable(shared[n]) }));
+  }
+}
+
+/** Split a text at names, which become ids; the longest name where several match. An id stays. */
+function splitAtNames(part, names) {
+  const longestFirst = [...names.keys()].sort((a, b) => b.length - a.length);
+  if (typeof part === "number" || !longestFirst.length) return [part];
+  const escaped = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  const pieces = part.split(new RegExp(`(${escaped.join("|")})`, "u")); // every second one is a name
+  return pieces.map((piece, n) => (n % 2 ? names.get(piece) : piece));
+}
+
+/** The bytes of each character in UTF-8; an invalid byte counts as a character. */
+function* charactersOf(bytes) {
+  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  for (let start = 0; start < bytes.length; ) {
+    const length = [1, 2, 3, 4].find((count) => {
+      try {
+        return strict.decode(bytes.subarray(start, start + count)) !== "" && start + count <= bytes.length;
+      } catch {
+        return false;
+      }
+    });
+    yield bytes.subarray(start, (start += length ?? 1));
+  }
+}
+
+/** Escape line ends and control characters, as in Python. */
+export function printable(text) {
+  const isEscaped = (character) => character !== " " && /[\p{C}\p{Z}]/u.test(character);
+  const characters = [...text];
+  if (!characters.some(isEscaped)) return text;
+  const escapes = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+  if (text.includes("'") && text.includes('"')) escapes["'"] = "\\'";
+  return characters.map((character) => escapes[character] ?? (isEscaped(character) ? escapeOf(character) : character)).join("");
+}
+
+function escapeOf(character) {
+  const code = character.codePointAt(0);
+  const [letter, digits] = code < 2 ** 8 ? ["x", 2] : code < 2 ** 16 ? ["u", 4] : ["U", 8];
+  return `\\${letter}${code.toString(16).padStart(digits, "0")}`;
+}

@@ -1,0 +1,48 @@
+// How numbers and bytes are written in text.
+
+/** A count with a comma before each group of three digits. Not by Intl, which starts slowly. */
+export const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
+
+/** Decode base64. */
+export function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+/** A mask from T x Tk bits in row-major order to bytes 0 and 1. */
+export function unpackedMask(base64, size) {
+  const packed = bytesOf(base64);
+  const mask = new Uint8Array(size);
+  for (let n = 0; n < size; n++) mask[n] = (packed[n >> 3] >> (7 - (n & 7))) & 1;
+  return mask;
+}
+
+/** A rounded number, in exponential notation if it would round to 0. */
+export function format(x, digits = 4) {
+  const size = Math.abs(x);
+  return size > 0 && size < 10 ** -digits ? x.toExponential(digits - 1) : fixed(x, digits);
+}
+
+/** A number with this many decimals, even if it rounds to 0, so that a column lines up. */
+export function fixed(x, digits) {
+  if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
+  if (Math.abs(x) >= 1e6) return x.toExponential(digits - 1);
+  return x.toFixed(digits).replace(/^-(?=[0.]+$)/, ""); // no minus sign before 0
+}
+
+// Bytes that aren't visible characters: a token's symbol represents them, in this order, by U+0100 and on.
+const INVISIBLE_BYTES = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
+
+/** A token's text without the space before it; its symbol if it has partial or invisible characters. */
+export function wordOf(symbol) {
+  const bytes = [...symbol].map((character) => {
+    const code = character.codePointAt(0);
+    return code < 256 ? code : INVISIBLE_BYTES[code - 256];
+  });
+  if (bytes.includes(undefined)) return symbol;
+  const text = new TextDecoder().decode(Uint8Array.from(bytes));
+  const word = text.trim() || (text.includes("\n") ? "⏎" : "␣");
+  return /\p{Cc}|\p{Cf}|�/u.test(word) ? symbol : word;
+}
+
+export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);

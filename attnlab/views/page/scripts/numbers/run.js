@@ -1,0 +1,147 @@
+// A computation over a graph, as in attnlab/steps/run.py: each step is computed by its equation when first
+// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. Synchronous:
+// inputs must be loaded before.
+
+import { assign, broadcast, broadcastShape, inScratch, Nd } from "./arrays.js";
+import { equations } from "./equations.js";
+
+/** How each step is computed, from attnlab/steps/graph.py's data. */
+export class Graph {
+  constructor(data) {
+    Object.assign(this, { data, nodes: new Map() });
+  }
+
+  /** A step's equation and needs; for a head's step, also `whole`, the step it is a slice of, and the equation that slices it. */
+  node(path) {
+    if (!this.nodes.has(path)) this.nodes.set(path, this.#resolve(path));
+    return this.nodes.get(path);
+  }
+
+  #resolve(path) {
+    const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
+    const pattern = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
+    // In the data, # is the layer, #-1 the one before, @ the head; needs with a leading dot are siblings.
+    const declared = this.data[path] ?? this.data[pattern];
+    const [equation, sliceEquation, ...needs] = declared ?? ["", ""];
+    const parent = path.replace(/[^.]+$/, "");
+    const absolute = (need) =>
+      need.startsWith(".")
+        ? parent + need.slice(1)
+        : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
+    const whole = path.replace(/heads\.\d+\./, "");
+    const n_head = whole.replace(/[^.]+$/, "n_head");
+    return { equation, sliceEquation, needs: needs.map(absolute), whole, head, n_head, isInput: !declared };
+  }
+}
+
+/** An input that isn't available. */
+export class NotAvailable extends Error {}
+
+/**
+ * graph: a Graph.
+ * inputOf: returns the value of an input by its path, or undefined.
+ * edits: by path, an array, a number, or a function of the original value.
+ */
+export class Run {
+  constructor(graph, inputOf, edits = {}) {
+    const invalid = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
+    if (invalid) throw new Error(`${invalid} can't be edited here; edit the array that it is a slice of`);
+    Object.assign(this, { graph, inputOf, edits, values: new Map() });
+  }
+
+  /** A step, computed if needed, and kept. */
+  value(path) {
+    if (!this.values.has(path)) this.values.set(path, this.#compute(path));
+    return this.values.get(path);
+  }
+
+  /** Keep only the steps whose paths satisfy a condition. */
+  keep(isKept) {
+    for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
+  }
+
+  /** Call f with scratch memory for the steps that it computes, then drop steps as `keep` does. */
+  inScratch(f, isKept) {
+    return inScratch((keep) => {
+      try {
+        return keep(f());
+      } finally {
+        this.keep(isKept);
+        for (const [path, value] of this.values) this.values.set(path, keep(value));
+      }
+    });
+  }
+
+  /** A step's value before its edit; edits of earlier steps apply. */
+  unedited(path) {
+    const { equation, sliceEquation, whole, needs, isInput } = this.graph.node(path);
+    const input = this.inputOf(path);
+    if (input !== undefined) return input;
+    if (equation) return equations[equation](...needs.map((need) => this.value(need)));
+    if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
+    if (isInput) throw new NotAvailable(`${path} isn't available`);
+    return null; // optional
+  }
+
+  #compute(path) {
+    const { equation, sliceEquation, whole } = this.graph.node(path);
+    // Otherwise a head's step is computed from the head's steps, which is less work.
+    const needsWhole = this.values.has(whole) || whole in this.edits || !equation;
+    if (sliceEquation && needsWhole && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
+      return this.#slice(path, this.value(whole));
+    let value = this.unedited(path);
+    if (path in this.edits) value = applyEdit(value, this.edits[path]);
+    for (const slice of this.#editedSlices(path)) value = this.#withEditedSlice(value, slice);
+    return value;
+  }
+
+  /** The paths of a step's heads that are edited or depend on an edit. */
+  #editedSlices(path) {
+    const [, parent, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
+    if (HEAD_ONLY.test(path) || name === "scale") return [];
+    const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${parent}.heads.`));
+    const names = name === "scores" ? ["scores", "scale"] : [name]; // a head's scale changes its scores
+    const paths = heads.filter((edited) => names.includes(lastOf(edited)));
+    return [...new Set(paths.map((edited) => edited.replace(/[^.]+$/, name)))];
+  }
+
+  /** A copy of an array with one of its slices edited. */
+  #withEditedSlice(value, path) {
+    const { sliceEquation, n_head } = this.graph.node(path);
+    // All heads may share one mask.
+    const heads = sliceEquation === "head_slice" ? [this.value(n_head), 1, 1] : [];
+    const shape = broadcastShape([value.shape, heads]);
+    const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
+    const slice = this.#slice(path, copy);
+    const before = new Nd(slice.numbers().slice(), slice.shape);
+    // The slice is a view, so this changes the copy.
+    assign(slice, path in this.edits ? applyEdit(before, this.edits[path]) : this.unedited(path));
+    return copy;
+  }
+
+  /** A head's step, from the same step of all heads. */
+  #slice(path, whole) {
+    const { sliceEquation, head, n_head } = this.graph.node(path);
+    return whole === null ? null : equations[sliceEquation](whole, head, this.value(n_head));
+  }
+}
+
+// Steps that only a head has.
+const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
+
+// Slices that can't be edited here: a head's X and output, parts of W_QKV and b_QKV, and a row of logits.
+const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
+
+export const lastOf = (path) => path.replace(/.*\./, "");
+
+/** A layer's scale without the factor √Dk. */
+export const scaleWithoutRoot = (hyperparameters, layer) => hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
+
+/** A step's value after an edit, with the original's shape and type. */
+function applyEdit(value, edit) {
+  const edited = typeof edit === "function" ? edit(value) : edit;
+  if (!(value instanceof Nd)) return edited;
+  const result = new Nd(new value.data.constructor(value.size), value.shape);
+  assign(result, edited);
+  return result;
+}

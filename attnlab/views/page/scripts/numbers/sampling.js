@@ -1,0 +1,150 @@
+// Sampling, as in attnlab/model/sampling.py: from a position's logits to probabilities, and to a token.
+
+export const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
+
+/** The prediction after a position, as packed by attnlab/views/page/prediction.py, by name. */
+export function predictionOf(values, vocab, { temperatures, topPs }) {
+  // Three numbers for each of n tokens, one for each temperature, four numbers, two for each nucleus.
+  const nucleusStart = values.length - 2 * temperatures.length * topPs.length;
+  const n = (nucleusStart - temperatures.length - 4) / 3;
+  const [ties, larger, ...following] = values.subarray(nucleusStart - 4, nucleusStart);
+  return {
+    vocab,
+    ids: [...values.subarray(0, n)],
+    logits: Array.from({ length: n }, (_, i) => values[n + i] + values[2 * n + i]),
+    ties,
+    following: { larger, logit: totalOf(following) },
+    othersSum: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
+    nucleus(temperature, topP) {
+      const index = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
+      const [count, fraction] = values.subarray(nucleusStart + 2 * index);
+      return { count, fraction };
+    },
+  };
+}
+
+/** The prediction from all logits, with the n largest; `nextId` is the text's next token. */
+export function predictionOfLogits(allLogits, n, nextId) {
+  const vocab = allLogits.length;
+  const ascending = Float64Array.from(allLogits).sort();
+  const largest = ascending.at(-1);
+  const threshold = ascending.at(-n);
+  const candidates = [...allLogits.keys()].filter((id) => allLogits[id] >= threshold);
+  const ids = candidates.sort((a, b) => allLogits[b] - allLogits[a] || a - b).slice(0, n);
+  const countWhere = (condition) => allLogits.reduce((count, x) => count + condition(x), 0);
+  const exponential = (x, temperature) => Math.exp((x - largest) / temperature);
+  return {
+    vocab,
+    ids,
+    logits: ids.map((id) => allLogits[id]),
+    ties: candidates.length - ids.length,
+    following: {
+      larger: nextId === undefined ? -1 : countWhere((x) => x > allLogits[nextId]),
+      logit: nextId === undefined ? 0 : allLogits[nextId],
+    },
+    othersSum: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
+    nucleus(temperature, topP) {
+      const sum = ascending.reduce((sum, x) => sum + exponential(x, temperature), 0);
+      // Remove the least probable tokens while their sum is at most 1 - topP, but never the last one.
+      let removed = 0;
+      let removedSum = 0;
+      while (removed < vocab - 1) {
+        const next = removedSum + exponential(ascending[removed], temperature) / sum;
+        if (next > 1 - topP) break;
+        removedSum = next;
+        removed++;
+      }
+      return { count: vocab - removed, fraction: 1 - removedSum };
+    },
+  };
+}
+
+/**
+ * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
+ *
+ * The settings are as in attnlab/model/sampling.py, null for no cut. Arrays have a number for each token
+ * that the pack includes, the most probable first; `removedBy` says what removed a token. For the whole
+ * vocabulary: `sum`, softmax's divisor; `keptSum`, the divisor after the cuts; `count`, the tokens that remain.
+ * `others` are all tokens that aren't included, together.
+ */
+export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperature, top_k, top_p }) {
+  if (temperature === 0) {
+    const removedBy = logits.map((_, i) => (i ? "temperature" : ""));
+    const renormalized = removedBy.map((cut) => (cut ? 0 : 1));
+    const others = { exponential: 0, probability: 0, renormalized: 0 };
+    return { exponentials: [], probabilities: [], removedBy, count: 1, renormalized, others };
+  }
+  // Tokens that aren't included but tie with the last one are cut together with it.
+  const all = [...logits, ...Array(ties).fill(logits.at(-1))];
+  const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
+  const listed = exponentials.slice(0, logits.length);
+  const rest = othersSum(temperature);
+  const sum = totalOf(listed) + rest;
+  const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
+  // In the order of top-p: ties by descending id.
+  const ranked = [...all.keys()]
+    .filter((i) => all[i] >= smallest)
+    .sort((a, b) => all[b] - all[a] || b - a);
+  const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
+  let count = smallest === -Infinity ? vocab : ranked.length;
+  let keptSum = smallest === -Infinity ? sum : sumOfFirst(count);
+  if (top_p !== null && count > ranked.length) {
+    const cut = nucleus(temperature, top_p);
+    count = cut.count;
+    keptSum = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);
+  } else if (top_p !== null) {
+    for (let removedSum = 0; count > 1; count--) {
+      removedSum += exponentials[ranked[count - 1]] / keptSum;
+      if (removedSum > 1 - top_p) break;
+    }
+    keptSum = sumOfFirst(count);
+  }
+  const kept = new Set(ranked.slice(0, count));
+  const removedBy = logits.map((logit, i) =>
+    logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
+  );
+  const renormalized = listed.map((e, i) => (removedBy[i] ? 0 : e / keptSum));
+  const removesOthers = count === removedBy.filter((cut) => !cut).length;
+  return {
+    exponentials: listed,
+    sum,
+    probabilities: listed.map((e) => e / sum),
+    removedBy,
+    count,
+    keptSum,
+    renormalized,
+    others: {
+      exponential: rest,
+      probability: rest / sum,
+      renormalized: removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized)),
+    },
+  };
+}
+
+/** A generator of pseudorandom numbers in [0, 1) from a seed. Source: mulberry32. */
+export function generator(seed) {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The first index whose cumulative probability exceeds u; -1 if there is none. */
+export function sampledIndex(u, probabilities) {
+  let total = 0;
+  return probabilities.findIndex((p) => (total += p) > u);
+}
+
+/** A token's probability of being sampled, even if it isn't among the prediction's `ids`; all: all logits. */
+export function samplingProbability(id, { ids, logits, all, renormalized, count, keptSum }, temperature) {
+  const n = ids.indexOf(id);
+  if (n >= 0) return renormalized[n];
+  // The order of top-p: ties by descending id.
+  const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
+  const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
+  // At temperature 0, only the first of `ids` is sampled.
+  return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / keptSum : 0;
+}

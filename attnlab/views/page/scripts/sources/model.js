@@ -1,0 +1,447 @@
+// A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
+// in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
+
+import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
+import { attributionOf, directionOf } from "../numbers/attribution.js";
+import { decodeUtf8, printable, Refusal, Tokenizer } from "../numbers/bpe.js";
+import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
+import { equations } from "../numbers/equations.js";
+import { smallMap } from "../numbers/maps.js";
+import { Products } from "../numbers/products.js";
+import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
+import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";
+import { Directory } from "./opening.js";
+
+const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
+
+// Steps of a block that a run keeps; the others are computed quickly from these.
+const KEPT_STEPS = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
+
+const isKept = (path) => KEPT_STEPS.test(path);
+const isOutsideHeads = (path) => !path.includes(".heads.");
+
+/** A causal mask of T queries that follow cached keys. */
+function causalMask(T, cached) {
+  const Tk = cached + T;
+  const mask = new Float32Array(T * Tk);
+  for (let i = 0; i < T; i++) mask.fill(1, i * Tk, i * Tk + cached + i + 1);
+  return new Nd(mask, [T, Tk]);
+}
+
+/** The mask of T tokens before edits of single heads: causal, unless a change removes the causal mask. */
+const maskOf = (T, changes) => {
+  const causal = causalMask(T, 0);
+  return changes.some(([target]) => target === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+};
+
+/** The cached keys or values of one layer. */
+class Cache {
+  constructor(capacity) {
+    Object.assign(this, { capacity, length: 0, buffer: null });
+  }
+
+  extend(rows) {
+    const [H, T, Dh] = rows.shape;
+    this.buffer ??= new Nd(new Float32Array(H * this.capacity * Dh), [H, this.capacity, Dh]);
+    const rowsFrom = (start) => nd.item(this.buffer, REST, nd.slice(start, this.length + T), nd.slice(null, null));
+    assign(rowsFrom(this.length), rows);
+    return rowsFrom(0);
+  }
+}
+
+/**
+ * The edits that make changes, which are listed in source.js, as in attnlab/views/explorer.py.
+ *
+ * stepOf(ids, path): a step in another text's trace. scalesWithoutRoot: each layer's scale without √Dk, by path.
+ */
+function editsOf(changes, stepOf, scalesWithoutRoot) {
+  const pairs = changes.flatMap(([layer, head, step, kind, ...values]) => {
+    if (layer === "mask") return [["mask", 1]];
+    if (layer === "root") return Object.entries(scalesWithoutRoot);
+    if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
+    const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
+    if (step === undefined) return [[path, 0]];
+    if (kind === "flip") return [[path, (mask) => withToggledCells(mask, values)]];
+    if (kind !== "of") return [[path, (x) => nd.multiply(x, kind / 100)]]; // a percentage
+    const patched = (x) => {
+      checkSameLength(values.length, x.shape[0]); // generation feeds fewer tokens at a time
+      return stepOf(values, path);
+    };
+    return [[path, patched]];
+  });
+  return Object.fromEntries(pairs);
+}
+
+/** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
+function withToggledCells(mask, cells) {
+  const [T, Tk] = mask.shape;
+  const toggled = new Nd(mask.numbers().slice(), mask.shape);
+  for (let n = 0; n < cells.length; n += 2) {
+    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // earlier tokens' keys may be cached
+    if (row >= 0 && row < T && key < Tk) toggled.data[row * Tk + key] ^= 1;
+  }
+  return toggled;
+}
+
+/** Refuse a mask with toggled cells that leaves a query without a key. */
+function checkEveryQueryHasAKey(mask) {
+  const [T, Tk] = mask.shape;
+  for (let i = 0; i < T; i++)
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask must leave query {i} at least one key.", { i });
+}
+
+function checkSameLength(other, count) {
+  if (other !== count)
+    throw new Refusal("The other text has {other} tokens and this one {count}; both must have the same number.", { other, count });
+}
+
+/** The edited steps of heads, by layer and head, for the pack "attention". */
+function editedHeads(edits, n_head) {
+  const edited = {};
+  for (const path of Object.keys(edits)) {
+    const [, layer, number, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
+    if (!PACKED_STEPS.includes(name)) continue;
+    const heads = (edited[layer] ??= {});
+    // An edit of a layer's step is an edit of all its heads.
+    for (const head of number === undefined ? Array(n_head).keys() : [number]) {
+      const names = [...(heads[head] ?? []), name];
+      heads[head] = PACKED_STEPS.filter((step) => names.includes(step));
+    }
+  }
+  return edited;
+}
+
+/** The layer in a path; -1 outside blocks. */
+const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
+
+class Model {
+  #traces = new Map(); // by id, the most recently used last
+
+  /** A description by attnlab/views/page/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
+  constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
+    let start = 0;
+    this.parameters = new Map();
+    for (const [path, shape, strides] of shapes) {
+      this.parameters.set(path, new Nd(numbers, shape, strides, start));
+      start += sizeOf(shape);
+    }
+    this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file
+    Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
+    this.graph = new Graph(graph);
+    this.tokenizer = new Tokenizer(tokenizer);
+  }
+
+  /**
+   * A run over ids. They follow `cached` tokens, whose keys and values are in `caches`, by path. base: a run without
+   * the edits, which computes the layers before the first edited one.
+   */
+  #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
+    const T = ids.length;
+    const integers = (values) => new Nd(Int32Array.from(values), [T]);
+    const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
+    const firstLayer = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
+    const isOfBase = (path) => layerIn(path) >= 0 && layerIn(path) < firstLayer;
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
+    return Object.assign(run, { base, firstLayer });
+  }
+
+  #inputOf = (path) => this.hyperparameters[path] ?? this.parameters.get(path);
+
+  /** Run the first `layers` blocks; `tick` is awaited between them, and throws if the request was aborted. */
+  async #pass(run, layers, tick) {
+    if (run.firstLayer) await this.#pass(run.base, Math.min(run.firstLayer, layers), tick);
+    for (let layer = run.firstLayer; layer < layers; layer++) {
+      const prefix = `blocks.${layer}`;
+      if (!run.values.has(`${prefix}.output`)) await tick(layer / layers);
+      if (run.values.has(`${prefix}.output`)) continue; // computed before, or by another request during the tick
+      run.inScratch(() => {
+        for (const name of ["Q", "K", "V"]) run.value(`${prefix}.attention.${name}`); // for all heads at once
+        run.values.set(`${prefix}.attention.context`, this.#context(run, prefix));
+        run.value(`${prefix}.mid`);
+      }, (path) => KEPT_STEPS.test(path) || path === `${prefix}.mid`);
+      run.inScratch(() => run.value(`${prefix}.output`), isKept);
+    }
+    return run;
+  }
+
+  /** All heads' context in a block, one head at a time to save memory: a head's weights are T x T numbers. */
+  #context(run, prefix) {
+    const { n_head } = this.hyperparameters;
+    const T = run.value("ids").size;
+    const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
+    for (let head = 0; head < n_head; head++)
+      run.inScratch(() => assign(nd.item(contexts, head), run.value(`${prefix}.attention.heads.${head}.context`)), isOutsideHeads);
+    return contexts;
+  }
+
+  /** The ids of {text} or {ids}, checked. */
+  idsOf({ text, ids = this.tokenizer.encode(text) }) {
+    const positions = this.config.n_positions;
+    if (!ids.length) throw new Refusal("Enter a text to trace.");
+    const invalid = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
+    if (invalid !== undefined)
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: invalid, last: this.config.vocab_size - 1 });
+    if (ids.length > positions)
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
+        count: ids.length,
+        positions,
+        end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
+      });
+    return ids;
+  }
+
+  #text = (ids) => decodeUtf8(this.tokenizer.allBytes(ids));
+
+  /** The trace of ids, cached; ablated: its changes, see source.js. */
+  trace(ids, ablated) {
+    const id = JSON.stringify([ids, ablated]);
+    const base = ablated.length ? this.trace(ids, []).run : undefined;
+    const edits = this.#editsOf(ablated);
+    const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
+    this.#traces.delete(id);
+    this.#traces.set(id, trace);
+    let bytes = 0;
+    for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
+      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // the kept steps
+      if (bytes > TRACE_CACHE_BYTES && n > 1) this.#traces.delete(cachedId);
+    }
+    return trace;
+  }
+
+  #editsOf(changes) {
+    const stepOf = (ids, path) => {
+      const { run } = this.trace(this.idsOf({ ids }), []);
+      return run.inScratch(() => run.value(path), isKept);
+    };
+    const scalesWithoutRoot = Array.from({ length: this.config.n_layer }, (_, layer) => [
+      `blocks.${layer}.attention.scale`,
+      scaleWithoutRoot(this.hyperparameters, layer),
+    ]);
+    return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
+  }
+
+  /** The description of a text's trace for the page, without its packs. */
+  open(text, ablated) {
+    const ids = this.idsOf(text);
+    for (const [, , , kind, ...otherIds] of ablated) if (kind === "of") checkSameLength(otherIds.length, ids.length);
+    for (const [, , , kind, ...cells] of ablated) if (kind === "flip") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, ablated), cells));
+    const { edits } = this.trace(ids, ablated);
+    const tokens = this.tokenizer.tokens(ids);
+    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
+  }
+
+  /** A trace's pack, see attnlab/views/page/packs.py. */
+  async pack({ ids, ablated, packed }, name, tick) {
+    const { run } = this.trace(ids, ablated);
+    const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
+    const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
+    const arraysOfLayer = { attention: (run) => this.#attention(run, Number(number)), maps: (run) => this.#maps(run, Number(number)) }[kind];
+    if (arraysOfLayer) return this.#ofLayer(run, Number(number), tick, arraysOfLayer);
+    if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
+    if (name === "stream") return this.#stream(run);
+    if (name === "story") return this.#story(run, tick);
+    const row = kind === "pass" || kind === "attribution" ? this.#rowOf(run, Number(number)) : null;
+    if (kind === "pass") return concatenated(packed.map((path) => row.value(path)));
+    if (kind === "attribution") return attributionOf(row, this.config, this.hyperparameters, Number(id));
+    if (kind === "logits") return this.logits(run, Number(number));
+    if (name === "norms") return this.#norms(run);
+    // The last kind of pack: columns.
+    const W = run.value(path);
+    const b = path === "W_U" ? null : run.value(path.replace(/W(_\w+)$/, "b$1"));
+    const columns = [];
+    for (let n = Number(start); n < stop; n++)
+      columns.push(nd.item(W, REST, nd.slice(null, null), n), b ? nd.item(b, nd.slice(n, n + 1)) : ZERO_BIAS);
+    return concatenated(columns);
+  }
+
+  /** Arrays that `arraysOf` computes from a layer's run, concatenated. */
+  async #ofLayer(run, layer, tick, arraysOf) {
+    if (layer < run.firstLayer) return this.#ofLayer(run.base, layer, tick, arraysOf);
+    await this.#pass(run, layer, tick);
+    const numbers = concatenated(arraysOf(run));
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
+    return numbers;
+  }
+
+  /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
+  #maps(run, layer) {
+    const mapOf = (head) => {
+      const prefix = `blocks.${layer}.attention.heads.${head}`;
+      const [T, Tk] = run.value(`${prefix}.weights`).shape;
+      const weights = run.value(`${prefix}.weights`).numbers();
+      const mask = run.value(`${prefix}.mask`).numbers();
+      const rowOf = (i) => weights.subarray(i * Tk, (i + 1) * Tk);
+      const painting = smallMap(T, Tk, rowOf, (n) => !mask[n]);
+      let step = painting.next();
+      while (!step.done) step = painting.next(); // a worker needs no pauses
+      return new Nd(step.value, [step.value.length]);
+    };
+    return Array.from({ length: this.hyperparameters.n_head }, (_, head) => run.inScratch(() => mapOf(head), isOutsideHeads));
+  }
+
+  #attention(run, layer) {
+    const prefix = `blocks.${layer}.attention`;
+    const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
+      names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
+    );
+    return ["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`));
+  }
+
+  /** A run over one position, with the heads' context from the run over all positions. */
+  #rowOf(run, position) {
+    const rowOfToken = nd.slice(position, position + 1);
+    const valueOf = (path) => {
+      if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
+      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
+    };
+    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads.")); // the context has those of heads
+    return new Run(this.graph, valueOf, Object.fromEntries(edits));
+  }
+
+  /** Norms in the residual stream, see attnlab/views/page/overview.py. */
+  #stream(run) {
+    const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
+      const [mid, output] = [run.value(`blocks.${n}.mid`), run.value(`blocks.${n}.output`)];
+      run.keep(isKept);
+      return [mid, nd.subtract(output, mid), output].map(normsOf);
+    });
+    return concatenated([normsOf(run.value("embedding")), ...blocks.flat()]);
+  }
+
+  /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
+  async #story(run, tick) {
+    const ids = [...run.value("ids").numbers()];
+    const last = ids.length - 1;
+    const probabilitiesIn = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
+    const original = probabilitiesIn(run);
+    const compared = [...original.keys()].sort((a, b) => original[b] - original[a]).slice(0, COMPARED);
+    const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
+    for (const [layer, head] of this.#candidates(run, original, compared[0])) {
+      const prefix = `blocks.${layer}.attention.heads.${head}`;
+      const weights = nd.item(run.value(`${prefix}.weights`), last).numbers();
+      run.keep(isKept);
+      const key = weights.indexOf(Math.max(...weights));
+      const ablated = this.#run(ids, { ...run.edits, [`${prefix}.context`]: 0 }, { base: run });
+      const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, tick));
+      numbers.push(layer, head, key, weights[key], ...compared.map((id) => probabilities[id]));
+    }
+    return Float32Array.from(numbers);
+  }
+
+  /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
+  #candidates(run, probabilities, top) {
+    const { n_head } = this.hyperparameters;
+    const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // as a row, so that W_U is read in memory order
+    const direction = directionOf(run, w);
+    const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
+      const [layer, head] = [Math.floor(n / n_head), n % n_head];
+      const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);
+      const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
+      const W_O = equations.rows_of_head(run.value(`blocks.${layer}.attention.W_O`), head, n_head);
+      const [contribution] = nd.matmul(nd.matmul(row, W_O), direction.reshape(direction.size, 1)).numbers();
+      return { layer, head, effect: Math.abs(contribution), n };
+    });
+    const { n_layer, n_embd } = this.config;
+    const count = Math.max(MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
+    const largest = heads.sort((a, b) => b.effect - a.effect || a.n - b.n).slice(0, count);
+    return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
+  }
+
+  #norms(run) {
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+    const epsilon = new Nd(Float64Array.of(this.hyperparameters.epsilon), [1]);
+    return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
+  }
+
+  /** All logits after a position. */
+  logits(run, position) {
+    const final = nd.item(run.value("final"), nd.slice(position, position + 1));
+    return equations.logits(final, run.value("W_U")).numbers();
+  }
+
+  /** Generate tokens, with cached keys and values. */
+  async generate({ ids, ablated }, { count, seed, ...settings }, tick) {
+    const positions = this.config.n_positions;
+    const free = positions - ids.length;
+    if (!Number.isInteger(count) || count < 1 || count > 100)
+      throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
+    if (!free) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
+    const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const capacity = Math.min(positions, ids.length + count);
+    const caches = Object.fromEntries(prefixes.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(capacity)])));
+    const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
+    const hasToken = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
+    const all = [...ids];
+    const chosen = [];
+    for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
+      for (const cache of Object.values(caches)) cache.length = cached;
+      const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
+      await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));
+      const logits = this.logits(run, all.length - cached - 1);
+      const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // ids without a token are never sampled
+      const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1); // at 0, the largest is enough
+      const { renormalized } = probabilitiesOf(candidates, settings);
+      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded down
+      const id = candidates.ids[index];
+      const probability = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
+      chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
+      all.push(id);
+    }
+    return { ids: all, text: this.#text(all), chosen };
+  }
+}
+
+const ZERO_BIAS = new Nd(new Float32Array(1), [1]);
+
+// ---- in the worker -------------------------------------------------------------------------------
+
+/** Answer messages {n, method, parameters}; {n, stop: true} aborts request n. */
+export function serveModel() {
+  let model;
+  const aborted = new Set();
+  const HANDLERS = {
+    start: ({ description, numbers }) => {
+      const products = useProducts(Products.of(numbers.length));
+      products?.numbers.set(numbers);
+      model = new Model(description, products?.numbers ?? numbers);
+    },
+    openFiles: async ({ files, rules, graph }, tick) => {
+      const { description, stored } = await new Directory(files, rules).model(graph);
+      const products = useProducts(Products.of(stored.count));
+      const numbers = products?.numbers ?? stored.allocate();
+      await stored.readInto(numbers, tick);
+      model = new Model(description, numbers);
+      return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
+    },
+    open: ({ text, ablated }) => model.open(text, ablated),
+    pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
+    generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
+  };
+  // Between two blocks, the worker handles other messages.
+  const { port1, port2 } = new MessageChannel(); // faster than a timeout
+  const resolvers = [];
+  port1.onmessage = () => resolvers.shift()();
+  const nextEvent = () =>
+    new Promise((resolve) => {
+      resolvers.push(resolve);
+      port2.postMessage(0);
+    });
+  onmessage = async ({ data: { n, method, parameters, stop } }) => {
+    if (stop) return aborted.add(n);
+    const tick = async (progress) => {
+      postMessage({ n, progress });
+      await nextEvent();
+      if (aborted.has(n)) throw new DOMException("", "AbortError");
+    };
+    try {
+      const result = await HANDLERS[method](parameters, tick);
+      postMessage({ n, result }, result instanceof Float32Array ? [result.buffer] : []);
+    } catch (error) {
+      const { name, message, values = null } = error;
+      postMessage({ n, error: { name, message, values } });
+    }
+    aborted.delete(n);
+  };
+}

@@ -1,0 +1,148 @@
+// Compute heads' steps for a trace or a view: load its packs, and run the equations on some of the queries. Q is
+// converted to float64, so results are float64 too.
+
+import { Nd, nd, REST, stridesOf } from "../numbers/arrays.js";
+import { Run } from "../numbers/run.js";
+
+export const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
+const RUNS_KEPT = 64; // the most recently used ones of a trace
+
+/** A layer from its pack "attention": its inputs and edited steps by path, and the heads. */
+export function layerOf(trace, layer, values) {
+  const { H, T, Tk, Dh, scales } = trace;
+  const path = `blocks.${layer}.attention`;
+  let offset = 0;
+  const nextArray = (...shape) => {
+    const array = new Nd(values, shape, stridesOf(shape), offset);
+    offset += array.size;
+    return array;
+  };
+  const inputs = {
+    [`${path}.Q`]: nextArray(H, T, Dh),
+    [`${path}.K`]: nextArray(H, Tk, Dh),
+    [`${path}.V`]: nextArray(H, Tk, Dh),
+  };
+  const edits = {};
+  for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
+    for (const name of names) {
+      edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
+    }
+  const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
+  if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], curves: new Map() });
+  return { inputs, edits, heads, ...layerDrawings.get(values) };
+}
+
+// A layer's drawings in the picture, by the layer's numbers: small maps by head, curves by query. Traces with the
+// same numbers share them.
+const layerDrawings = new WeakMap();
+
+/** A head of a layer: its vectors, and its edited arrays by name. */
+function makeHead({ trace, layer, h, inputs, edits }) {
+  const { T, Tk, Dh, mask } = trace;
+  const path = `blocks.${layer}.attention.heads.${h}`;
+  const names = trace.edited[layer]?.[h] ?? [];
+  const arrayNames = names.filter((name) => name !== "scale");
+  const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
+  const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
+  const head = { trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names), mask: editedSteps.mask ?? mask };
+  return Object.assign(head, Object.fromEntries(vectors));
+}
+
+/**
+ * A run over the queries from `start` up to `stop`, in loaded layers.
+ *
+ * extraInputs: inputs by path, instead of those of the layers. rounded: steps to round to float32, as in the model,
+ * because other steps depend on them.
+ */
+export function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {}) {
+  const queryRows = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
+  const inputs = { ...trace.hyperparameters, mask: queryRows(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
+  const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
+  for (const layer of layers) {
+    const loaded = trace.loaded.get(layer);
+    Object.assign(inputs, loaded.inputs);
+    for (const [path, x] of Object.entries(loaded.edits)) edits[path] = queryRows(x);
+  }
+  const inputAt = (path) =>
+    path.endsWith(".Q") && path in inputs ? toFloat64(queryRows(inputs[path])) : inputs[path];
+  return new Run(trace.graph, inputAt, edits);
+}
+
+/** An array in float64; results are then float64 too. */
+const toFloat64 = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
+
+const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
+
+/** Whether all heads of a layer are computed at once, which is faster for short texts. */
+const isShort = ({ H, T, Tk }) => H * T * Tk <= NUMBERS_AT_ONCE;
+
+/** The run that includes query i of a head, cached, and the query's row in it. */
+export function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
+  const count = isShort(trace) ? T : Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
+  const start = i - (i % count);
+  const cacheKey = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
+  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // so that only this head is computed
+  const run = trace.runs.get(cacheKey) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
+  trace.runs.delete(cacheKey);
+  trace.runs.set(cacheKey, run); // now the most recently used
+  if (trace.runs.size > RUNS_KEPT) trace.runs.delete(trace.runs.keys().next().value);
+  return { run, row: i - start };
+}
+
+/** Row i of a head's step: a number for each key; of the context, for each component. */
+export function stepRow(head, step, i) {
+  const { run, row } = runOfHead(head, i);
+  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // for all heads; the head's step is a slice
+  return nd.item(run.value(`${head.path}.${step}`), row).numbers();
+}
+
+/** The weights of query i in each head of a layer. */
+export function weightsInLayer(trace, layer, i) {
+  const { heads } = trace.loaded.get(layer);
+  if (isShort(trace)) return heads.map((head) => stepRow(head, "weights", i));
+  const weights = runOfQueries(trace, i, i + 1, { layers: [layer] }).value(`blocks.${layer}.attention.weights`);
+  return heads.map((_, h) => nd.item(weights, h).numbers());
+}
+
+/** Row i of a head's step without the step's own edit. */
+export function uneditedRow(head, step, i) {
+  const { run, row } = runOfHead(head, i);
+  return nd.item(run.unedited(`${head.path}.${step}`), row).numbers();
+}
+
+export const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
+
+/** Whether the mask leaves cell n visible, or an edit gave it a value. */
+export function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
+  const passes = masked_scores ? masked_scores[n] > -Infinity : mask[n] !== 0;
+  return passes || (weights !== undefined && weights[n] !== 0);
+}
+
+/** A head of a loaded layer. */
+export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
+
+/** Row i of a step in a view; a difference of two -inf is NaN. */
+export function valuesOf(view, layer, head, step, i) {
+  const rowIn = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
+  const [a, b] = view.traces.map(rowIn);
+  return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
+}
+
+/** All rows of a step in a view. */
+export function matrixOf(view, { layer, head, step }) {
+  const matrix = new Float32Array(view.T * view.Tk);
+  for (let i = 0; i < view.T; i++) matrix.set(valuesOf(view, layer, head, step, i), i * view.Tk);
+  return matrix;
+}
+
+/** A function of a cell's index in a view: whether the mask hides the cell in all of the view's traces. */
+export function hiddenIn(view, { layer, head, step }) {
+  if (!AFTER_MASK.has(step)) return () => false;
+  const heads = view.traces.map((trace) => headOf(trace, layer, head));
+  return (n) => {
+    const [query, key] = [view.queries[Math.floor(n / view.Tk)], view.keys[n % view.Tk]];
+    return heads.every((head, t) => !isSeen(head, query[t] * head.Tk + key[t]));
+  };
+}
+
+export const AFTER_MASK = new Set(["masked_scores", "weights"]);

@@ -1,0 +1,107 @@
+// Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, a server with a
+// model (server.js), or the page itself, which runs it (local.js).
+
+import { bytesOf } from "../numbers/formats.js";
+import { predictionOf, predictionOfLogits } from "../numbers/sampling.js";
+import { description } from "./description.js";
+import { layerOf } from "./rows.js";
+
+/**
+ * The interface of sources. `open` and `generate` need a model.
+ *
+ *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of a Float32Array
+ *   has(trace, name)             whether there is such a pack
+ *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and the column's bias
+ *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
+ *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
+ *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
+ *                                another text; [layer, head, "mask", "flip", query, key, ...] toggles
+ *                                cells of a head's mask; ["mask"] removes the causal mask, ["root"]
+ *                                the division by √Dk
+ *   predictionAfter(trace, position)
+ *                                the predictions after a position, see `predictionOf`
+ *   generate(trace, settings)    a continuation of a trace
+ */
+class Source {
+  hasEnded = false; // whether it has stopped responding
+
+  /** A trace's pack, requested once. */
+  pack(trace, name) {
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
+    return trace.packs.get(name);
+  }
+
+  async predictionAfter(trace, position) {
+    return predictionOf(await this.pack(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
+  }
+
+  /** A parameter's column; undefined if the source doesn't have it. */
+  async column(trace, path, n, rows) {
+    const hasColumn = ([matrix, start, stop]) => matrix === path && n >= start && n < stop;
+    // A source with a model lists no columns, but has each of them.
+    const [, start, stop] = trace.pass.columns.find(hasColumn) ?? [path, n, n + 1];
+    const name = `columns.${path}.${start}.${stop}`;
+    if (!this.has(trace, name)) return undefined;
+    const columns = await this.pack(trace, name);
+    const offset = (n - start) * (rows + 1);
+    return { column: columns.subarray(offset, offset + rows), bias: columns[offset + rows] };
+  }
+}
+
+/** A source with a model. `names.get(id)` returns a token's description. */
+export class LiveSource extends Source {
+  has = () => true;
+
+  async predictionAfter(trace, position) {
+    const logits = await this.pack(trace, `logits.${position}`);
+    return predictionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
+  }
+
+  /** A trace's description from Python, with the tokens' names. */
+  withNames = (trace) => ({ ...trace, names: this.names });
+
+  /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
+  pack(trace, name) {
+    const handleError = (error) => {
+      trace.packs.delete(name);
+      if (error.name !== "AbortError") reports.status(error.message);
+      return new Promise(() => {});
+    };
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));
+    return trace.packs.get(name);
+  }
+}
+
+/** The page itself, as a source: its packs are elements, each removed when it is read. */
+export class FileSource extends Source {
+  has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
+
+  read = (trace, name) => embeddedNumbers(elementOf(trace, name));
+}
+
+const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
+
+/** Decode the pack in an element, and remove the element. */
+export async function embeddedNumbers(element) {
+  const deflated = new Blob([bytesOf(element.textContent)]).stream();
+  element.remove();
+  const inflated = deflated.pipeThrough(new DecompressionStream("deflate"));
+  // All first bytes of numbers, then all second bytes, ...
+  const planes = new Uint8Array(await new Response(inflated).arrayBuffer());
+  const bytes = new Uint8Array(planes.length);
+  for (let plane = 0, n = 0; plane < 4; plane++)
+    for (let k = plane; k < bytes.length; k += 4) bytes[k] = planes[n++];
+  return new Float32Array(bytes.buffer);
+}
+
+export let source;
+export const setSource = (other) => (source = other);
+
+// What sources report while they work; the page's controls show it.
+export const reports = { status: () => {}, progress: () => {}, ended: () => {} };
+
+/** Load a layer's inputs, edits and heads. */
+export async function loadLayer(trace, layer) {
+  const values = await source.pack(trace, `attention.${layer}`);
+  if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
+}

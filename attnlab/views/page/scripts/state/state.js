@@ -1,0 +1,267 @@
+// The page's data and what is shown of it. A view is a trace, or the difference of two.
+
+import { align } from "../numbers/align.js";
+import { equations } from "../numbers/equations.js";
+import { unpackedMask, wordOf } from "../numbers/formats.js";
+import { Graph } from "../numbers/run.js";
+import { description, say, tokenOf } from "../sources/description.js";
+
+// The steps with a number for each query and key, in the order of computation.
+export const MATRICES = Object.keys(description.steps).filter(
+  (name) => description.steps[name].axes === description.steps.weights.axes,
+);
+export const DIFFERENCE = "B − A";
+const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
+
+// Queries and keys are indices of `alignment`.
+export const selection = {
+  layer: 0,
+  head: 0,
+  step: "weights",
+  query: 0,
+  key: 0,
+  display: "map",
+  zoom: 1,
+  textSize: 1,
+  depth: "look",
+  level: "model",
+  hovered: null, // the { query, key } under the pointer
+  overlaid: [], // the selected heads, {layer, head}, if there are several
+  isFollowing: false, // whether the picture shows only the selected token's path
+  isHeadChosen: false, // by the reader; the page then doesn't open another by itself
+  isNewEntry: false, // whether the next link is a new entry in the browser's history
+};
+if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an atlas's passage is about one head
+
+/** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
+export const isLook = () => selection.depth === "look";
+
+/** The query and key that are described: those under the pointer, or the selected ones. */
+export const describedCell = () => selection.hovered ?? selection;
+
+export let traces; // what is shown: one trace, or two to compare
+export let traceViews; // one of each trace
+export let views; // these and, of two traces, the difference
+export let whyNoDifference;
+export let alignment; // for each query and each key: its position in each trace, or null
+
+/** A text's tokens, for comparison: two models' ids may mean different tokens. */
+const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
+
+/** Show other traces, described as in `description.traces`. */
+export function setTraces(descriptions) {
+  const previous = traces ?? [];
+  for (const { closing } of previous) closing.abort();
+  traces = descriptions.map(traceOf);
+  for (const trace of traces) for (const other of previous) reusePacks(trace, other);
+  const queries = align(traces.map(symbolsOf));
+  const cached = traces.map((trace) => trace.cached);
+  alignment = {
+    queries,
+    keys: [
+      ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((count) => (n < count ? n : null))),
+      ...queries.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
+    ],
+  };
+  whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
+  if (traces.length === 2)
+    distinctions(traces, alignment.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
+  traceViews = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
+  const hasDifference = traces.length === 2 && !whyNoDifference;
+  views = hasDifference ? [...traceViews, viewOf(DIFFERENCE, traces, whyZero(...traces))] : traceViews;
+  views.forEach(labelView);
+}
+
+/** A trace from its description; `number` is its index among those shown. */
+export function traceOf(described, number) {
+  const T = described.tokens.length;
+  const Tk = described.cached + T;
+  const cached = Array.from({ length: described.cached }, (_, n) => ({
+    symbol: say("cached {n}", { n }),
+  }));
+  return {
+    ...described,
+    number,
+    T,
+    Tk,
+    name: "AB"[number],
+    mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
+    names: described.names ?? new Map(described.prediction.tokens.map((token) => [token[0], tokenOf(token)])), // by id
+    graph: new Graph(described.graph),
+    hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
+    runs: new Map(), // of a head's queries, the most recently used
+    keys: [...cached, ...described.tokens],
+    packs: new Map(), // name -> promise of its numbers
+    loaded: new Map(), // layer -> its data, once loaded
+    closing: new AbortController(), // aborts its requests when other traces are shown
+  };
+}
+
+/** Reuse the packs of the layers that a trace shares with a previous one. */
+function reusePacks(trace, other) {
+  const hasSameIds = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
+  for (let layer = 0; hasSameIds && layer < layersShared(trace, other); layer++) {
+    const name = `attention.${layer}`;
+    if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
+  }
+}
+
+/** The number of layers before the first change that only one of two traces has. */
+function layersShared(a, b) {
+  const differing = [...a.ablated, ...b.ablated].filter((change) => ![a, b].every(({ ablated }) => isAmong(ablated, change)));
+  return Math.min(a.layers, ...differing.map(([layer]) => (typeof layer === "number" ? layer : 0)));
+}
+
+/** Why two traces have no difference to show; "" if they have one. */
+function differentShapes(a, b) {
+  if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
+    const size = (trace) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", trace);
+    return say("No difference shown: {a}; {b}.", { a: size(a), b: size(b) });
+  }
+  return alignment.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
+}
+
+/** What distinguishes each of two traces: its model, its text, or its changes. pairs: of aligned queries. */
+export function distinctions(both, pairs) {
+  const [a, b] = both;
+  const differ = (property) => property(a) !== property(b);
+  const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
+  return both.map((trace, t) =>
+    [
+      differ(({ model }) => model) && trace.model,
+      differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length),
+      differ(changesIn) && changesIn(trace),
+    ]
+      .filter(Boolean)
+      .join(", "),
+  );
+}
+
+/** An excerpt of a text around token n, on one line. */
+function excerptAround({ tokens, excerpt }, n) {
+  if (excerpt.length <= NAME_EXCERPT_LENGTH) return `“${excerpt}”`;
+  const onOneLine = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text); // white space
+  const textOf = (list) => list.map(onOneLine).join("");
+  const before = textOf(tokens.slice(0, n));
+  const text = textOf(tokens);
+  const start = Math.max(0, Math.min(before.length - 20, text.length - NAME_EXCERPT_LENGTH));
+  const shown = text.slice(start, start + NAME_EXCERPT_LENGTH);
+  return `“${start ? "…" : ""}${shown}${start + NAME_EXCERPT_LENGTH < text.length ? "…" : ""}”`;
+}
+
+/** The name of a head, or without `head`, of an MLP. */
+export const nameOfPart = ([layer, head]) =>
+  head === undefined
+    ? say("MLP of layer {layer}", { layer })
+    : say("layer {layer}, head {head}", { layer, head });
+
+/** Whether a change is an ablation of a head or an MLP. */
+export const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
+
+/** A change of a trace in words, see source.js; for an ablation, the name of the head or MLP. */
+export function nameOfChange([layer, head, step, edit, ...cells]) {
+  if (layer === "mask") return say("no causal mask");
+  if (layer === "root") return say("no division by √Dk");
+  const name = nameOfPart([layer, head]);
+  if (step === undefined) return name;
+  if (edit === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
+  return edit === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: edit / 100 });
+}
+
+/** What is ablated or edited in a trace, in words. */
+function changesIn({ ablated, note }) {
+  // A note such as ", edited" is written to follow a title.
+  if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
+  const names = ablated.filter(isAblation).map(nameOfPart).join("; ");
+  const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
+  return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
+}
+
+/** Where and why a difference of two traces must be 0; "" if that isn't known. */
+function whyZero(a, b) {
+  if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
+  if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
+  if (![...a.ablated, ...b.ablated].every(isAblation)) return "";
+  const layer = layersShared(a, b);
+  return layer === a.layers - 1
+    ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
+    : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
+}
+
+/** Whether a list of changes includes a change. */
+export const isAmong = (changes, change) => changes.some((other) => other.join() === change.join());
+
+/** Whether a query or key is in all traces. positions: its position in each, or null. */
+export const isEverywhere = (positions) => !positions.includes(null);
+
+/** The index of the last number in an ascending list that isn't larger than n; 0 if all are. */
+export function nearest(numbers, n) {
+  const after = numbers.findIndex((other) => other > n);
+  return Math.max(0, (after < 0 ? numbers.length : after) - 1);
+}
+
+/** The position of the selected query in a trace, or of the last one before it that the trace has. */
+export function queryIn(trace) {
+  const { rows, queries } = traceViews[trace.number];
+  return queries[nearest(rows, selection.query)][0];
+}
+
+/**
+ * A trace or a difference, as T rows and Tk columns. Row i is the query of index rows[i] in `alignment.queries`;
+ * queries[i] are its positions in the traces. Columns likewise: columns[j] in `alignment.keys`, and keys[j].
+ */
+function viewOf(name, viewed, distinction = "") {
+  const [first] = viewed;
+  const positionsIn = (all) => all.map((positions) => viewed.map(({ number }) => positions[number]));
+  const indicesIn = (all) => positionsIn(all).flatMap((positions, n) => (isEverywhere(positions) ? [n] : []));
+  const rows = indicesIn(alignment.queries);
+  const columns = indicesIn(alignment.keys);
+  const queries = positionsIn(alignment.queries).filter(isEverywhere);
+  const keys = positionsIn(alignment.keys).filter(isEverywhere);
+  const symbolIn = (tokens) =>
+    tokens.every((token) => token.symbol === tokens[0].symbol)
+      ? tokens[0].symbol
+      : tokens.map((token) => token.symbol).join(" | ");
+  return {
+    name,
+    distinction,
+    traces: viewed,
+    rows,
+    columns,
+    queries,
+    keys,
+    T: rows.length,
+    Tk: columns.length,
+    layers: first.layers,
+    H: first.H,
+    isDifference: viewed.length === 2,
+    keySymbols: keys.map((positions) => symbolIn(viewed.map((trace, n) => trace.keys[positions[n]]))),
+    querySymbols: queries.map((positions) => symbolIn(viewed.map((trace, n) => trace.tokens[positions[n]]))),
+  };
+}
+
+/** Label a view's rows and columns: in Look with words, in Lab with the tokens' symbols. */
+export function labelView(view) {
+  const labelFor = (symbol) => (isLook() ? symbol.split(" | ").map(wordOf).join(" | ") : symbol);
+  view.queryLabels = view.querySymbols.map(labelFor);
+  view.keyLabels = view.keySymbols.map(labelFor);
+}
+
+/** A view's traces whose layer isn't loaded yet. */
+export const pendingTraces = (view, layer) =>
+  view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
+
+/** “A: ” before what is shown of a trace, if two are compared. */
+export const prefixOf = ({ name }) => (traces.length === 2 ? `${name}: ` : "");
+
+export const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
+
+/** A note for a formula: in which traces the step is edited in this head. */
+export function editedIn(layer, head, step) {
+  const names = traces
+    .filter((trace) => trace.edited[layer]?.[head]?.includes(step))
+    .map(({ name }) => name);
+  if (!names.length) return "";
+  if (traces.length < 2) return say(", edited");
+  return names.length === 2 ? say(", edited in A and in B") : say(", edited in {name}", { name: names[0] });
+}

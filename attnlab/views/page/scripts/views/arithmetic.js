@@ -1,0 +1,319 @@
+// The numbers behind one cell, from the products of q and k to the context vector.
+
+import { LAST_AXIS, Nd } from "../numbers/arrays.js";
+import { equations } from "../numbers/equations.js";
+import { format } from "../numbers/formats.js";
+import { totalOf } from "../numbers/sampling.js";
+import { description, say, sayParts } from "../sources/description.js";
+import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
+import { loadLayer } from "../sources/source.js";
+import { alignment, DIFFERENCE, hasHead, isLook, MATRICES, pendingTraces, selection, traces, whyNoDifference } from "../state/state.js";
+import { boxedTable, buttonOf, byId, formulaOf, make, number, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import { noteOf, numbersIn, sumIn, Working } from "./explain.js";
+import { isAt, showLevel } from "./levels.js";
+import { goToVector, resultOf } from "./pass.js";
+import { clampedSelection, heatmaps, updateLink } from "../page/page.js";
+
+const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
+
+export let openCell = null; // the cell whose arithmetic is shown; it stays when another one is selected
+
+export function openArithmetic(cursor) {
+  const { layer, head, query, key } = selection;
+  openCell = { layer, head, query, key, component: 0, cursor };
+  showOpened();
+  byId("panel").scrollTop = 0;
+  byId("arithmetic-title").focus({ preventScroll: true });
+  if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // so that the panel's top is in view
+  const cell = cursor.getBoundingClientRect();
+  if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
+  for (const part of [cursor.closest("figure"), cursor])
+    part.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+function showOpened() {
+  if (isLook()) showLevel("number");
+  document.documentElement.classList.add("calculating");
+  byId("close").hidden = false;
+  showArithmetic();
+  fitBeside();
+  for (const heatmap of heatmaps) heatmap.layOut(); // their positions and sizes may have changed
+  updateLink();
+}
+
+/** The open cell and its component for the link, such as open=layer.1.head.2.query.7.key.1.component.0. */
+export function linkOfArithmetic() {
+  if (!openCell) return {};
+  const { layer, head, query, key, component } = openCell;
+  return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
+}
+
+/** Open the cell that a link names, if any. */
+export async function followLinkOfArithmetic({ open = "" }) {
+  const values = Object.fromEntries(
+    [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
+  );
+  if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
+  const { component = 0, ...cell } = values;
+  const target = clampedSelection(cell);
+  const shown = traces;
+  await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
+  if (traces !== shown) return undefined;
+  openCell = { ...target, component, cursor: heatmaps[0].cursor };
+  return showOpened();
+}
+
+/** Fit the panel to the visible part of the page, so that all of its content can be scrolled to. */
+export function fitBeside() {
+  const top = Math.max(16, byId("overview").getBoundingClientRect().top);
+  byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
+}
+
+/** Return to the cell whose arithmetic was shown. */
+export function leaveArithmetic() {
+  const cursor = openCell?.cursor;
+  closeArithmetic();
+  heatmaps.forEach((heatmap) => heatmap.layOut());
+  cursor?.focus();
+}
+
+export function closeArithmetic() {
+  openCell = null;
+  if (isAt("number")) showLevel("matrix");
+  updateLink();
+  document.documentElement.classList.remove("calculating");
+  byId("close").hidden = true;
+  byId("arithmetic-title").textContent = say("Arithmetic");
+  byId("sums").replaceChildren(
+    make(
+      "p",
+      { class: "note" },
+      // prettier-ignore
+      say("Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector."),
+    ),
+  );
+}
+
+function showArithmetic() {
+  const { layer, head, query, key } = openCell;
+  const positions = { query: alignment.queries[query], key: alignment.keys[key] };
+  const shown = traces.filter(
+    (trace) =>
+      hasHead(trace, layer, head) &&
+      positions.query[trace.number] !== null &&
+      positions.key[trace.number] !== null,
+  );
+  const position = (name) => positionsInWords(shown.map(({ number }) => positions[name][number]));
+  byId("arithmetic-title").textContent = say(
+    "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
+    { layer, head, query: position("query"), key: position("key") },
+  );
+  byId("sums").replaceChildren(...shown.map(arithmeticOf));
+  if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
+}
+
+/** A table whose rows are chosen by buttons in their headings. */
+function tableOfChoices(caption, header, rows, foot, chosen, choose) {
+  const body = rows.map(([heading, ...cells], n) => {
+    const row = rowOf(buttonOf(() => choose(n), { class: "row-button" }, ...[heading].flat()), cells, 4);
+    if (n === chosen) row.ariaCurrent = "true";
+    return row;
+  });
+  return boxedTable(caption, header, body, [rowOf(foot[0], foot.slice(1), 4)]);
+}
+
+/**
+ * The open cell in a trace: query i and key j of a head, and the chosen component of V. rows: query i's row
+ * of each step. computed: the same without the edit of the step itself.
+ */
+function cellOf(trace) {
+  const [i, j] = cellIn(trace);
+  const head = headOf(trace, openCell.layer, openCell.head);
+  const rowsOf = (read) => Object.fromEntries([...MATRICES, "context"].map((name) => [name, read(head, name, i)]));
+  const component = Math.min(openCell.component, head.Dh - 1);
+  return { trace, head, i, j, component, rows: rowsOf(stepRow), computed: rowsOf(uneditedRow) };
+}
+
+function arithmeticOf(trace) {
+  const cell = cellOf(trace);
+  const title = make(
+    "p",
+    { class: "pair" },
+    ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
+    ...sayParts("how {query} attends to {key}", {
+      query: tokenElement(trace.tokens[cell.i]),
+      key: tokenElement(trace.keys[cell.j]),
+    }),
+  );
+  const tables = make("div", { class: "tables" }, componentsTable(cell), keysTable(cell));
+  return make("article", { "data-trace": trace.number }, title, chainOfCell(cell), tables);
+}
+
+/** The steps from the cell's dot product to the context vector, a line for each. */
+function chainOfCell(cell) {
+  const { head, j, component, rows, computed } = cell;
+  const { weights, context } = rows;
+  const value = head.V[j * head.Dh + component];
+  const line = (name, ...parts) =>
+    make(
+      "li",
+      { "data-step": name },
+      make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`),
+      make("span", { class: "sum" }, ...parts),
+      make("span", { class: "note" }, description.steps[name].purpose),
+    );
+  return make(
+    "ol",
+    { class: "chain" },
+    ...["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) => line(name, ...explainInCell(cell, name))),
+    line(
+      "context",
+      say("component {chosen}: key {j} adds ", { chosen: component, j }),
+      number(weights[j]),
+      " × ",
+      number(value),
+      " = ",
+      number(weights[j] * value),
+      say("; sum over all keys: "),
+      resultOf(head.edited.has("context"), computed.context[component], context[component]),
+    ),
+  );
+}
+
+/** How a step of the cell is computed; the products of a sum are in the table. */
+function explainInCell({ trace, head, i, j, rows }, name) {
+  const scale = runOfHead(head, i).run.value(`${head.path}.scale`);
+  const largestKey = rows.masked_scores.indexOf(Math.max(...rows.masked_scores));
+  const working = new Working({
+    indices: { row: i, column: j },
+    inputs: inputsOfCell(head, i, j, { ...rows, scale, mask: !isMasked(head, i, j) }),
+    rowLetter: "key",
+    largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
+  });
+  const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
+  const lines = working.lines(description.explanations[equation || trace.graph.node(whole).equation].lines);
+  const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
+  return lines.flatMap(([line, tree, value], n) => {
+    if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
+    const { words, numbers } = numbersIn(working, line, tree, value, "");
+    if (n === lines.length - 1) return [...numbers, result(value)];
+    return [`${words}: `, ...numbers, number(value), ...noteOf(working, line), make("br", {})];
+  });
+}
+
+/** Choose a component or a key of the open cell, and show its arithmetic; tables keep their scroll positions. */
+function chooseInTable(trace, name, value) {
+  const tables = () => [...document.querySelectorAll("#sums .table")];
+  const scrolled = tables().map(({ scrollTop }) => scrollTop);
+  openCell[name] = value;
+  updateLink();
+  showArithmetic();
+  for (const heatmap of heatmaps) heatmap.mark();
+  tables().forEach((table, n) => (table.scrollTop = scrolled[n]));
+  document
+    .querySelector(`#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`)
+    .focus({ preventScroll: true });
+}
+
+function componentsTable({ trace, head, i, j, component, rows, computed }) {
+  const { Dh, Q, K, V } = head;
+  // Link a vector's name to its computation in the forward pass; cached tokens have none. Not a button:
+  // browsers omit buttons from table headers that are repeated on printed pages.
+  const vector = (name, position, words) => {
+    if (position < 0) return words;
+    const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      goToVector(trace, position, name, component);
+    });
+    return link;
+  };
+  const table = tableOfChoices(
+    say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
+    [
+      "d",
+      vector("Q", i, `Q[${i}]`),
+      vector("K", j - trace.cached, `K[${j}]`),
+      say("product"),
+      vector("V", j - trace.cached, `V[${j}]`),
+      say("weight × V"),
+      vector("concat", i, `context[${i}]`),
+    ],
+    Array.from({ length: Dh }, (_, d) => {
+      const [q, k, v] = [Q[i * Dh + d], K[j * Dh + d], V[j * Dh + d]];
+      return [String(d), q, k, q * k, v, rows.weights[j] * v, rows.context[d]];
+    }),
+    [say("sum"), "", "", computed.raw_scores[j], "", "", ""],
+    component,
+    (d) => chooseInTable(trace, "component", d),
+  );
+  table.dataset.rows = "component";
+  return table;
+}
+
+function keysTable({ trace, head, i, j, component, rows, computed }) {
+  const { Dh, Tk, V } = head;
+  const e = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
+  const exponentials = e.numbers();
+  const sum = e.sum(LAST_AXIS).numbers()[0];
+  const table = tableOfChoices(
+    say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
+    [
+      say("key"),
+      "raw_scores",
+      "scores",
+      "masked_scores",
+      say("exp(· − largest)"),
+      "weights",
+      `V[·, ${component}]`,
+      say("weight × V"),
+    ],
+    trace.keys.map((token, n) => {
+      const [weight, v] = [rows.weights[n], V[n * Dh + component]];
+      const scores = ["raw_scores", "scores", "masked_scores"].map((name) => rows[name][n]);
+      return [[`${n} `, tokenElement(token)], ...scores, exponentials[n], weight, v, weight * v];
+    }),
+    [say("sum"), "", "", "", sum, totalOf(rows.weights), "", computed.context[component]],
+    j,
+    (n) => chooseInTable(trace, "key", alignment.keys.findIndex((positions) => positions[trace.number] === n)),
+  );
+  table.dataset.rows = "key";
+  table.querySelectorAll("tbody tr").forEach((row, n) => row.classList.toggle("masked", !isSeen(head, i * Tk + n)));
+  return table;
+}
+
+/** The inputs of the cell's steps, by parameter, as in `Working`. */
+function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, ...rows }) {
+  const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
+  const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
+  // The whole row for indices with ":", else its number for key j.
+  const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
+  return {
+    ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),
+    mask: { values: () => mask, isEdited: edited.has("mask") },
+    scale: { values: () => scale },
+    divide_by_sqrt_d: { values: () => divide_by_sqrt_d },
+    layer_number: layer_number === undefined ? null : { values: () => layer_number },
+    Q: { values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
+    K: { values: () => K.subarray(j * Dh, (j + 1) * Dh) },
+    dropout_mask: null,
+  };
+}
+
+/** A trace's query and key whose arithmetic is shown. */
+const cellIn = ({ number }) => [alignment.queries[openCell.query][number], alignment.keys[openCell.key][number]];
+
+function comparisonOf(shown) {
+  const { layer, head } = openCell;
+  const rows = MATRICES.map((step) => {
+    const [a, b] = shown.map((trace) => {
+      const [i, j] = cellIn(trace);
+      return stepRow(headOf(trace, layer, head), step, i)[j];
+    });
+    const difference = a === b ? 0 : b - a; // 0 also for two -inf
+    return rowOf(step, [a, b, difference], 6);
+  });
+  const table = boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows);
+  return make("article", { class: "compared" }, table);
+}

@@ -1,0 +1,86 @@
+// How next-token probabilities change between the last two traces. Both need all logits, because a token that is
+// likely in one may have any rank in the other.
+
+import { align } from "../numbers/align.js";
+import { brief } from "../numbers/formats.js";
+import { samplingProbability } from "../numbers/sampling.js";
+import { say } from "../sources/description.js";
+import { source } from "../sources/source.js";
+import { DIFFERENCE, distinctions, isLook, queryIn, traces } from "../state/state.js";
+import { barOf, byId, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { CANDIDATES, nextTokenTitle, settings, withProbabilities } from "./next.js";
+
+/** The earlier trace's position that is aligned with `position` or, if there is none, with the last one before it. */
+function positionBefore(pairs, position) {
+  const index = pairs.findIndex(([, later]) => later === position);
+  const [earlier] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
+  return earlier;
+}
+
+/** The most probable tokens of either prediction, as [id, before, now]; the most probable now come first. */
+function changesOf(predictions) {
+  const likely = predictions.flatMap(({ ids, renormalized }) =>
+    ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
+  );
+  return [...new Set(likely)]
+    .map((id) => [id, samplingProbability(id, predictions[0], settings.temperature), samplingProbability(id, predictions.at(-1), settings.temperature)])
+    .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
+}
+
+/** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`. */
+export function makeChange(before, now) {
+  const box = byId("change");
+  const both = [before, now];
+  const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
+  const pairs = before && align([before.ids, now.ids]);
+  const isCompared = traces.length === 2;
+  const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
+  const positionFor = (trace) =>
+    traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now));
+  const read = async (trace, position) => {
+    const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
+    return { ...prediction, all };
+  };
+  let loaded = { positions: [] }; // the last predictions read, which sliders reuse
+  const draw = onceAFrame(async () => {
+    if (isLook()) return;
+    if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
+    const positions = both.map(positionFor);
+    if (loaded.positions.join() !== positions.join()) {
+      const predictions = await Promise.all(both.map((trace, n) => read(trace, positions[n])));
+      // Another token or text may have been chosen since.
+      if (traces.at(-1) !== now || both.map(positionFor).join() !== positions.join()) return;
+      loaded = { positions, predictions };
+    }
+    const position = positions.at(-1);
+    const predictions = loaded.predictions.map((prediction, n) => withProbabilities(both[n], prediction, settings));
+    const rows = changesOf(predictions).map(([id, earlier, later]) =>
+      rowOf(tokenElement(nameOf(id)), [
+        make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later)),
+        probabilityElement(earlier),
+        probabilityElement(later),
+        probabilityElement(later - earlier, true),
+      ]),
+    );
+    const caption = make("div", {}, ...nextTokenTitle(now, position));
+    const table = tableOf(caption, [say("token"), "", ...headings], rows);
+    box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
+  });
+
+  /** How the two traces differ, with the position in the earlier trace if it isn't the same. */
+  function causeOf() {
+    const [a, b] = distinctions([before, now], pairs);
+    const [earlier, later] = loaded.positions;
+    const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
+    const location = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
+    return [make("span", {}, `${headings[0]}: ${a}${location}`), make("span", {}, `${headings[1]}: ${b}`)];
+  }
+
+  return { draw };
+}
+
+function probabilityElement(probability, isChange = false) {
+  const sign = isChange && probability > 0 ? "+" : "";
+  const shown = `${sign}${probability.toFixed(4)}`.replace("-", "−");
+  return make("data", { value: String(probability) }, shown);
+}

@@ -1,0 +1,277 @@
+// How one number of a step is computed: the formulas from attnlab/views/explanations.py, evaluated and
+// written with the page's numbers, as attnlab/views/evaluation.py does in Python.
+
+import { equations } from "../numbers/equations.js";
+import { grouped } from "../numbers/formats.js";
+import { totalOf } from "../numbers/sampling.js";
+import { say, sayStored, sayStoredParts } from "../sources/description.js";
+import { boxedTable, make, number, rowOf } from "../drawing/draw.js";
+import { lineOf, numberOf } from "./pass.js";
+
+const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
+const MAX_FULL_TERMS = 64; // likewise, of other sums
+const TERMS_SHOWN = 8; // a shortened sum shows this many of the largest terms
+
+const OPERATIONS = {
+  "+": (a, b) => a + b,
+  "-": (a, b) => a - b,
+  "*": (a, b) => a * b,
+  "/": (a, b) => a / b,
+  "**": (a, n) => a ** n,
+  ">": (a, b) => Number(a > b),
+  sqrt: Math.sqrt,
+  exp: Math.exp,
+  tanh: Math.tanh,
+  erf: equations.erf,
+};
+
+// Functions from a row to a number.
+const REDUCTIONS = {
+  sum: totalOf,
+  max: (row) => row.reduce((a, b) => Math.max(a, b)),
+  len: (row) => row.length,
+};
+
+const CONSTANTS = { pi: Math.PI, "-inf": -Infinity };
+const isItem = (tree) => Array.isArray(tree) && tree[0] === "at";
+const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
+
+/**
+ * Evaluates the formulas of one number, and writes them in NumPy's notation.
+ *
+ * indices: the number's row and column.
+ * inputs: by parameter, {values(indices), step, name, count}; null if absent. Numbers link to `step`. The name
+ *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
+ * known: results of lines, by name, whose rows the page doesn't have in full.
+ * rowLetter: the index in the notation of a whole row.
+ * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
+ */
+export class Working {
+  constructor({ indices, inputs, known = {}, rowLetter = "i", largest, makeLargestLink }) {
+    Object.assign(this, { indices, inputs, known, rowLetter, largest, makeLargestLink, results: { ...known } });
+  }
+
+  /** Remove absent parameters from a formula; undefined if nothing is left. */
+  simplify(tree, aliases) {
+    if (typeof tree === "string" && tree in aliases) return aliases[tree];
+    if (isLeaf(tree)) return this.inputs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
+    if (!Array.isArray(tree)) return tree ?? undefined;
+    const [operation, ...operands] = tree;
+    if (operation === "if") {
+      const [condition, yes, no] = operands;
+      return isItem(condition) ? tree : this.simplify(this.valueAt(condition) ? yes : no, aliases);
+    }
+    const kept = operands.map((operand) => this.simplify(operand, aliases)).filter((operand) => operand !== undefined);
+    return kept.length < operands.length ? kept[0] : [operation, ...kept];
+  }
+
+  /** Evaluate a formula: a number or a row of numbers. */
+  value(tree) {
+    if (typeof tree === "number") return tree;
+    if (tree in CONSTANTS) return CONSTANTS[tree];
+    if (typeof tree === "string" && tree in this.results) return this.results[tree];
+    if (isLeaf(tree)) return this.valueAt(tree);
+    const [operation, ...operands] = tree;
+    if (operation === "if") return this.value(operands[this.valueAt(operands[0]) ? 1 : 2]);
+    const values = operands.map((operand) => this.value(operand));
+    if (operation in REDUCTIONS) return REDUCTIONS[operation](values[0]);
+    const row = values.find((operand) => typeof operand !== "number");
+    const apply = OPERATIONS[operation];
+    if (!row) return apply(...values);
+    return Float64Array.from(row, (_, i) => apply(...values.map((operand) => (typeof operand === "number" ? operand : operand[i]))));
+  }
+
+  /** The value of a parameter, or of some of its entries. */
+  valueAt(tree) {
+    const [parameter, indices] = isItem(tree) ? [tree[1], tree.slice(2)] : [tree, []];
+    return this.inputs[parameter].values(indices);
+  }
+
+  /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
+  index(names) {
+    return names.map((name) =>
+      name === ":" ? this.rowLetter : isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row),
+    );
+  }
+
+  /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
+  notation(tree) {
+    if (typeof tree === "string") return this.inputs[tree]?.name ?? tree;
+    if (tree[0] === "len") return String(this.value(tree));
+    if (!isItem(tree)) return tree[0];
+    return `${this.notation(tree[1])}[${this.index(tree.slice(2)).join(", ")}]`;
+  }
+
+  /** The same, linked to its step. */
+  link(tree) {
+    if (tree[0] === "max" && this.makeLargestLink) return this.makeLargestLink();
+    const name = this.notation(tree);
+    const { step, component = this.indices.column } = (isItem(tree) && this.inputs[tree[1]]) || {};
+    return step && !tree.includes(":") ? numberOf(step, component, name) : name;
+  }
+
+  /** The lines that compute something, as [line, tree, value]; a line that only renames a number is left out. */
+  lines(declared) {
+    const [shown, aliases] = [[], {}];
+    declared.forEach((line, n) => {
+      const tree = this.simplify(line.tree, aliases);
+      if (shown.length && tree === shown.at(-1)[0].name) return;
+      if (isLeaf(tree) && n < declared.length - 1) {
+        aliases[line.name] = tree;
+        return;
+      }
+      // A product whose factors are all absent is 1.
+      const value = this.known[line.name] ?? (tree === undefined ? 1 : this.value(tree));
+      this.results[line.name] = value;
+      shown.push([line, tree, value]);
+    });
+    return shown;
+  }
+}
+
+const PRECEDENCE = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
+const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
+const POWERS = { 2: "²", 3: "³" };
+
+/**
+ * A formula as texts and elements, see attnlab/views/formulas.py.
+ *
+ * leaf: formats its names. outer: the precedence of the operator around it.
+ */
+function formulaParts(tree, leaf, outer = 0) {
+  if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
+  if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
+  if (isLeaf(tree) || tree[0] in REDUCTIONS) return leaf(tree, outer);
+  const [operation, ...operands] = tree;
+  const part = (operand, precedence) => formulaParts(operand, leaf, precedence);
+  if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
+  if (operation === "exp") return ["e^", ...part(operands[0], 5)];
+  if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
+  const precedence = PRECEDENCE[operation];
+  if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
+  // The right operand of - and / needs brackets sooner, as in a - (b - c); negative numbers do after any sign.
+  const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
+  const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
+  if (operation === ">") return ["[", ...parts, "]"];
+  return precedence < outer ? ["(", ...parts, ")"] : parts;
+}
+
+/** A number as an operand, in brackets if negative. */
+const termOf = (x, precedence) => (x < 0 && precedence > 1 ? ["(", number(x), ")"] : [number(x)]);
+
+/**
+ * The lines that compute a number, as elements.
+ *
+ * declared: from `description.explanations`. heading: the step's. result: shows the last line's value.
+ * lead: the first cell of a product's row, by index.
+ */
+export function linesOfNumber(working, declared, { heading, result, lead }) {
+  const all = working.lines(declared.lines);
+  const parts = [];
+  const list = make("ol", { class: "chain" });
+  all.forEach(([line, tree, value], n) => {
+    const shown = n === all.length - 1 ? result(value) : number(value);
+    const [sum, bias] = sumIn(tree);
+    if (sum) {
+      parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, lead }));
+      return;
+    }
+    const { words, numbers } = numbersIn(working, line, tree, value, heading);
+    list.append(lineOf(words, ...numbers, shown, ...noteOf(working, line)));
+  });
+  return list.children.length ? [list, ...parts] : parts;
+}
+
+/** If a formula is a sum of products, the sum and what is added to it. */
+export function sumIn(tree) {
+  const [sum, bias] = tree?.[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
+  return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
+}
+
+/** The values for the names in a line's templates. */
+const namesIn = (working, { where }) =>
+  Object.fromEntries(
+    Object.entries(where).map(([name, tree]) => [name, tree[0] === "max" ? working.largest : working.notation(tree)]),
+  );
+
+/** A line's note, such as where a row's maximum is. */
+export const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
+
+/** A line's heading, and the numbers before its result. */
+export function numbersIn(working, line, tree, value, heading) {
+  const linked = (tree) => [working.link(tree)];
+  const [terms, counts] = tree?.[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
+  const words = line.heading
+    ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
+    : `${line.name} = ${formulaParts(tree, (tree) => [working.notation(tree)]).join("")}`;
+  if (terms) return { words, numbers: [...terms, " = "] };
+  if (tree === undefined) return { words, numbers: ["1 = "] };
+  if (tree[0] === "if") {
+    const [, condition, yes, no] = tree;
+    const isTrue = Boolean(working.valueAt(condition));
+    const chosen = isTrue ? yes : no;
+    const outcome = sayStored("{name} is {value}: ", {
+      name: working.notation(condition),
+      value: (isTrue ? "True" : "False") + (working.inputs[condition[1]].isEdited ? say(", edited") : ""),
+    });
+    return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...linked(chosen), " = "] : [])] };
+  }
+  const names = formulaParts(tree, linked);
+  if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
+  const hasLinks = names.some((part) => typeof part !== "string");
+  const numbers = formulaParts(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
+  return { words, numbers: [...(hasLinks ? [...names, " = "] : []), ...numbers, " = "] };
+}
+
+/** A number as an operand; counts have no brackets. */
+const leafOf = (working, tree, precedence) =>
+  tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), precedence);
+
+/** The first row that a formula uses. */
+const rowIn = (tree) =>
+  isItem(tree) ? tree : tree.slice(1).map((operand) => Array.isArray(operand) && rowIn(operand)).find(Boolean);
+
+/** The terms of a sum that are shown, and the values for its heading. */
+function termsIn(working, tree, sum) {
+  const row = working.value(rowIn(tree)); // masked entries aren't terms
+  const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(row[n]));
+  const count = working.inputs.x?.count ?? terms.length;
+  const isCut = count > MAX_FULL_TERMS;
+  const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
+  const shown = isCut ? [...largest, sum - totalOf(largest)] : largest;
+  const note = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
+  return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
+}
+
+/** The indices of the largest terms, and the sum of the rest. */
+function largestTerms(terms, count) {
+  const largest = [...terms.keys()]
+    .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
+    .slice(0, count);
+  const chosen = new Set(largest);
+  return { largest, rest: totalOf(terms.filter((_, n) => !chosen.has(n))) };
+}
+
+/** A sum of products as a table: the largest products, the sum of the rest, and all in a disclosure. */
+function productsOf(working, [, first, second], bias, { heading, result, lead }) {
+  const [x, w] = [first, second].map((tree) => working.value(tree));
+  const products = Float64Array.from(x, (value, i) => value * w[i]);
+  const all = products.length;
+  const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
+  const { largest, rest } = largestTerms(products, count);
+  const header = [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")];
+  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], 6));
+  const footOf = (name, value) => rowOf(name, ["", "", value], 6);
+  const feet = [
+    ...(count < all ? [footOf(say("{others} others", { others: all - count }), rest)] : []),
+    ...(bias ? [footOf(working.notation(bias), working.value(bias))] : []),
+    footOf(say("sum"), result),
+  ];
+  if (count === all) return [boxedTable(say("{heading}: the {all} products", { heading, all }), header, rowsOf(products.keys()), feet)];
+  const caption = say("{heading}: the {all} products, the {count} largest first", { heading, all, count });
+  const summary = say("All {all} products", { all });
+  const details = make("details", {}, make("summary", {}, summary));
+  const showAll = () => details.append(boxedTable(summary, header, rowsOf(products.keys())));
+  details.addEventListener("toggle", showAll, { once: true });
+  return [boxedTable(caption, header, rowsOf(largest), feet), details];
+}

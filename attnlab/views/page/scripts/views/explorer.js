@@ -1,0 +1,549 @@
+// The page with a model behind it. It keeps a history of traces to compare with and return to.
+
+import { STEPS_TO_CHANGE } from "../numbers/constants.js";
+import { description, say } from "../sources/description.js";
+import { reports, setSource, source } from "../sources/source.js";
+import { alignment, describedCell, isAblation, isAmong, isLook, nameOfChange, nameOfPart, selection, traceOf, traces,
+  traceViews, views } from "../state/state.js";
+import { barOf, buttonOf, byId, make, number, tokenElement } from "../drawing/draw.js";
+import { makeChange } from "./change.js";
+import { showLevel, startEntry } from "./levels.js";
+import { isSame } from "./lines.js";
+import { makeSliders, settings, showSettings } from "./next.js";
+import { picture } from "./picture.js";
+import { followLink, grids, heatmaps, linkParts, openStory, openTraces, predictions, select } from "../page/page.js";
+
+const HISTORY_LENGTH = 100;
+
+export const traceHistory = []; // the traces' descriptions, the last one shown
+let lastRequest; // its `text`, {text} or {ids}, and its changes, `ablated`
+let pending; // aborts the pending request
+
+/** Trace a text, {text} or {ids}, with changes, see source.js. */
+function requestTrace(text, ablated) {
+  lastRequest = { text, ablated };
+  runLatest(async (signal) => {
+    const trace = await source.open(text, ablated, signal);
+    return () => {
+      const last = traceHistory.at(-1);
+      const hasSameIds = last.ids.join() === trace.ids.join();
+      show({ ...trace, typed: text.text ?? (hasSameIds ? last.typed : undefined) });
+    };
+  });
+}
+
+/** The last trace's part of the link, such as #ids=12.7&ablate=0.1+1, which ablates head 0.1 and MLP 1. */
+const linkOfText = () => linkOf(traceHistory.at(-1));
+
+const linkOf = ({ ids, ablated }) => {
+  const ablate = ablated.map((change) => change.join(".")).join(" ");
+  return { ids: ids.join("."), ...(ablate && { ablate }) };
+};
+
+const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
+
+/** Trace the text of a link; if `isFirst`, the trace replaces the one that the page opened with. */
+function followLinkOfText(link, isFirst = false) {
+  const values = new URLSearchParams(link.slice(1));
+  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+  // A link that only has changes is about the shown text.
+  const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
+  if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
+  runLatest(async (signal) => {
+    const ablated = ablate.split(" ").filter(Boolean).map(parse);
+    const trace = await source.open({ ids: parse(ids) }, ablated, signal);
+    return async () => {
+      // The link of the previous trace: the browser's Back button.
+      const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(trace));
+      if (isBack || isFirst) traceHistory.pop();
+      if (!isBack) traceHistory.push(trace);
+      byId("prompt").value = trace.text;
+      await showLatest();
+      followLink(link); // again, now that the tokens that it names exist
+    };
+  });
+}
+
+/** Generate a continuation of the last trace. */
+function continueText() {
+  const trace = traceHistory.at(-1);
+  if (!byId("seed").reportValidity()) return;
+  runLatest(async (signal) => {
+    const count = byId("count").valueAsNumber;
+    const seed = byId("seed").value;
+    const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
+    const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
+    const continued = await source.open({ ids }, trace.ablated, signal);
+    return () => {
+      show(continued);
+      byId("prompt").value = text;
+      markUnsent();
+      showGenerated(chosen, options);
+    };
+  });
+}
+
+/** Show the generated tokens, each with a probability. */
+function showGenerated(chosen, { temperature }) {
+  const words = temperature
+    ? say("Generated tokens, each with the probability it was sampled with:")
+    : say("Generated greedily; probabilities are the model's, at temperature 1:");
+  const items = chosen.map((token) => {
+    const probability = temperature ? token.probability : token.share;
+    return make("li", {}, tokenElement(token), barOf(probability), number(probability, 4));
+  });
+  byId("sampled").replaceChildren(words, make("ol", {}, ...items));
+}
+
+/** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
+async function runLatest(request) {
+  pending?.abort();
+  const controller = (pending = new AbortController());
+  showStatus("");
+  byId("explore").ariaBusy = "true";
+  markWorking();
+  markAblated();
+  markUnsent();
+  let applyResult;
+  try {
+    applyResult = await request(controller.signal);
+  } catch (error) {
+    applyResult = () => {
+      resetRequest();
+      markAblated();
+      markUnsent();
+      showStatus(error.name === "AbortError" ? say("Cancelled.") : error.message);
+    };
+  }
+  if (controller !== pending) return;
+  byId("explore").ariaBusy = "false";
+  markWorking();
+  applyResult();
+}
+
+let progress = 1; // of what the source loads or computes, from 0 to 1
+
+function showProgress(fraction) {
+  progress = fraction;
+  markWorking();
+}
+
+/** Show that a request is pending, with the progress if it is known. */
+function markWorking() {
+  const isPending = byId("explore").ariaBusy === "true";
+  byId("working").hidden = !isPending && progress === 1;
+  if (progress < 1) byId("progress").value = progress;
+  else byId("progress").removeAttribute("value"); // indeterminate
+}
+
+/** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
+function cancel() {
+  if (byId("explore").ariaBusy === "true") return pending.abort();
+  source.stop(traces);
+  if (traceHistory.length > 1) goBack();
+  return showStatus(say("Cancelled."));
+}
+
+/** Replace the model by one from the files of a directory; the history restarts. */
+function openModel(files) {
+  runLatest(async (signal) => {
+    const nextSource = await source.openDirectory(files, signal);
+    let trace;
+    try {
+      trace = await nextSource.open({ text: byId("prompt").value }, [], signal).catch(() => {
+        signal.throwIfAborted();
+        return nextSource.open({ ids: [0] }, [], signal); // if this model can't encode the text
+      });
+      signal.throwIfAborted();
+    } catch (error) {
+      nextSource.close();
+      throw error;
+    }
+    return () => {
+      source.close();
+      setSource(nextSource);
+      source.showFormulas();
+      traceHistory.length = 0;
+      byId("prompt").value = trace.text;
+      traceHistory.push({ ...trace, typed: trace.text });
+      showLatest();
+    };
+  });
+}
+
+function showStatus(sentence) {
+  byId("status").textContent = sentence;
+}
+
+/** Show a trace and add it to the history. */
+function show(trace) {
+  startEntry();
+  if (traceHistory.at(-1).id === trace.id) traceHistory.pop();
+  traceHistory.push(trace);
+  if (traceHistory.length > HISTORY_LENGTH) traceHistory.shift();
+  showLatest();
+}
+
+/** Show the last trace, next to the previous one if they are compared. */
+async function showLatest() {
+  const { query, key } = selection;
+  const previousIds = traces[0].ids.join();
+  const focused = document.activeElement; // may be in an element that is replaced
+  const focusedFigure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
+  resetRequest();
+  const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
+  const isFromAtlas = description.traces[0].atlas !== undefined; // the page is about one head
+  if (traces.at(-1).ids.join() !== previousIds && isLook() && !isFromAtlas) {
+    selection.isHeadChosen = false;
+    selection.level = "model";
+  }
+  showLevel(selection.level);
+  openStory();
+  followChange();
+  markLatest();
+  const shown = traces;
+  if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
+  await opening;
+  if (focusedFigure >= 0) heatmaps[focusedFigure]?.cursor.focus();
+  // Keep the selected tokens if the texts are the same.
+  if (traces === shown && traces.every(({ ids }) => ids.join() === previousIds)) select(query, key);
+}
+
+/** Show what changed from the previous trace to the last one; as one of the predictions, it is redrawn with them. */
+function followChange() {
+  const before = traceHistory.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(traceHistory.at(-2), 0)) : null;
+  const change = makeChange(before, traces.at(-1));
+  predictions.push(change);
+  change.draw();
+}
+
+/** Make the shown trace's request the last one, such as after a failed request. */
+function resetRequest() {
+  const { ids, ablated } = traceHistory.at(-1);
+  lastRequest = { text: { ids }, ablated };
+}
+
+/** Return to the previous trace. */
+function goBack() {
+  runLatest(async () => () => {
+    traceHistory.pop();
+    byId("prompt").value = traceHistory.at(-1).text;
+    showLatest();
+  });
+}
+
+/** Show whether the text in the box differs from the one shown, and whether it is being computed. */
+function markUnsent() {
+  const { typed, text } = traceHistory.at(-1);
+  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
+  const isTyped = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
+  const isComputed = byId("explore").ariaBusy === "true" && isTyped(lastRequest.text.text);
+  byId("unsent").hidden = isTyped(typed, text);
+  byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
+}
+
+/** Notes on unusual tokens: white space only, or characters that the model has no tokens for. */
+function notesOn(tokens) {
+  const notes = [];
+  if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
+    notes.push(say("The text is only white space: {count} tokens.", { count: tokens.length }));
+  const sizes = new Map(); // bytes of the longest token of each character that tokens share
+  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
+  const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
+  if (unknown.length) {
+    const characters = unknown.slice(0, MAX_UNKNOWN_LISTED).join(" ") + (unknown.length > MAX_UNKNOWN_LISTED ? " …" : "");
+    notes.push(say("The model has no tokens for {characters} and reads them as single bytes.", { characters }));
+  }
+  return notes;
+}
+
+const MAX_UNKNOWN_LISTED = 8;
+
+/** Update the title, the notes and the controls for the last trace. */
+function markLatest() {
+  markUnsent();
+  const { model, excerpt, tokens } = traceHistory.at(-1);
+  document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
+  showStatus(notesOn(tokens).join(" "));
+  byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
+  byId("sampled").replaceChildren();
+  markAblated();
+}
+
+// ---- ablation ------------------------------------------------------------------------------------
+
+/** Make a change, such as the ablation of a head or MLP, or undo it. */
+function toggle(change) {
+  const { text, ablated } = lastRequest;
+  const others = ablated.filter((other) => other.join() !== change.join());
+  requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
+}
+
+/** Whether a change edits this step of the open head. */
+const isOfStep = (change, step) => change.slice(0, 3).join() === [selection.layer, selection.head, step].join();
+
+const changeOf = (step) => lastRequest.ablated.find((change) => isOfStep(change, step));
+
+/** Change a step of the open head, see source.js; without values, undo its change. */
+function changeStep(step, ...values) {
+  const { text, ablated } = lastRequest;
+  const others = ablated.filter((change) => !isOfStep(change, step));
+  requestTrace(text, values.length ? [...others, [selection.layer, selection.head, step, ...values]] : others);
+}
+
+/** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
+function cellOfMask() {
+  const { query, key } = describedCell();
+  const { number } = traces.at(-1);
+  const cell = [alignment.queries[query]?.[number], alignment.keys[key]?.[number]];
+  return cell.every(Number.isInteger) ? cell : null;
+}
+
+/** The cells of the open head's mask that are toggled, as [query, key]. */
+function toggledCells() {
+  const numbers = (changeOf("mask") ?? []).slice(4); // after layer, head, "mask", "flip"
+  return Array.from({ length: numbers.length / 2 }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
+}
+
+/** Toggle a cell of the open head's mask: whether the query may attend to the key. */
+function toggleCell() {
+  const cell = cellOfMask();
+  if (!cell) return;
+  const before = toggledCells();
+  const others = before.filter((other) => other.join() !== cell.join());
+  const cells = others.length < before.length ? others : [...before, cell];
+  changeStep("mask", ...(cells.length ? ["flip", ...cells.flat()] : []));
+}
+
+/** Mark what is ablated or edited: in a list, in the maps and at the open head. */
+function markAblated() {
+  const { ablated } = lastRequest;
+  byId("ablated").hidden = !ablated.length;
+  byId("ablated").replaceChildren(
+    ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
+    ...ablated.map((change) => {
+      const name = nameOfChange(change);
+      const undo = () => {
+        byId("prompt").focus(); // this button is removed
+        toggle(change);
+      };
+      return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
+    }),
+  );
+  for (const { view, maps } of [...grids, picture]) {
+    const changes = view.isDifference ? [] : view.traces[0].ablated;
+    for (const { cell, layer, head } of maps) {
+      const isAblated = isAmong(changes, [layer, head]);
+      const name = nameOfPart([layer, head]);
+      cell.classList.toggle("ablated", isAblated);
+      const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+      cell.classList.toggle("changed", isChanged);
+      cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
+    }
+  }
+  markToggles();
+  if (source.hasEnded) source.markEnded();
+}
+
+/** Show the open head's changes in the controls that make them. */
+function markToggles() {
+  const { layer, head } = selection;
+  const isAblated = isAmong(lastRequest.ablated, [layer, head]);
+  byId("head-toggle").ariaPressed = String(isAblated);
+  byId("is-ablated").hidden = !isAblated;
+  byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
+  const factor = changeOf(byId("changed-step").value)?.[3]; // or "of", for another text's values
+  showFactor(typeof factor === "number" ? factor : 100);
+  byId("cell-toggle").ariaPressed = String(isAmong(toggledCells(), cellOfMask() ?? []));
+  byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
+  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
+  byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
+  markViews();
+}
+
+function showFactor(percent) {
+  byId("factor").value = percent;
+  byId("factor").nextElementSibling.textContent = `× ${(percent / 100).toFixed(2)}`;
+}
+
+/** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
+function makeChanges(button) {
+  const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
+  step.value = "weights";
+  step.addEventListener("change", markToggles);
+  const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
+  factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
+  factor.addEventListener("change", () => changeStep(step.value, ...(factor.valueAsNumber === 100 ? [] : [factor.valueAsNumber])));
+  const toggleOf = (name, words) => {
+    const box = make("input", { type: "checkbox", id: `${name}-toggle` });
+    box.addEventListener("change", () => toggle([name]));
+    return make("label", {}, box, " ", words);
+  };
+  const patch = () => changeStep(step.value, "of", ...traceHistory.at(-2).ids);
+  return make(
+    "details",
+    { id: "changes" },
+    make("summary", {}, say("Edit a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's values"), patch)),
+    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
+  );
+}
+
+/** Mark the views of the open head if it is ablated: its output isn't used. */
+function markViews() {
+  const { layer, head } = selection;
+  const isAblated = ({ isDifference, traces: [trace] }) => !isDifference && isAmong(trace.ablated, [layer, head]);
+  const name = nameOfPart([layer, head]);
+  const mark = (part, isMarked, content) => {
+    part.classList.toggle("ablated", isMarked);
+    part.querySelector(".ablation")?.remove();
+    content.removeAttribute("aria-describedby");
+    if (!isMarked) return;
+    content.setAttribute("aria-describedby", "is-ablated");
+    content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
+  };
+  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
+    // Before strips are first shown, they have no children.
+    [...byId(id).children].forEach((part, n) => {
+      mark(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
+    });
+  for (const part of byId("sums").querySelectorAll("article[data-trace]"))
+    mark(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
+}
+
+// Texts that the pocket model was trained to continue.
+const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer. Swimming is", "Say: lamp two happy. Again: lamp two"];
+
+// ---- the explorer's controls ---------------------------------------------------------------------
+
+export function makeExplorer() {
+  const button = (id, words, onClick) => buttonOf(onClick, { id }, words);
+  const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
+  prompt.addEventListener("input", markUnsent);
+  const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.ablated);
+  const traceExample = (text) => {
+    prompt.value = text;
+    tracePrompt();
+  };
+  prompt.addEventListener("keydown", (event) => {
+    // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
+    event.preventDefault();
+    tracePrompt();
+  });
+  const compare = make("input", { type: "checkbox", id: "compare" });
+  compare.addEventListener("change", showLatest);
+  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
+  files.addEventListener("change", () => {
+    if (files.files.length) openModel([...files.files]);
+    files.value = ""; // so that the same files can be chosen again
+  });
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
+  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
+  const examples = isPocket ? EXAMPLES : [];
+  document.querySelector("main").prepend(
+    make(
+      "section",
+      { id: "explore", "aria-label": say("Explore") },
+      make("label", { for: "prompt", class: "unseen" }, say("Text")),
+      make(
+        "div",
+        { id: "prompt-row" },
+        prompt,
+        make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
+        button("look", say("Show"), tracePrompt),
+      ),
+      make(
+        "p",
+        { id: "examples" },
+        ...examples.map((text) => buttonOf(() => traceExample(text), {}, text)),
+      ),
+      make("p", { id: "status", role: "status" }),
+      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
+      make(
+        "div",
+        { class: "controls" },
+        make("label", {}, compare, " ", say("Compare with the previous one")),
+        button("back", say("Back to the previous one"), goBack),
+        make(
+          "span",
+          {},
+          button("write", say("Generate"), continueText),
+          " ",
+          make("label", {}, count, " ", say("tokens")),
+          " ",
+          make("label", {}, say("seed"), " ", seed),
+        ),
+        make("div", { id: "sampling" }, ...makeSliders()),
+        ...(source.openDirectory ? [button("open", say("Open a model"), () => files.click()), files] : []),
+      ),
+      make("p", { id: "ablated", class: "note" }),
+      make("p", { id: "sampled", class: "note", role: "status" }),
+    ),
+  );
+  if (source.end)
+    document.querySelector("footer").append(
+      make(
+        "details",
+        { id: "ending" },
+        make("summary", {}, say("Stop the explorer")),
+        make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", button("end", say("Stop now"), () => source.end())),
+      ),
+    );
+  const title = byId("head-title");
+  const cause = make("div", { id: "cause" });
+  title.before(cause);
+  cause.append(
+    make(
+      "div",
+      {},
+      title,
+      make(
+        "div",
+        { id: "toggles" },
+        button("head-toggle", say("Ablate this head (S)"), () =>
+          toggle([selection.layer, selection.head]),
+        ),
+        button("mlp-toggle", "", () => toggle([selection.layer])),
+        makeChanges(button),
+        make(
+          "p",
+          { id: "is-ablated", class: "note" },
+          say("Ablated (silenced): its output, the context, is set to 0."),
+        ),
+      ),
+      byId("jobs"),
+    ),
+    make("div", { id: "change" }),
+  );
+  // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
+  for (const id of ["grids", "heatmaps"])
+    byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
+      if (ctrlKey || altKey || metaKey || source.hasEnded) return;
+      const { layer, head } = target.map ?? selection;
+      if (key.toLowerCase() === "s") toggle([layer, head]);
+      if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
+    });
+  // These change when another head is opened, a view is first drawn, or arithmetic is shown.
+  const headObserver = new MutationObserver(markToggles);
+  for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
+  showSettings();
+  linkParts.push(linkOfText);
+  Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
+  traceHistory.push(...description.traces);
+  prompt.value = traceHistory[0].text;
+  resetRequest();
+  followChange();
+  markLatest();
+  followLinkOfText(location.hash, true);
+  addEventListener("hashchange", ({ newURL }) => followLinkOfText(new URL(newURL).hash));
+}
+
+/** Disable everything that needs the explorer. */
+function disableControls() {
+  byId("prompt").readOnly = true;
+  const controls = "#explore :is(button, input):not(#sampling *), #toggles button, #end";
+  for (const control of document.querySelectorAll(controls)) control.disabled = true;
+}

@@ -1,0 +1,379 @@
+// Next tokens after a position: from logits to the sampled token.
+
+import { brief, grouped } from "../numbers/formats.js";
+import { generator, probabilitiesOf, sampledIndex, totalOf } from "../numbers/sampling.js";
+import { description, say, sayParts } from "../sources/description.js";
+import { source } from "../sources/source.js";
+import { alignment, isLook, prefixOf, queryIn, selection, traces } from "../state/state.js";
+import { barOf, buttonOf, byId, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf, tableOf,
+  tokenElement } from "../drawing/draw.js";
+import { lineOf } from "./pass.js";
+import { describe } from "./tokens.js";
+import { explainSymbols, predictions, select, texts } from "../page/page.js";
+
+const ROWS = 10; // rows of the table, unless all are shown
+export const CANDIDATES = 5; // shown next to the text
+const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
+
+const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities
+export const settings = { ...UNCHANGED }; // as `model.generate` names them
+const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
+let showsAllRows = false;
+let positionSlider;
+const sliderSets = []; // sliders by name; all sets show the same settings
+
+/** The largest number of tokens that predictions include. */
+const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
+
+/** A prediction with the probabilities at some settings, and its tokens. */
+export const withProbabilities = (trace, prediction, settings) => ({
+  ...prediction,
+  ...probabilitiesOf(prediction, settings),
+  tokens: prediction.ids.map((id) => trace.names.get(id)),
+});
+
+/** The model's prediction after a position; null if the page doesn't have it. */
+export async function readFollowing(trace, position) {
+  if (position < trace.prediction.first) return null;
+  return withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
+}
+
+/** Why there is no prediction after a position. */
+export const whyNoLogits = ({ cached, prediction: { first } }) => say("This page has logits only from position {first}.", { first: cached + first });
+
+/** The title of the next tokens after a position, as a list. */
+export const nextTokenTitle = (trace, position) =>
+  sayParts("Next token after position {position}, {token}", {
+    position: String(trace.cached + position),
+    token: tokenElement(trace.tokens[position]),
+  });
+
+/** Make the controls above the predictions. */
+export function makeSettings() {
+  positionSlider = slider(say("after position"), {
+    shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    spokenText: (n) => {
+      const t = alignment.queries[n].findIndex((i) => i !== null);
+      const { cached, tokens } = traces[t];
+      return `${cached + alignment.queries[n][t]} ${brief(tokens[alignment.queries[n][t]].symbol)}`;
+    },
+    onChange: (n) => select(n),
+  });
+  const sampleOne = () => {
+    samples.u = samples.random();
+    samples.count++;
+    drawPredictions();
+  };
+  const all = make("input", { type: "checkbox" });
+  all.addEventListener("change", () => {
+    showsAllRows = all.checked;
+    drawPredictions();
+  });
+  byId("settings").append(
+    positionSlider.element,
+    ...makeSliders(),
+    make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), make("label", {}, all, " ", say("more rows"))),
+    make("div", { id: "drawn", role: "status" }),
+  );
+}
+
+/** Sliders for the settings; all sets show the same values. */
+export function makeSliders() {
+  const temperatures = [0, ...description.sliders.temperatures];
+  const topPs = [...description.sliders.topPs, null];
+  const set = (name, value) => {
+    settings[name] = value;
+    showSettings();
+    drawPredictions();
+  };
+  const sliders = {
+    temperature: slider(say("temperature"), {
+      shownText: (n) => temperatures[n].toFixed(1),
+      spokenText: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
+      onChange: (n) => set("temperature", temperatures[n]),
+      state: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
+    }),
+    top_k: slider("top-k", {
+      shownText: (n, max) => (n === max ? say("all") : `${n + 1}`),
+      spokenText: (n, max) =>
+        n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
+      onChange: (n, max) => set("top_k", n === max ? null : n + 1),
+      state: () => [settings.top_k === null ? mostTokens() : settings.top_k - 1, mostTokens()],
+    }),
+    top_p: slider("top-p", {
+      shownText: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
+      spokenText: (n) =>
+        topPs[n] === null
+          ? say("all tokens")
+          : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
+      onChange: (n) => set("top_p", topPs[n]),
+      state: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
+    }),
+  };
+  sliderSets.push(sliders);
+  return Object.values(sliders).map(({ element }) => element);
+}
+
+export const showSettings = () => {
+  for (const sliders of sliderSets) for (const { set, state } of Object.values(sliders)) set(...state());
+};
+
+/**
+ * A slider from 0. Its value is shown by `shownText`, and by `spokenText` for screen readers; `state` returns
+ * the current value and the maximum.
+ */
+function slider(name, { shownText, spokenText, onChange, state }) {
+  const input = make("input", { type: "range", min: 0 });
+  const shown = make("span", { class: "value", "aria-hidden": "true" });
+  const position = () => [Number(input.value), Number(input.max)];
+  const showValue = () => {
+    shown.textContent = shownText(...position());
+    input.setAttribute("aria-valuetext", spokenText(...position()));
+  };
+  input.addEventListener("input", () => {
+    showValue();
+    onChange(...position());
+  });
+  return {
+    element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
+    state,
+    set(value, max = input.max) {
+      input.max = max;
+      input.value = value;
+      showValue();
+    },
+  };
+}
+
+/** Set the sliders and their ranges, which depend on the texts. */
+export function updateSliders() {
+  positionSlider.set(selection.query, alignment.queries.length - 1);
+  if (settings.top_k > mostTokens()) settings.top_k = null;
+  showSettings();
+}
+
+/** Show the predictions after the selected query. */
+export function followQuery() {
+  positionSlider.set(selection.query);
+  drawPredictions();
+}
+
+export function drawPredictions() {
+  for (const prediction of predictions) prediction.draw();
+}
+
+/** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
+export function makePrediction(trace) {
+  const { first, rows: unusedRows } = trace.prediction;
+  const loaded = new Map(); // predictions by position
+  const elements = {
+    steps: make("ol", { class: "chain" }),
+    table: make("div", { class: "table", tabindex: "0", role: "region" }),
+    following: make("p", { class: "sum" }),
+  };
+  const heading = make("h3");
+  byId("predictions").append(
+    make("article", { "data-trace": trace.number }, heading, ...Object.values(elements)),
+  );
+  const list = make("ol", { class: "next" });
+  moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
+  const settingsNote = make("p", { class: "note" });
+  const sampled = make("p", { class: "sum" });
+  if (trace.number === 0) byId("drawn").replaceChildren();
+  byId("drawn").append(sampled);
+  const listed = new Set(); // tokens, for the notes on symbols
+  let shownSample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
+  const title = make("h3");
+  const goToArithmetic = () => {
+    byId("prediction-title").scrollIntoView();
+    byId("prediction-title").focus({ preventScroll: true });
+  };
+  const toArithmetic = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
+  texts[trace.number].following.append(title, list, make("div", { class: "how" }, toArithmetic, settingsNote));
+
+  const draw = onceAFrame(async () => {
+    if (isLook()) return;
+    const position = queryIn(trace);
+    if (position >= first && !loaded.has(position)) {
+      loaded.set(position, await source.predictionAfter(trace, position));
+      if (position !== queryIn(trace)) return; // another token has been chosen
+    }
+    title.replaceChildren(...nextTokenTitle(trace, position));
+    heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
+    const prediction = loaded.get(position);
+    for (const element of [list, sampled, ...Object.values(elements)]) element.hidden = !prediction;
+    settingsNote.textContent = prediction ? settingsInWords() : whyNoLogits(trace);
+    if (!prediction) return;
+    const candidates = withProbabilities(trace, prediction, settings);
+    list.ariaLabel = title.textContent;
+    list.replaceChildren(...candidatesOf(candidates, listed));
+    explainSymbols();
+    elements.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
+    const conditions = JSON.stringify([position, settings]);
+    if (shownSample.count !== samples.count) {
+      const row = sampledIndex(samples.u, candidates.renormalized);
+      shownSample = { count: samples.count, conditions, row, words: sampleInWords(candidates, row) };
+    }
+    const isCurrent = shownSample.conditions === conditions;
+    elements.table.ariaLabel = heading.textContent;
+    elements.table.replaceChildren(candidatesTable(unusedRows, candidates, isCurrent ? shownSample.row : null));
+    elements.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
+    const isPast = shownSample.words !== undefined && !isCurrent;
+    sampled.classList.toggle("past", isPast);
+    sampled.replaceChildren(
+      shownSample.words ? prefixOf(trace) : "",
+      ...(isPast ? [say("Sampled before a setting or the token changed: ")] : []),
+      ...(shownSample.words ?? []),
+    );
+  });
+  return { draw, listed };
+}
+
+/** The settings that differ from the defaults; "" if none do. */
+const settingsInWords = () =>
+  [
+    settings.temperature === 1 ? "" : `${say("temperature")} ${settings.temperature}`,
+    settings.top_k === null ? "" : `top-k ${settings.top_k}`,
+    settings.top_p === null ? "" : `top-p ${settings.top_p}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+
+/** The most probable tokens, as list items with their probabilities. */
+function candidatesOf({ tokens, renormalized }, listed) {
+  const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
+  return likely.map((n) => {
+    const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
+    describe(chip, tokens[n], "");
+    listed.add(tokens[n]);
+    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
+    return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
+  });
+}
+
+/** The equations from the last vector of the residual stream to the sampling probabilities. */
+function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count }) {
+  const { temperature } = settings;
+  const softmaxed = temperature
+    ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
+        temperature: String(temperature),
+        largest: number(logits[0] / temperature, 4),
+        sum: number(sum, 4),
+        vocab: grouped(vocab),
+      })
+    : [say("At temperature 0, the largest logit (the first if tied) gets probability 1.")];
+  const cut =
+    count === vocab
+      ? [say("No tokens are cut off.")]
+      : temperature
+        ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
+            count: grouped(count),
+            vocab: grouped(vocab),
+            left: number(keptSum, 4),
+          })
+        : [say("One token is left.")];
+  return [
+    lineOf(heading, purposes.logits),
+    lineOf("probabilities = softmax(logits / temperature)", purposes.probabilities, " ", ...softmaxed),
+    lineOf("top-k, top-p", ...cut),
+  ];
+}
+
+/** A table with a row for each token, from its logit to the probability that it is sampled with. */
+function candidatesTable(unusedRows, candidates, sampledRow) {
+  const { vocab, logits, exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
+  const { temperature } = settings;
+  const count = showsAllRows ? tokens.length : Math.min(ROWS, tokens.length);
+  const contentOf = (x) => (typeof x === "number" ? number(x, 4) : x);
+  const tokenRow = (name, logit, steps, ...ends) => {
+    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
+    return rowOf(name, cells.map(contentOf));
+  };
+  let cumulative = 0;
+  const rows = Array.from({ length: count }, (_, n) => {
+    cumulative += renormalized[n];
+    const strikeIfRemoved = (x) => (removedBy[n] ? make("s", {}, contentOf(x)) : x);
+    const steps = [
+      logits[n] / temperature,
+      (logits[n] - logits[0]) / temperature,
+      exponentials[n],
+      strikeIfRemoved(probabilities[n]),
+    ];
+    const name = strikeIfRemoved(tokenElement(tokens[n]));
+    // What removed the token, or its probability; at temperature 0, always the probability.
+    const result = (temperature && removedBy[n]) || renormalized[n];
+    const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulative);
+    row.classList.toggle("struck", removedBy[n] !== "");
+    if (n === sampledRow) row.ariaCurrent = "true";
+    return row;
+  });
+  const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
+  if (count < vocab) {
+    // A total over the tokens without a row here: those in the prediction, and all others.
+    const totalBeyond = (values, rest) => totalOf(values.slice(count)) + rest;
+    const sums = [
+      totalBeyond(exponentials, others.exponential),
+      totalBeyond(probabilities, others.probability),
+    ];
+    const isToken = ({ symbol }) => !NAMELESS.test(symbol);
+    const unlisted = vocab - unusedRows - tokens.slice(0, count).filter(isToken).length;
+    const unlistedUnused = vocab - count - unlisted;
+    const name = unlistedUnused
+      ? say("the other {count}, and {rest} unused rows of W_E", {
+          count: grouped(unlisted),
+          rest: grouped(unlistedUnused),
+        })
+      : say("the other {count}", { count: grouped(unlisted) });
+    foot.unshift(tokenRow(name, "", ["", "", ...sums], totalBeyond(renormalized, others.renormalized), ""));
+  }
+  const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
+  const headings = [
+    say("token"),
+    "logit",
+    ...(temperature ? steps : []),
+    say("renormalized"),
+    say("cumulative"),
+  ];
+  const caption = say("The {count} most probable of {vocab} tokens", {
+    count,
+    vocab: grouped(vocab - unusedRows),
+  });
+  return tableOf(caption, headings, rows, foot);
+}
+
+/** The text's next token, and its probability. */
+function followingOf(token, { vocab, following, logits, sum }) {
+  if (!token) return [say("The text ends here.")];
+  const rank = following.larger + 1;
+  const { temperature } = settings;
+  const probability = temperature
+    ? Math.exp((following.logit - logits[0]) / temperature) / sum
+    : Number(rank === 1);
+  return sayParts(
+    "The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.",
+    {
+      token: tokenElement(token),
+      rank: grouped(rank),
+      vocab: grouped(vocab),
+      probability: number(probability, 4),
+    },
+  );
+}
+
+/** How the sampled token follows from u in [0, 1) and the cumulative probabilities. */
+function sampleInWords({ tokens, renormalized }, sampled) {
+  const origin = say(" (sample {count}, seed 0, in this page)", samples);
+  const u = number(samples.u, 4);
+  if (sampled < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
+  return [
+    ...sayParts(
+      "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
+      {
+        u,
+        token: tokenElement(tokens[sampled]),
+        reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4),
+      },
+    ),
+    origin,
+  ];
+}

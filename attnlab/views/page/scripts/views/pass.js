@@ -1,0 +1,620 @@
+// A token's pass through the model: its row at each step, and the arithmetic of each number.
+
+import { Nd, nd } from "../numbers/arrays.js";
+import { format, wordOf } from "../numbers/formats.js";
+import { lastOf, NotAvailable } from "../numbers/run.js";
+import { description, say, sayParts } from "../sources/description.js";
+import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
+import { loadLayer, source } from "../sources/source.js";
+import { isPartOfQKV, matrixPathOf, passStepsOf } from "../sources/steps.js";
+import { isLook, queryIn, traces } from "../state/state.js";
+import { bitmapOf, signedScale } from "../drawing/colours.js";
+import { buttonOf, byId, formulaOf, isPress, make, number, onceAFrame, radioOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import { openCell } from "./arithmetic.js";
+import { linesOfNumber, Working } from "./explain.js";
+import { cellAfterKey, cellUnder, moveFrame } from "./grid.js";
+import { readFollowing, whyNoLogits } from "./next.js";
+import { heatmaps, openHead, queryOf, select, updateLink } from "../page/page.js";
+
+const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
+
+const chosenStep = { trace: 0, path: "embedding", component: 0, isLinked: false }; // isLinked: in the page's link
+
+let shownStep; // from `readPass`, with its `step` and `part`
+let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
+
+/** Show the pass of a token in the current traces. */
+export function openPass() {
+  byId("pass").ariaBusy = "true";
+  chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
+  const radios = byId("pass-traces");
+  radios.hidden = traces.length < 2;
+  radios.querySelectorAll("label").forEach((label) => label.remove());
+  for (const { number: n, name } of traces) {
+    const radio = radioOf("pass-trace", name, () => {
+      chosenStep.trace = n;
+      openPass();
+    });
+    radio.firstElementChild.checked = n === chosenStep.trace;
+    radios.append(radio);
+  }
+  const trace = traces[chosenStep.trace];
+  const steps = passStepsOf(trace);
+  if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
+  const partNames = [
+    ["", say("Embedding")],
+    ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
+    ["end", say("Logits")],
+  ];
+  const choices = partNames.map(([part, name]) => {
+    const first = steps.find((step) => partOf(step) === part);
+    const radio = radioOf("pass-part", name, () => goTo(first.path));
+    radio.dataset.part = part;
+    return radio;
+  });
+  byId("pass-parts").replaceChildren(byId("pass-parts").firstElementChild, ...choices);
+  return showPass();
+}
+
+/** The part of the model that a step is listed in: a layer, "" before the blocks, or "end" after them. */
+const partOf = ({ layer, name }) =>
+  layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
+
+/** Go to a step and one of its numbers; the page's link then includes them. */
+function goTo(path, component = chosenStep.component) {
+  Object.assign(chosenStep, { path, component, isLinked: true });
+  updateLink();
+  return showPass();
+}
+
+/** Go to a component of a token's vector in a head. */
+export async function goToVector(trace, position, name, component) {
+  if (queryIn(trace) !== position) select(queryOf(trace, position));
+  if (chosenStep.trace !== trace.number) {
+    chosenStep.trace = trace.number;
+    openPass();
+  }
+  await new Promise(requestAnimationFrame); // let `followPass` run first
+  const { layer, head } = openCell;
+  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
+  byId("pass").scrollIntoView();
+  strip.focus();
+}
+
+/** The chosen step and component for the link, if the reader has chosen any. */
+export const linkOfPass = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
+
+/** Go where a link leads, if this page has such a step. */
+export function followLinkOfPass({ stop: linked, component }) {
+  if (!passStepsOf(traces[chosenStep.trace]).some(({ path }) => path === linked)) return;
+  goTo(linked, component >= 0 ? Math.floor(component) : 0);
+}
+
+/** The position nearest to `wanted` whose rows are available. */
+function nearestPosition(trace, wanted) {
+  const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `pass.${i}`));
+  return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
+}
+
+/** A token's rows, read once and computed when needed. */
+function passOf(trace, position) {
+  trace.passes ??= new Map();
+  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
+  return trace.passes.get(position);
+}
+
+async function readPass(trace, position) {
+  const [numbers, norms] = await Promise.all([
+    source.pack(trace, `pass.${position}`),
+    source.has(trace, "norms") ? source.pack(trace, "norms") : null,
+  ]);
+  const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
+  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layersInRun: null };
+}
+
+/** The rows of a pack "pass", by path. */
+function rowsIn({ pass: { packed, D, F } }, numbers) {
+  let end = 0;
+  const rows = packed.map((path) => {
+    const width = /\.(hidden|activated)$/.test(path) ? F : D;
+    const row = new Nd(Float64Array.from(numbers.subarray(end, end + width)), [1, width]);
+    end += width;
+    return [path, row];
+  });
+  return Object.fromEntries(rows);
+}
+
+/** The LayerNorms' parameters from the pack "norms", by path. */
+function normsIn({ layers, pass: { D } }, numbers) {
+  const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+  const norms = [...blocks.flat(), ""].flatMap((owner, n) => {
+    // gain, bias and epsilon
+    const start = n * (2 * D + 1);
+    const vector = (offset) => new Nd(numbers, [D], undefined, start + offset);
+    return [
+      [`${owner}gain`, vector(0)],
+      [`${owner}bias`, vector(D)],
+      [`${owner}epsilon`, numbers[start + 2 * D]],
+    ];
+  });
+  return Object.fromEntries(norms);
+}
+
+const PER_HEAD = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
+const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
+const VOCABULARY_STEPS = new Set(["logits", "probabilities"]); // only their largest numbers are listed
+
+/** A step's row; undefined if it isn't available. */
+function rowAt(pass, { path, name }) {
+  if (VOCABULARY_STEPS.has(name)) return pass.following?.[name];
+  const { trace, position, inputs } = pass;
+  if (pass.layersInRun !== trace.loaded.size) {
+    const rounded = pass.steps.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
+    pass.run = runOfQueries(trace, position, position + 1, { extraInputs: inputs, rounded });
+    pass.layersInRun = trace.loaded.size; // layers loaded later need a new run
+  }
+  return ifAvailable(() => {
+    const rows = pass.run.value(path);
+    if (!/\.[KV]$/.test(path)) return rows.numbers();
+    // K and V have rows for cached tokens too.
+    return nd.item(rows, nd.slice(null, null), trace.cached + position, nd.slice(null, null)).numbers();
+  });
+}
+
+/** The result of f; undefined if it needs an input that isn't available. */
+function ifAvailable(f) {
+  try {
+    return f();
+  } catch (error) {
+    if (error instanceof NotAvailable) return undefined;
+    throw error;
+  }
+}
+
+/** Show the selected query's pass. */
+export const followPass = onceAFrame(() => {
+  if (isLook()) return;
+  const trace = traces[chosenStep.trace];
+  if (shownStep?.trace !== trace || nearestPosition(trace, queryIn(trace)) !== shownStep.position) {
+    showPass();
+  } else {
+    latestChoice++; // drops a pending choice
+    byId("pass").ariaBusy = "false";
+    showPassTitle();
+  }
+});
+
+/** Show the token in the title; if it isn't the selected one, say why. */
+function showPassTitle() {
+  const { trace, position } = shownStep;
+  byId("pass-title").replaceChildren(
+    ...sayParts("{token}, token {i}, through the model", {
+      token: tokenElement(trace.tokens[position]),
+      i: String(position),
+    }),
+  );
+  const query = queryIn(trace);
+  byId("pass-note").hidden = position === query;
+  byId("pass-note").textContent = say(
+    "This file doesn't include token {query}; attnlab explore has all tokens.",
+    { query },
+  );
+}
+
+export async function showPass() {
+  const choice = ++latestChoice;
+  const trace = traces[chosenStep.trace];
+  const position = nearestPosition(trace, queryIn(trace));
+  const pass = await passOf(trace, position);
+  const step = pass.steps.find(({ path }) => path === chosenStep.path);
+  if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
+  if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);
+  if (choice !== latestChoice) return;
+  byId("pass").ariaBusy = "false";
+  shownStep = { ...pass, step, part: partOf(step) };
+  showPassTitle();
+  for (const label of byId("pass-parts").querySelectorAll("label"))
+    label.firstElementChild.checked = label.dataset.part === String(shownStep.part);
+  listSteps();
+  await showChosenStep();
+}
+
+/** List the steps of the open part, each with its row as a strip and its norm. */
+function listSteps() {
+  const list = byId("pass-steps");
+  const hadFocus = list.contains(document.activeElement);
+  const options = shownStep.steps.filter((step) => partOf(step) === shownStep.part).map(optionOf);
+  list.replaceChildren(...options);
+  if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
+}
+
+// The steps of the residual stream.
+const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
+
+function optionOf(step) {
+  const row = rowAt(shownStep, step);
+  const isChosen = step === shownStep.step;
+  const norm = row && !VOCABULARY_STEPS.has(step.name) ? format(Math.hypot(...row), 2) : "";
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, canvas);
+  canvas.classList.toggle("short", row?.length <= LONGEST_SHORT_ROW);
+  const option = make(
+    "li",
+    {
+      role: "option",
+      tabindex: isChosen ? "0" : "-1",
+      "aria-selected": String(isChosen),
+      "aria-label": norm ? say("{name}, norm {size}", { name: step.name, size: norm }) : step.name,
+      "data-path": step.path,
+    },
+    make("code", {}, step.name),
+    canvas,
+    make("span", { class: "size" }, norm),
+  );
+  option.classList.toggle("stream", STREAM.has(step.name));
+  option.addEventListener("click", () => goTo(step.path));
+  return option;
+}
+
+/** A colour scale that saturates for the 2% of a row that are largest in size. */
+function stripScale(row) {
+  const sizes = Float64Array.from(row, Math.abs).sort();
+  const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
+  return signedScale(bound);
+}
+
+/** Move through the list of steps with the keyboard; Enter moves to the chosen step's numbers. */
+function moveByKey(event) {
+  const steps = shownStep.steps;
+  const index = steps.findIndex(({ path }) => path === chosenStep.path);
+  const inPart = steps.filter((step) => partOf(step) === partOf(steps[index]));
+  const to = {
+    ArrowUp: steps[index - 1],
+    ArrowDown: steps[index + 1],
+    Home: inPart[0],
+    End: inPart.at(-1),
+  };
+  if (isPress(event)) {
+    event.preventDefault();
+    strip.focus();
+  }
+  if (!(event.key in to)) return;
+  event.preventDefault();
+  if (to[event.key]) goTo(to[event.key].path);
+}
+
+// ---- one step --------------------------------------------------------------------------------------
+
+/** Show the chosen step: its shape, its row, and the arithmetic of the chosen number. */
+function showChosenStep() {
+  const { step, trace } = shownStep;
+  const { axes, purpose } = trace.pass.steps[step.name];
+  const row = rowAt(shownStep, step);
+  const isEdited = trace.pass.edited.includes(step.path);
+  byId("step-title").replaceChildren(make("code", {}, step.path));
+  byId("step-formula").textContent =
+    headingOf(step) + (isEdited ? say(", edited") : "");
+  byId("step-purpose").textContent = purpose;
+  byId("step-missing").hidden = row !== undefined;
+  byId("step-missing").textContent = whyMissing(shownStep);
+  for (const id of ["step-shape", "strip", "step-arithmetic"]) byId(id).hidden = row === undefined;
+  if (!row) return undefined;
+  const shape = shapeOf(trace, axes).join(" × ");
+  const [i, n] = [String(shownStep.position), String(row.length)];
+  byId("step-shape").replaceChildren(
+    ...(VOCABULARY_STEPS.has(step.name)
+      ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
+      : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", {
+          shape,
+          i,
+          size: number(Math.hypot(...row), 4),
+          least: number(Math.min(...row), 4),
+          most: number(Math.max(...row), 4),
+        })),
+  );
+  strip.show(row);
+  return showComponent(Math.min(chosenStep.component, row.length - 1));
+}
+
+/** A step with its formula, as the library writes it. */
+const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.steps[name].formula}`;
+
+/** The sizes of axes such as "Tq H·Dv". */
+function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
+  const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
+  return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
+}
+
+/** Mark a component of the row, and show how it is computed. */
+function showComponent(c) {
+  chosenStep.component = c;
+  strip.mark(c);
+  return showNumber();
+}
+
+/** Choose a component by pointer or keys. */
+function chooseComponent(c) {
+  chosenStep.isLinked = true;
+  updateLink();
+  return showComponent(c);
+}
+
+/** Why a step's row or arithmetic isn't available. */
+const whyMissing = ({ trace, position }) => (position < trace.prediction.first ? whyNoLogits(trace) : "");
+
+/** Say for which of a step's components the file has the weights. */
+function whichColumns({ trace, step }) {
+  if (step.equation === "logits")
+    return say(
+      "This file only has the weights of the most probable next tokens; attnlab explore has all.",
+    );
+  const matrix = matrixPathOf(trace, step);
+  const [, first, end] = trace.pass.columns.find(([path]) => path === matrix) ?? [];
+  return end === undefined
+    ? say("This file doesn't include the weights of this step; attnlab explore has all.")
+    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
+        first,
+        last: end - 1,
+      });
+}
+
+/** A component in words, with its head if vectors are concatenated. */
+function componentOf({ name }, c) {
+  const { Dh } = shownStep.trace;
+  if (VOCABULARY_STEPS.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c].symbol) });
+  if (!PER_HEAD.test(name)) return say("component {c}", { c });
+  return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
+}
+
+const MAX_CELL_SIDE = 24; // in pixels
+const STRIP_HEIGHT = 180; // in pixels, approximate
+
+/** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and a cell's side. */
+function stripLayout(count, width, unit) {
+  const largestSide = Math.min(MAX_CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
+  const fitting = Math.floor(width / largestSide);
+  const maxColumns = Math.max(16, unit, fitting - (fitting % unit));
+  let columns = maxColumns;
+  while (count % columns && columns - unit >= 0.75 * maxColumns) columns -= unit;
+  columns = Math.min(count, count % columns ? maxColumns : columns);
+  return { columns, side: Math.max(1, Math.floor(Math.min(largestSide, width / columns))) };
+}
+
+const strip = makeStrip();
+
+/** The row as coloured cells; one is chosen by pointer or keys. */
+function makeStrip() {
+  const markCell = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
+  const markRow = make("div", { role: "row" }, markCell); // a grid needs rows for screen readers
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const cells = make("div", { role: "grid", class: "cells" }, canvas, markRow);
+  const reading = make("p", { class: "reading", "aria-live": "polite" });
+  const legend = make("p", { class: "note" });
+  byId("strip").append(reading, cells, legend);
+  let row = [];
+  let columns, side, chosen;
+
+  function layOut() {
+    const width = byId("strip").clientWidth;
+    if (!width || !row.length) return;
+    const { Dh } = shownStep.trace;
+    const isWholeHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width; // per line of the strip
+    ({ columns, side } = stripLayout(row.length, width, isWholeHeads ? Dh : 8));
+    const rows = Math.ceil(row.length / columns);
+    const scale = stripScale(row);
+    bitmapOf(row, columns, rows, scale, () => false, canvas);
+    canvas.style.width = `${columns * side}px`;
+    canvas.style.height = `${rows * side}px`;
+    cells.ariaRowCount = rows;
+    cells.ariaColCount = columns;
+    const bound = format(scale.bound);
+    legend.textContent = row.every((x) => x >= 0)
+      ? say("Orange above 0; darkest at {most} and above.", { most: bound })
+      : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
+    moveMark();
+  }
+
+  function moveMark() {
+    if (columns === undefined) return;
+    const [i, j] = [Math.floor(chosen / columns), chosen % columns];
+    moveFrame(markCell, i, j, side, 9);
+    markRow.ariaRowIndex = i + 1;
+    markCell.ariaColIndex = j + 1;
+  }
+
+  function showReading(c) {
+    reading.replaceChildren(
+      `${componentOf(shownStep.step, c)} `,
+      make("strong", {}, number(row[c])),
+    );
+  }
+
+  const componentUnder = (event) => {
+    const [i, j] = cellUnder(event, canvas, side);
+    const c = i * columns + j;
+    return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
+  };
+  cells.addEventListener("pointermove", (event) => showReading(componentUnder(event) ?? chosen));
+  cells.addEventListener("pointerleave", () => showReading(chosen));
+  cells.addEventListener("click", (event) => {
+    const c = componentUnder(event);
+    if (c !== undefined) chooseComponent(c);
+  });
+  markCell.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      event.preventDefault();
+      const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
+      return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
+    }
+    const to = cellAfterKey(event, Math.floor(chosen / columns), chosen % columns, Math.ceil(row.length / columns), columns);
+    if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
+  });
+  new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));
+  return {
+    show(values) {
+      row = values;
+      chosen = Math.min(chosenStep.component, row.length - 1);
+      cells.ariaLabel = shownStep.step.path;
+      layOut();
+    },
+    focus: () => markCell.focus(),
+    mark(c) {
+      chosen = c;
+      moveMark();
+      showReading(c);
+      markCell.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(row[c], 6)}`;
+    },
+  };
+}
+
+// ---- one number ------------------------------------------------------------------------------------
+
+/** Show how the chosen number is computed. */
+async function showNumber() {
+  const choice = latestChoice;
+  const { step } = shownStep;
+  const c = chosenStep.component;
+  const explanation = await explanationOf(shownStep, step, c);
+  if (choice !== latestChoice || c !== chosenStep.component) return;
+  const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
+  byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
+}
+
+/** A line of arithmetic. */
+export const lineOf = (heading, ...parts) =>
+  make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
+
+/** A number of another step, linked to it. */
+export function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
+  const goToNumber = async () => {
+    await goTo(step.path, c);
+    strip.focus();
+  };
+  return buttonOf(goToNumber, { class: "leads" }, words);
+}
+
+/** A number of a step; if an edit changed it, also what the equation gives. */
+export function resultOf(isEdited, computed, stored) {
+  const shown = make("strong", {}, number(stored));
+  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  if (!isEdited || isUnchanged) return shown;
+  return make(
+    "span",
+    {},
+    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
+  );
+}
+
+const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
+
+const stepAt = ({ steps }, path) => steps.find((step) => step.path === path);
+
+/** How a step's number is computed, as elements; undefined if its weights aren't available. */
+async function explanationOf(pass, step, c) {
+  const { trace, position } = pass;
+  const heading = headingOf(step);
+  const row = rowAt(pass, step);
+  const result = (computed) => resultOf(isEditedAt(pass, step), computed, row[c]);
+  if (step.equation === "identity") {
+    const from = stepAt(pass, step.needs[0]);
+    const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
+    return [make("ol", { class: "chain" }, lineOf(heading, name, " = ", result(rowAt(pass, from)[c])))];
+  }
+  if (step.equation === "concat") return explainConcat(pass, step, c);
+  if (step.equation === "softmax") return explainProbability(pass, step, c);
+  const declared = declaredOf(pass, step);
+  const column = step.name === "logits" ? pass.following.ids[c] : c;
+  const inputs = await readInputs(pass, step, c, column, declared.parameters);
+  if (!inputs) return undefined;
+  const x = Object.values(inputs).find((input) => input?.step); // the only step among a product's inputs
+  const working = new Working({ indices: { row: position, column }, inputs });
+  const lead = (i) => numberOf(x.step, i);
+  return linesOfNumber(working, declared, { heading, result, lead });
+}
+
+/** A step's declaration in `description.explanations`. */
+const declaredOf = ({ trace }, step) =>
+  description.explanations[
+    isPartOfQKV(step) ? "affine" : step.equation === "activated" ? trace.hyperparameters.activation.name : step.equation
+  ];
+
+/** A number's inputs by parameter, as `Working` takes them; undefined if one isn't available. */
+async function readInputs(pass, step, c, column, parameters) {
+  const { trace, position } = pass;
+  const matrix = matrixPathOf(trace, step);
+  const paths = isPartOfQKV(step)
+    ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")]
+    : trace.graph.node(step.path).needs;
+  const inputs = {};
+  let weights; // a column of a linear map, and its bias
+  for (const [n, parameter] of parameters.entries()) {
+    const [path, from] = [paths[n], stepAt(pass, paths[n])];
+    if (parameter === "W" || parameter === "W_U")
+      weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
+    const lookups = {
+      ids: () => trace.tokens[position].id,
+      positions: () => trace.cached + position,
+      W_E: () => rowAt(pass, step)[c], // the step is a row of the matrix
+      W_P: () => rowAt(pass, step)[c],
+      W: () => weights?.column,
+      W_U: () => weights?.column,
+      b: () => weights?.bias,
+    };
+    const lookup = lookups[parameter] ?? (() => (from ? rowAt(pass, from) : inputAt(pass, path)));
+    const value = lookup();
+    if (value === undefined) return undefined;
+    const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
+    const name = lastOf(path).replace("rows_of_", "");
+    inputs[parameter] = value === null ? null : { name, step: from, length: value.length, values: entriesOf };
+  }
+  return inputs;
+}
+
+/** A parameter or another value; null if the model has none, undefined if it isn't available. */
+const inputAt = (pass, path) =>
+  ifAvailable(() => {
+    const value = pass.run.value(path);
+    return value instanceof Nd ? value.numbers() : value;
+  });
+
+/** Explain a component of concat as one of a head's context, with a link to the head. */
+function explainConcat(pass, step, c) {
+  const { trace, position } = pass;
+  const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
+  const head = headOf(trace, step.layer, h);
+  const inputs = {
+    weights: { values: () => stepRow(head, "weights", position) },
+    V: { values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
+  };
+  const working = new Working({ indices: { row: position, column: d }, inputs, rowLetter: "key" });
+  const isEdited = head.edited.has("context") || isEditedAt(pass, step);
+  const sum = linesOfNumber(working, description.explanations.context, {
+    heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
+    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
+    lead: (j) => make("span", {}, `${j} `, tokenElement(trace.keys[j])),
+  });
+  const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
+  const goToHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
+  return [...sum, make("p", {}, buttonOf(goToHead, { class: "leads" }, `${name} ↑`))];
+}
+
+/** Explain a probability by the largest logits and the sum over all logits. */
+function explainProbability(pass, step, c) {
+  const { logits, sum, ids, vocab, tokens } = pass.following;
+  const from = stepAt(pass, step.needs[0]);
+  const values = (indices) => (indices.includes(":") ? logits : logits[c]);
+  const working = new Working({
+    indices: { row: pass.position, column: ids[c] },
+    inputs: { x: { name: "logits", step: from, component: c, count: vocab, values } },
+    known: { row_sum: sum },
+    makeLargestLink: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
+    largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
+  });
+  return linesOfNumber(working, description.explanations.softmax, {
+    heading: headingOf(step),
+    result: (x) => make("strong", {}, number(x)),
+  });
+}
+
+byId("pass-steps").addEventListener("keydown", moveByKey);

@@ -1,0 +1,170 @@
+// Sentences about the heads that affect the next token most, from the pack "story", see
+// attnlab/views/page/overview.py.
+
+import { brief, wordOf } from "../numbers/formats.js";
+import { say, sayParts } from "../sources/description.js";
+import { loadLayer, source } from "../sources/source.js";
+import { isLook, nameOfPart, selection, traces } from "../state/state.js";
+import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { enterHead, isAt } from "./levels.js";
+import { chooseHead } from "./lines.js";
+import { jobOf, picture } from "./picture.js";
+import { spaceBetween } from "./tour.js";
+import { jobsInWords } from "../page/page.js";
+
+const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
+const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
+
+/** The pack "story" of a trace, decoded; null if the source doesn't have it. */
+async function readStory(trace) {
+  if (!source.has(trace, "story")) return null;
+  const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
+  const [count] = numbers.splice(0, 1);
+  const ids = numbers.splice(0, count);
+  const before = numbers.splice(0, count);
+  const heads = [];
+  while (numbers.length) {
+    const [layer, head, key, weight, ...after] = numbers.splice(0, 4 + count);
+    heads.push({ layer, head, key, weight, after });
+  }
+  return { ids, before, heads };
+}
+
+/**
+ * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
+ * changes the probability of the most probable token most. The second attends to another key, and its ablation
+ * lowers the probability of another token most.
+ */
+function headsToDescribe({ before, heads }) {
+  const drop = ({ after }, n) => before[n] - after[n];
+  const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
+  const [second] = heads
+    .filter(({ key }) => key !== first.key)
+    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
+    .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
+  const isLarge = second && drop(second, second.affected) >= MIN_DROP;
+  return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
+}
+
+/** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
+export function percent(fraction, digits = 0) {
+  const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
+  const value = parseFloat(withDigits(digits));
+  if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
+  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
+}
+
+/** Two fractions as percentages, with up to two decimals if they differ. */
+function percentages(a, b) {
+  const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
+  return [a, b].map((fraction) => percent(fraction, digits ?? 0));
+}
+
+const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
+
+/** Two sentences about a head, as elements and strings: what it attends to, and the effect of its ablation. */
+function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
+  const query = trace.tokens.at(-1);
+  const values = { query: wordElement(query), key: wordElement(trace.keys[key]), share: percent(weight) };
+  const attention =
+    key === trace.Tk - 1
+      ? sayParts("“{query}” looks at itself ({share} of its attention).", values)
+      : sayParts("“{query}” looks at “{key}” ({share} of its attention).", values);
+  const [then, now] = percentages(before[affected], after[affected]);
+  const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
+  const effect =
+    before[0] < IMPROBABLE
+      ? effectIfUndecided(trace, change.word, before[0], after[0])
+      : then === now
+        ? sayParts("Without this head, “{word}” stays at {now}.", change)
+        : after[affected] < before[affected]
+          ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
+          : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
+  return [...attention, spaceBetween(), ...effect];
+}
+
+/** The effect of a head's ablation on the most probable token if no token is probable, as in an untrained model. */
+function effectIfUndecided(trace, word, before, after) {
+  const values = { word, share: percent(before, 3), uniform: percent(1 / trace.prediction.vocab, 3), change: percent(Math.abs(after / before - 1), 1) };
+  return after < before
+    ? sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} less probable.", values)
+    : sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} more probable.", values);
+}
+
+/** Show only the paragraphs about the open block or head; at the model's level, all. */
+export function filterStory() {
+  for (const paragraph of byId("story").children) {
+    const { layer, head } = paragraph.about;
+    paragraph.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
+    paragraph.querySelector("button").disabled = isAt("head", "matrix", "number"); // the head is already open
+  }
+}
+
+/** A paragraph about a head: a button with its name, which opens it, then the sentences. */
+function paragraphAbout({ layer, head }, sentences) {
+  const title = nameOfPart([layer, head]);
+  const button = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
+  return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
+}
+
+/** If the picture leaves out tokens, show which drawn token attends farthest back. */
+export function showFarthest() {
+  const [trace] = picture.view.traces;
+  const farthest = picture.findFarthest();
+  byId("story").querySelector(".farthest")?.remove();
+  if (farthest) {
+    const { i, j, weight } = farthest;
+    const [query, key] = [i, j].map((n) => wordElement(trace.tokens[n]));
+    const sentence = sayParts("Of the tokens drawn, “{query}” looks farthest back, by {count}: at “{key}” ({share} of its attention).", { query, key, count: String(i - j), share: percent(weight) });
+    const paragraph = paragraphAbout(farthest, sentence);
+    paragraph.classList.add("farthest");
+    byId("story").append(paragraph);
+  }
+  filterStory();
+}
+
+/** Show a trace's story; return the heads that it describes. */
+export async function showStory(trace) {
+  const story = await readStory(trace);
+  if (traces.at(-1) !== trace) return []; // another text has been opened
+  trace.story = story;
+  const heads = story ? headsToDescribe(story) : [];
+  byId("story").replaceChildren(...heads.map((head) => paragraphAbout(head, sentencesOf(trace, story, head))));
+  showFarthest();
+  if (story) rankHeads(trace, story);
+  return heads;
+}
+
+// What other parts of the page show below the list: functions of a trace and of the next tokens' ids.
+export const moreBoxes = [];
+
+const HEADS_LISTED = 8; // until the button for all is pressed
+
+/** List the ablated heads, those with the largest effect on the most probable token first. */
+async function rankHeads(trace, { ids, before, heads }) {
+  const effect = ({ after }) => Math.abs(before[0] - after[0]);
+  const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
+  await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
+  if (traces.at(-1) !== trace) return;
+  const rows = ranked.map(({ layer, head, key, weight, after }) => {
+    const title = nameOfPart([layer, head]);
+    const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
+    const [job, attention] = jobOf(trace, layer, head);
+    const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
+    const [then, now] = percentages(before[0], after[0]);
+    const cells = [`${then} → ${now}`, make("span", {}, tokenElement(trace.keys[key]), ` ${percent(weight)}`), badge];
+    return rowOf(button, cells);
+  });
+  const query = trace.tokens.at(-1).symbol;
+  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: tokenElement(trace.names.get(ids[0])) }));
+  const headings = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
+  const showAll = ({ target }) => {
+    for (const row of rows) row.hidden = false;
+    target.remove();
+  };
+  const allButton = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
+  for (const row of rows.slice(HEADS_LISTED)) row.hidden = true;
+  const controls = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...moreBoxes.map((make) => make(trace, ids))];
+  byId("ranked").replaceChildren(tableOf(caption, headings, rows), ...controls);
+}

@@ -1,0 +1,195 @@
+// A text as its tokens, with lines from the selected one to those it attends to.
+
+import { brief } from "../numbers/formats.js";
+import { description, say } from "../sources/description.js";
+import { hiddenIn, valuesOf } from "../sources/rows.js";
+import { alignment, describedCell, hasHead, isEverywhere, nearest, selection, traces } from "../state/state.js";
+import { inks, palette, paletteIndices } from "../drawing/colours.js";
+import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
+import { cellAfterKey, labelOf, nameOf } from "./grid.js";
+import { visibleWeights } from "./lines.js";
+import { point, pointAtQuery, select } from "../page/page.js";
+
+// The opacity of a weight's line; edited weights may exceed 1.
+export const strengthOf = (weight) => Math.min(1, Math.max(0, weight));
+
+export function makeText(view) {
+  const [trace] = view.traces;
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const flow = make("div", {
+    class: "flow",
+    role: "toolbar",
+    "aria-label": say("Tokens{of}", { of: labelOf(view) }),
+  });
+  const chips = trace.keys.map((token, n) => {
+    const weight = make("small", { "aria-hidden": "true" });
+    const chip = make(
+      "button",
+      { type: "button", class: "chip", tabindex: "-1" },
+      symbolOf(token.symbol),
+      weight,
+    );
+    chip.classList.toggle("cached", n < trace.cached);
+    const status = alignmentStatus(trace, n);
+    if (status) chip.classList.add(status);
+    flow.append(chip);
+    return { chip, weight, token, n };
+  });
+  const following = make("div", { class: "following" });
+  const stage = make("div", { class: "stage" }, canvas, flow);
+  byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
+
+  let boxes = null; // the chips' positions; reset when the layout changes
+  let scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
+  const draw = onceAFrame(() => {
+    const i = nearest(view.rows, describedCell().query);
+    const selected = nearest(view.rows, selection.query);
+    const { layer, head } = selection;
+    const exists = hasHead(trace, layer, head);
+    if (exists && !trace.loaded.has(layer)) return; // still loading
+    const weights = exists
+      ? valuesOf(view, layer, head, "weights", i)
+      : new Float64Array(trace.Tk);
+    const isHidden = exists ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
+    const colours = paletteIndices(weights, description.scales.weights);
+    chips.forEach(({ chip, weight }, j) => {
+      const isVisible = !isHidden(i * trace.Tk + j);
+      chip.classList.toggle("unseen-by-query", !isVisible);
+      chip.classList.toggle("query", j === trace.cached + selected);
+      chip.classList.toggle("pointed", j === trace.cached + i && i !== selected);
+      chip.style.backgroundColor = isVisible ? palette[colours[j]] : "";
+      chip.style.color = isVisible ? inks[colours[j]] : "";
+      const words = isVisible ? weights[j].toFixed(2) : "";
+      if (weight.textContent !== words) weight.textContent = words;
+    });
+    if (!flow.contains(document.activeElement)) tabTo(trace.cached + selected);
+    boxes ??= chips.map(({ chip }) => ({
+      x: chip.offsetLeft + chip.offsetWidth / 2,
+      top: chip.offsetTop,
+      bottom: chip.offsetTop + chip.offsetHeight,
+    }));
+    if (scrolledTo !== selected) {
+      scrolledTo = selected;
+      const from = boxes[trace.cached + selected];
+      const isOutOfSight =
+        from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
+      if (isOutOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
+    }
+    const context = prepareCanvas(canvas, flow.clientWidth, flow.clientHeight);
+    context.translate(0, -flow.scrollTop);
+    context.lineCap = "round";
+    for (const head of visibleWeights(view, i)) drawLines(context, head, i);
+  });
+
+  function drawLines(context, { colour, weights }, i) {
+    const from = boxes[trace.cached + i];
+    context.strokeStyle = colour;
+    weights.map(strengthOf).forEach((weight, j) => {
+      if (weight < 0.002 || j === trace.cached + i) return;
+      const to = boxes[j];
+      context.globalAlpha = Math.sqrt(weight);
+      context.lineWidth = 0.75 + 3.25 * weight;
+      context.beginPath();
+      context.moveTo(from.x, from.top);
+      if (to.top === from.top) {
+        const rise = Math.min(34, 10 + Math.abs(to.x - from.x) / 14);
+        context.bezierCurveTo(from.x, from.top - rise, to.x, to.top - rise, to.x, to.top);
+      } else {
+        const middle = (from.top + to.bottom) / 2;
+        const end = to.top < from.top ? to.bottom : to.top;
+        context.bezierCurveTo(from.x, middle, to.x, middle, to.x, end);
+      }
+      context.stroke();
+    });
+  }
+
+  // Cached tokens aren't queries; they select the first one.
+  const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
+  const choose = (n) => select(queryAt(n));
+  /** Make chip n the one that Tab reaches. */
+  function tabTo(n) {
+    for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
+  }
+  for (const { chip, token, n } of chips) {
+    if (token.id === undefined)
+      chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
+    else describe(chip, token, `${n}`, alignmentStatus(trace, n));
+    chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
+    chip.addEventListener("pointerleave", () => point(null));
+    chip.addEventListener("click", () => choose(n));
+    chip.addEventListener("focus", () => tabTo(n));
+    chip.addEventListener("keydown", (event) => {
+      const to = cellAfterKey(event, 0, n, 1, chips.length);
+      if (!to) return;
+      chips[to[1]].chip.focus();
+      choose(to[1]);
+    });
+  }
+  flow.addEventListener("scroll", draw);
+  const layOut = () => {
+    boxes = null;
+    draw();
+  };
+  new ResizeObserver(layOut).observe(flow);
+  return { draw, layOut, following };
+}
+
+/** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
+export function differenceOf(positions, list) {
+  if (!isEverywhere(positions)) return "added";
+  return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
+}
+
+/** How key n differs from the other text. */
+const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
+
+/** Label a chip with its token, and show the token's card while the chip has the pointer or focus. */
+export function describe(chip, token, position, status = "") {
+  const card = byId("card");
+  const statusWords = { changed: say("another token"), added: say("none") };
+  const rows = [
+    [say("symbol"), token.symbol],
+    [say("text"), `“${token.text}”`],
+    [say("bytes"), token.bytes],
+    [say("id"), String(token.id)],
+    ...(position ? [[say("position"), position]] : []),
+    ...(token.part_of ? [[say("part of"), token.part_of]] : []),
+    ...(status ? [[say("compared with the other text"), statusWords[status]]] : []),
+  ];
+  // The label leaves out the position and the shared character.
+  chip.setAttribute(
+    "aria-label",
+    [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])]
+      .map(([name, value]) => `${name} ${brief(value)}`)
+      .join(", "),
+  );
+  const show = () => {
+    card.replaceChildren(
+      make(
+        "dl",
+        {},
+        ...rows.flatMap(([name, value]) => [
+          make("dt", {}, name),
+          make("dd", {}, make("bdi", {}, value)),
+        ]),
+      ),
+    );
+    card.hidden = false;
+    const box = chip.getBoundingClientRect();
+    const { width, height } = card.getBoundingClientRect();
+    const rightmost = document.documentElement.clientWidth - width - 8;
+    const fitsBelow = box.bottom + height + 8 < innerHeight;
+    card.style.left = `${Math.max(8, Math.min(box.left, rightmost))}px`;
+    card.style.top = `${fitsBelow ? box.bottom + 6 : Math.max(8, box.top - height - 6)}px`;
+    chip.setAttribute("aria-describedby", "card");
+  };
+  const hide = () => {
+    card.hidden = true;
+    chip.removeAttribute("aria-describedby");
+  };
+  chip.addEventListener("pointerenter", show);
+  chip.addEventListener("focus", show);
+  chip.addEventListener("pointerleave", hide);
+  chip.addEventListener("blur", hide);
+  chip.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+}
