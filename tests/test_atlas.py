@@ -26,7 +26,6 @@ from conftest import lacking, needs, posix
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
@@ -375,7 +374,8 @@ def test_chunks(tmp_path: Path) -> None:
 def test_a_run_resumes(tmp_path: Path, serial: Atlas) -> None:
     complete = run(tmp_path / "whole", 20)
     assert bits(complete) == bits(serial)
-    assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(serial)
+    for path in (tmp_path / "whole", tmp_path / "whole" / RESULT):
+        assert bits(attnlab.open_atlas(path)) == bits(serial)
     page = (tmp_path / "whole" / PAGE).read_text(encoding="utf-8")
     for part in ("<section.*<footer>", "<aside.*"):
         assert re.findall(part, page, re.DOTALL) == re.findall(part, complete.to_html(), re.DOTALL)
@@ -605,16 +605,9 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
     (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
     with pytest.raises(AtlasError, match=r"checksum doesn.t match"):
         attnlab.open_atlas(tmp_path / "a.atlas")
-    rng = np.random.default_rng(0)
-    for position in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
-        damaged = bytearray(content)
-        damaged[position] ^= 1 << int(rng.integers(8))
-        (tmp_path / "a.atlas").write_bytes(damaged)
-        with pytest.raises(AtlasError, match=r"a\.atlas"):
-            attnlab.open_atlas(tmp_path / "a.atlas")
-    for length in (0, 7, 8, 100, len(content) // 2, len(content) - 1):
+    for length in (0, 7, 100, len(content) - 1):
         (tmp_path / "a.atlas").write_bytes(content[:length])
-        with pytest.raises(AtlasError):
+        with pytest.raises(AtlasError, match=r"a\.atlas"):
             attnlab.open_atlas(tmp_path / "a.atlas")
     write_sealed(tmp_path / "other", "attnlab.training 1", {}, {})
     with pytest.raises(AtlasError, match=r"its format must be .* Expected a file that"):
@@ -622,8 +615,10 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
     (tmp_path / "atlas.html").write_text(serial.to_html(), encoding="utf-8")
     with pytest.raises(AtlasError, match=r"html can't .* Expected .* atlas\.safetensors"):
         attnlab.open_atlas(tmp_path / "atlas.html")
-    with pytest.raises(MissingFileError):
+    with pytest.raises(MissingFileError, match="none"):
         attnlab.open_atlas(tmp_path / "none")
+    with pytest.raises(MissingFileError, match=r"atlas\.safetensors not found: the run hasn't"):
+        attnlab.open_atlas(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -833,21 +828,6 @@ def test_atlas_plots(serial: Atlas) -> None:
     dots, *_ = profile.axes.lines
     assert len(dots.get_xdata()) == 2 * 4  # heads
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
-
-
-def test_relative_model_paths_are_stored_as_absolute_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page is in a different directory from the one where the run was started."""
-    shutil.copytree(POCKET_DIRECTORY, tmp_path / "mine", ignore=shutil.ignore_patterns("*.py"))
-    monkeypatch.chdir(tmp_path)
-    for model in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
-        out = {"directory": "out"}
-        atlas = measured(model, ["The dog barked."], ["first"], **out)
-        assert atlas.model_given == str(tmp_path / "mine")
-        assert f"--model {tmp_path / 'mine'} --atlas ." in Path("out", PAGE).read_text("utf-8")
-    named = measured("pocket", ["The dog barked."], ["first"])
-    assert named.model_given == "pocket"
 
 
 def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +19,7 @@ from pages import until
 import attnlab
 from attnlab import GPT2
 from attnlab.corpus import Atlas
-from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 
 needs("starlette", "explore")
 needs("uvicorn", "explore")
@@ -30,6 +31,8 @@ from test_explorer_page import site  # noqa: E402
 from attnlab.views.explorer import Explorer  # noqa: E402
 
 MEASURES = ["induction", "first"]
+
+measured = partial(attnlab.atlas, progress=False)
 
 HOSTILE = "<script>document.title='mine'</script>\u202e&quot;' onmouseover=alert(1)"
 CUT = "It" + "🦔" * 20  # a window of 32 tokens ends within a character
@@ -46,7 +49,7 @@ token_count.__name__ = 'a.b"><i>&'
 @pytest.fixture(scope="module")
 def atlas(pocket: GPT2) -> Atlas:
     corpus = [HOSTILE, CUT, *texts(20)]
-    return attnlab.atlas(pocket, corpus, [*MEASURES, token_count], window=32, progress=False)
+    return measured(pocket, corpus, [*MEASURES, token_count], window=32)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +85,10 @@ def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket
     links = {parse_qs(urlsplit(link).query)["passage"][0]: link for link in links_of(page)}
     passages = {
         (name, kind, layer, head, rank): passage
-        for name, measured in atlas.items()
+        for name, measure in atlas.items()
         for kind in ("most", "least")
         for layer, head in np.ndindex(2, 4)
-        for rank, passage in enumerate(getattr(measured, kind)(layer, head))
+        for rank, passage in enumerate(getattr(measure, kind)(layer, head))
     }
     assert len(passages) == 3 * 2 * 8 * 3
     assert links.keys() == {".".join(map(str, key)) for key in passages}
@@ -105,13 +108,10 @@ def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket
         assert trace["atlas"] == heading
 
 
-def test_links_open_tabs_from_a_notebook_frame(explorer: Explorer) -> None:
+def test_links_outside_passages(explorer: Explorer) -> None:
     match = re.search('sandbox="([^"]*)"', explorer._repr_html_())
     assert match
     assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*match[1].split()}
-
-
-def test_link_to_the_explorer_without_a_passage(explorer: Explorer) -> None:
     link = f"/?token={parts_of(explorer)[1]}"
     assert f'href="{link}"' in page_of(explorer, explorer.url)
     assert first_trace(explorer, link)["atlas"] == ""
@@ -150,23 +150,22 @@ def test_access_to_the_atlas_page(explorer: Explorer) -> None:
     assert headers["cache-control"] == "no-store"
 
 
-def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
-    with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
-        atlas.explore("pocket")  # type: ignore[arg-type]
-    shape = "doesn't match the atlas: it has 3 layers of 5 heads"
-    with pytest.raises(InvalidValueError, match=shape):
-        atlas.explore(GPT2.from_pretrained(REFERENCE / "odd"))
+def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2) -> None:
     arrays = dict(pocket.parameters.items())
-    few = arrays | {"W_E": arrays["W_E"][:50]}
-    small = GPT2.from_arrays(replace(pocket.config, vocab_size=50), few)
-    with pytest.raises(InvalidValueError, match="ids"):
-        atlas.explore(small)
-    short = arrays | {"W_P": arrays["W_P"][:5]}
-    with pytest.raises(InvalidValueError, match="it has 5 positions, and a passage has 32 tokens"):
-        atlas.explore(GPT2.from_arrays(replace(pocket.config, n_positions=5), short))
-    without_tokenizer = GPT2.from_arrays(pocket.config, arrays)
-    with pytest.raises(InvalidValueError, match="its tokenizer decodes the passages' ids"):
-        atlas.explore(without_tokenizer)
+    few, short = arrays | {"W_E": arrays["W_E"][:50]}, arrays | {"W_P": arrays["W_P"][:5]}
+    cases: list[tuple[Any, str]] = [
+        ("pocket", "model must be a GPT2; got 'pocket'"),
+        (GPT2.from_pretrained(REFERENCE / "odd"), "the atlas: it has 3 layers of 5 heads"),
+        (GPT2.from_arrays(replace(pocket.config, vocab_size=50), few), "ids"),
+        (
+            GPT2.from_arrays(replace(pocket.config, n_positions=5), short),
+            "it has 5 positions, and a passage has 32 tokens",
+        ),
+        (GPT2.from_arrays(pocket.config, arrays), "its tokenizer decodes the passages' ids"),
+    ]
+    for model, words in cases:
+        with pytest.raises((InvalidTypeError, InvalidValueError), match=words):
+            atlas.explore(model)
 
 
 def test_a_model_with_different_parameters_is_reported(
@@ -179,11 +178,11 @@ def test_a_model_with_different_parameters_is_reported(
     tuned = GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer)
     assert not atlas.is_of(tuned)
     # User-defined measures can't be computed again.
-    assert attnlab.atlas(pocket, ["The dog"], [token_count], progress=False).is_of(tuned)
+    assert measured(pocket, ["The dog"], [token_count]).is_of(tuned)
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.is_of("pocket")  # type: ignore[arg-type]
     # The passage that is listed most often overall is one of the user-defined measure.
-    mixed = attnlab.atlas(pocket, texts(80), ["loss", token_count], progress=False)
+    mixed = measured(pocket, texts(80), ["loss", token_count])
     assert mixed.is_of(pocket)
     assert not mixed.is_of(tuned)
     words = "The traces are of a different model, so their numbers differ"
@@ -203,7 +202,7 @@ def test_a_model_with_different_parameters_is_reported(
 
 def test_an_atlas_without_passages(pocket: GPT2) -> None:
     """Texts of one token have no induction, so no passage is listed."""
-    bare = attnlab.atlas(pocket, ["The", "A"], ["induction"], progress=False)
+    bare = measured(pocket, ["The", "A"], ["induction"])
     assert bare["induction"].most(0, 0) == ()
     assert bare.is_of(pocket)
     assert not bare.caution
@@ -214,35 +213,37 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
     assert not links_of(page)
 
 
-def test_atlas_page_says_how_to_explore_it(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
-    assert "<code>atlas.explore(model)</code>" in atlas.to_html()
+def test_atlas_page_says_how_to_explore_it(
+    atlas: Atlas, pocket: GPT2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths become absolute: the page is in another directory than the run."""
+    in_python = "<code>atlas.explore(model)</code>"
+    assert in_python in atlas.to_html()
     assert not links_of(atlas.to_html())
-    for name, model in {"by name": "pocket", "loaded": pocket}.items():
-        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / name, progress=False)
-        page = (tmp_path / name / "atlas.html").read_text(encoding="utf-8")
-        assert "<code>attnlab explore --model pocket --atlas .</code>" in page
-    pocket.save(tmp_path / "its model")
-    saved, directory = GPT2.from_pretrained(tmp_path / "its model"), tmp_path / "my atlas"
-    attnlab.atlas(saved, texts(3), ["first"], directory=directory, progress=False)
-    page = html.unescape((directory / "atlas.html").read_text(encoding="utf-8"))
-    assert f"attnlab explore --model '{tmp_path / 'its model'}' --atlas ." in page
+    monkeypatch.chdir(tmp_path)
+    pocket.save("its model")
     in_memory = GPT2.from_arrays(pocket.config, dict(pocket.parameters.items()), pocket.tokenizer)
-    attnlab.atlas(in_memory, texts(3), ["first"], directory=tmp_path / "m", progress=False)
-    page = (tmp_path / "m" / "atlas.html").read_text(encoding="utf-8")
-    assert "<code>atlas.explore(model)</code>" in page
-
-
-def test_open_atlas_from_the_directory_of_a_run(tmp_path: Path) -> None:
-    result = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
-    assert repr(attnlab.open_atlas(tmp_path)) == repr(result)
-    (tmp_path / "atlas.safetensors").unlink()
-    with pytest.raises(MissingFileError, match=r"atlas\.safetensors not found: the run hasn't"):
-        attnlab.open_atlas(tmp_path)
+    path = tmp_path / "its model"
+    at_path = f"<code>attnlab explore --model '{path}' --atlas .</code>"
+    at_name = "<code>attnlab explore --model pocket --atlas .</code>"
+    cases: list[tuple[Any, str, str]] = [
+        ("pocket", "pocket", at_name),
+        (pocket, "pocket", at_name),
+        ("./its model", str(path), at_path),
+        (Path("its model"), str(path), at_path),
+        (GPT2.from_pretrained("its model"), str(path), at_path),
+        (in_memory, "", in_python),
+    ]
+    for number, (model, given, code) in enumerate(cases):
+        result = measured(model, ["The dog barked."], ["first"], directory=f"{number}")
+        assert result.model_given == given
+        page = html.unescape(Path(f"{number}", "atlas.html").read_text(encoding="utf-8"))
+        assert code in page
 
 
 @pytest.mark.slow
 def test_explore_command_opens_an_atlas(tmp_path: Path) -> None:
-    attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
+    measured("pocket", texts(3), ["first"], directory=tmp_path)
     command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
     # Without --model, the atlas's model takes precedence over ATTNLAB_MODEL.
     for arguments in (command[:-1], [*command, "pocket"]):

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import attnlab
 from attnlab.corpus.result import Atlas
 
 GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
+measured = partial(attnlab.atlas, progress=False)
 TEXTS = [
     "The dog chased the ball, but it rolled.",
     "“The cat” – naïve 猫\nsecond line",
@@ -41,7 +43,7 @@ def run_recipe(library: str) -> dict[str, Any]:
 
 
 def check(atlas: Atlas) -> None:
-    expected = attnlab.atlas("pocket", TEXTS, progress=False)
+    expected = measured("pocket", TEXTS)
     assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
     assert repr(atlas) == repr(expected)
 
@@ -88,7 +90,7 @@ def test_dataset_has_one_row_per_text_and_head() -> None:
 def test_zarr() -> None:
     needs("zarr", "test")
     needs("xarray", "frames")
-    attnlab.atlas("pocket", TEXTS, progress=False).save("corpus.atlas")
+    measured("pocket", TEXTS).save("corpus.atlas")
     names = run_recipe("xarray")
     assert names["saved"].load().identical(names["atlas"].dataset)
     assert names["both"].sizes["model"] == 2
@@ -97,7 +99,7 @@ def test_zarr() -> None:
 def in_processes(recipe: str) -> None:
     Path("corpus.txt").write_text("A shy girl\n" * 130 + "The dog saw the dog", encoding="utf-8")
     atlas = run_recipe(recipe)["atlas"]
-    expected = attnlab.atlas("pocket", "corpus.txt", progress=False)
+    expected = measured("pocket", "corpus.txt")
     assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
     assert len([*Path("atlas").glob("chunk-*")]) == 3
 
@@ -146,13 +148,13 @@ def test_streams_resume_without_recomputing() -> None:
         if most < len(TEXTS):
             raise KeyboardInterrupt
 
-    settings: dict[str, Any] = {"chunk": 1, "directory": "run", "progress": False}
+    settings: dict[str, Any] = {"chunk": 1, "directory": "run"}
     with pytest.raises(KeyboardInterrupt):
-        attnlab.atlas("pocket", stream(2), **settings)
+        measured("pocket", stream(2), **settings)
     done = {file: file.stat().st_mtime_ns for file in Path("run").glob("chunk-*")}
     assert done
     read.clear()
-    atlas = attnlab.atlas("pocket", stream(3), **settings)
+    atlas = measured("pocket", stream(3), **settings)
     assert read == TEXTS
     assert done.items() <= {f: f.stat().st_mtime_ns for f in Path("run").glob("chunk-*")}.items()
-    assert repr(atlas) == repr(attnlab.atlas("pocket", TEXTS, chunk=1, progress=False))
+    assert repr(atlas) == repr(measured("pocket", TEXTS, chunk=1))
