@@ -105,42 +105,26 @@ def test_checksum_covers_everything() -> None:
     assert checksum({"y": "2", "x": "1"}, numbers) in sums
 
 
-def write_state(file: Path, tensors: Tensors, metadata: Metadata) -> None:
-    """Write a changed state with a correct checksum."""
-    run = {name: metadata[name] for name in metadata if name not in ("format", "sha256")}
-    write_sealed(file, metadata["format"], tensors, run)
-
-
-def test_state_without_a_checksum(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_changed_states_are_refused(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
     file.write_bytes(finished_run[1])
     tensors, metadata = contents(file)
-    save_file(tensors, file, {name: metadata[name] for name in metadata if name != "sha256"})
-    assert "its checksum doesn't match" in refusal(file)
-
-
-def test_state_in_the_first_format(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
-    """The format before checksums: each value as JSON."""
-    file = tmp_path / STATE
-    file.write_bytes(finished_run[1])
-    tensors, _ = contents(file)
-    save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
-    message = refusal(file)
-    assert f"its format must be '{FORMAT}'; got '1'. Start again in a new directory" in message
-    save_file(tensors, file)
-    assert f"its format must be '{FORMAT}'; got None" in refusal(file)
-
-
-def test_metadata_of_another_run_is_shortened(
-    finished_run: tuple[Training, bytes], tmp_path: Path
-) -> None:
-    file = tmp_path / STATE
-    file.write_bytes(finished_run[1])
-    tensors, metadata = contents(file)
-    write_state(file, tensors, metadata | {"label_smoothing": "0.1"})
-    assert "label_smoothing: saved 0.1, current None" in refusal(file)
-    write_state(file, tensors, metadata | {"seed": "\x1b[31m" + "7" * 10_000_000})
-    assert "seed: saved \\x1b[31m777" in refusal(file)
+    without_checksum = {name: metadata[name] for name in metadata if name != "sha256"}
+    first = {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'}  # each value as JSON
+    for changed, words in (
+        (without_checksum, "its checksum doesn't match"),
+        (first, f"format must be '{FORMAT}'; got '1'. Start again in a new directory"),
+        (None, f"its format must be '{FORMAT}'; got None"),
+    ):
+        save_file(tensors, file, changed)
+        assert words in refusal(file)
+    run = {name: without_checksum[name] for name in without_checksum if name != "format"}
+    for other, words in (
+        ({"label_smoothing": "0.1"}, "label_smoothing: saved 0.1, current None"),
+        ({"seed": "\x1b[31m" + "7" * 10_000_000}, "seed: saved \\x1b[31m777"),
+    ):
+        write_sealed(file, FORMAT, tensors, run | other)
+        assert words in refusal(file)
 
 
 def test_invalid_files(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
