@@ -8,13 +8,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import pytest
 
 from attnlab import figures, pictures
 from attnlab.views import plot
@@ -26,6 +24,8 @@ from editions import CHAPTERS, LATER, file_of, lesson, prose, texts, translation
 __all__ = [
     "CHAPTERS",
     "LATER",
+    "CHANGES",
+    "OF_FIGURES",
     "Changes",
     "Chapter",
     "check_figures",
@@ -33,7 +33,6 @@ __all__ = [
     "run_unchanged",
     "changed",
     "file_of",
-    "changed_chapter_test",
     "run",
 ]
 
@@ -42,8 +41,13 @@ PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))
 
 CHANGED = "You changed the input: the published figures are for\n"
 
-# Changes of a chapter, by name: pieces of text and their replacements.
+# Changes of each chapter, by name: pieces of its text and their replacements. Those of OF_FIGURES
+# change the input of published figures.
 Changes = dict[str, dict[str, str]]
+CHANGES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "changes.toml").read_text("utf-8"))
+OF_FIGURES: dict[str, Changes] = {
+    number: changes.pop("of_figures", {}) for number, changes in CHANGES.items()
+}
 
 # Smaller sizes by chapter number, for tests that don't check the chapter's results.
 FASTER = {
@@ -81,17 +85,20 @@ def run(
     number: str,
     changes: dict[str, str],
     *,
+    until: str = "",
     draws: bool = False,
     is_solved: bool = False,
     model: str = "pocket",
 ) -> Chapter:
-    """Run a chapter with pieces of its text replaced, and its empty functions written or not.
+    """Run a chapter, as far as `until`, with pieces replaced and its functions empty or written.
 
     Pictures and plots are replaced by mocks, because they are slow; `test_pictures.py` and
     `test_plot.py` test them.
     """
     file = file_of(number)
     script = changed(script_of(number, is_solved), changes)
+    assert until in script
+    script = script.partition(until)[0] if until else script
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     plots = mock.patch.multiple(plot, **dict.fromkeys(PLOTS, mock.DEFAULT))
@@ -120,47 +127,6 @@ def script_of(number: str, is_solved: bool = False) -> str:
 @cache
 def run_unchanged(number: str, is_solved: bool = False) -> Chapter:
     return run(number, {}, is_solved=is_solved)
-
-
-def combined(script: str, changes: Changes) -> Changes:
-    """Join changes of different pieces of a chapter, so that one run tests several."""
-    groups: Changes = {}
-    for name, change in changes.items():
-        for names, group in groups.items():
-            with contextlib.suppress(AssertionError):  # they change the same piece
-                assert not group.keys() & change.keys()
-                changed(script, group | change)
-                groups[f"{names}; {name}"] = groups.pop(names) | change
-                break
-        else:
-            groups[name] = change
-    return groups
-
-
-def changed_chapter_test(
-    number: str, changes: Changes, of_figures: Changes | None = None, is_solved: bool = False
-) -> Callable[[str], None]:
-    """A slow test that a chapter runs with some changes, those of different pieces together.
-
-    Parameters
-    ----------
-    of_figures : changes of the input of published figures, which the chapter must report
-    """
-    script = script_of(number, is_solved)
-    reported = combined(script, of_figures or {})
-    runs = combined(script, changes) | reported
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("names", runs)
-    def test(names: str) -> None:
-        every = FASTER.get(number, {}) | runs[names]
-        printed = run(number, every, draws=True, is_solved=is_solved).printed
-        assert len(printed.splitlines()) > 20
-        assert (CHANGED in printed) == (names in reported)
-        assert "NOT agree" not in printed
-        assert "nan" not in printed.replace("-", " ").split()
-
-    return test
 
 
 def check_figures(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:

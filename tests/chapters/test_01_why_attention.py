@@ -1,32 +1,10 @@
-"""Chapter 1, why attention: its claims hold, and it runs with other numbers."""
+"""Chapter 1, why attention: its claims hold."""
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, run
+from book import Chapter, answer, run
 
 CHAPTER = "01"
-
-CHANGES: Changes = {
-    "X of zeros": {"dog, ball, it =": "X = 0 * X\ndog, ball, it ="},
-    "other words": {'["dog", "ball", "it"]': '["猫", "鱼", "它"]'},
-    "a fourth word": {
-        '"ball", "it"]': '"ball", "it", "tired"]',
-        "[1, 1, 1],": "[1, 1, 1], [0, 0, 3],",
-    },
-    "a third question": {"W_V = np": "W_Q, W_K = np.eye(3)[::-1], np.eye(3)\nW_V = np"},
-    "one token, another head": {
-        "The dog chased the ball, but it": "The",
-        "LAYER, HEAD = 1, 2": "LAYER, HEAD = 0, 3",
-    },
-    "a Chinese prompt": {"The dog chased the ball, but it": "猫吃鱼"},
-    "sentences of several lengths": {'"The cat chased the dog"': '"A dog sat."'},
-    "a network that forgets": {
-        "SEED, WIDTH, WORDS, DECAY = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, DECAY = 3, 2, 1, 0"
-    },
-    "arrows that are none": {"[1.0, 1.5]": "[0.0, 0.0]", "[1.5, -1.0]": "[0.0, 0.0]"},
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def test_one_vector_is_a_bottleneck(chapter: Chapter) -> None:

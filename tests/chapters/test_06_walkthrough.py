@@ -1,14 +1,12 @@
-"""Chapter 6, walkthrough: its claims hold, and it runs with other numbers."""
+"""Chapter 6, walkthrough: its claims hold."""
 
 import math
 
 import numpy as np
 from book import (
     CHANGED,
-    Changes,
     Chapter,
     answer,
-    changed_chapter_test,
     check_figures,
     run,
     run_unchanged,
@@ -18,27 +16,6 @@ from attnlab import Tokenizer, figures
 
 CHAPTER = "06"
 V_OF = "# of the first five tokens; the article omits most of the rest\n"
-
-CHANGES: Changes = {
-    "a straight apostrophe": {'PROMPT = "It’s': "PROMPT = \"It's"},
-    "one token": {'PROMPT = "It’s very hot in summer. Swimming is"': 'PROMPT = "a"'},
-    "Chinese": {"It’s very hot": "夏天很热。"},
-    "lines": {"It’s very hot": r"\n\n\tIt"},
-    "more columns": {"shown_columns = 3": "shown_columns = 5"},
-    "another head": {
-        "trace.head(0, 0)": "trace.head(1, 2)",
-        "gain, bias = attention": "gain, bias = -attention",
-    },
-}
-
-OF_FIGURES: Changes = {
-    "scores of zero": {V_OF: "\nscores *= 0\n"},
-    "huge scores": {V_OF: "\nscores *= 1e6\n"},
-    "fewer tokens": {V_OF: "\nscores = scores[:4, :4]\n", "row = 5": "row = 2"},
-    "no position": {V_OF: "\nwpe *= 0\n"},
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES, OF_FIGURES)
 
 
 def test_figures_on_paper(chapter: Chapter) -> None:

@@ -1,32 +1,15 @@
-"""Chapter 7, heads that learned: its claims hold, and it runs with other numbers."""
+"""Chapter 7, heads that learned: its claims hold."""
 
 import re
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, run
+from book import Chapter, answer, run
 
 from attnlab import Tokenizer
 
 CHAPTER = "07"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
-ARTICLES = "Martin’s one of my sons, and the other is Chanler."
-
-CHANGES: Changes = {
-    "one token": {TEXT: 'TEXT = "a"', ARTICLES: "a"},
-    "Chinese": {TEXT: 'TEXT = "狗追球，但是它"', ARTICLES: "这是我的儿子"},
-    "another sentence": {
-        TEXT: 'TEXT = "The hen found the coin, and it"',
-        'CREATURE = "A fluffy blue creature"': 'CREATURE = "A late old king"',
-    },
-    "a longer text": {"is Chanler.": "is Chanler." * 8},
-    "lines": {TEXT: r'TEXT = "\n\nit\t"', "is Chanler.": r"is\nChanler.\n"},
-    "nothing said twice": {"Say: lamp two happy king blue. Again: lamp two happy": "Say"},
-    "other heads": {"THING = (1, 2), (1, 0)": "THING = (0, 3), (1, 3)"},
-    "one other text": {'    "The frog chased the ball, but it",\n': '    "it",\n'},
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[str, float]:

@@ -1,31 +1,13 @@
-"""Chapter 8, a token's journey: its claims hold, and it runs with other inputs."""
+"""Chapter 8, a token's journey: its claims hold."""
 
 import math
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
+from book import Chapter, answer, run, run_unchanged
 
 CHAPTER = "08"
 LATER = 'LATER = " rolled."'
-
-CHANGES: Changes = {
-    "Chinese": {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"},
-    "no text": {"The dog chased the ball, but it": "", LATER: 'LATER = ""'},
-    "no text, one character later": {"The dog chased the ball, but it": "", LATER: 'LATER = "."'},
-    "more tokens than positions": {
-        '"The dog chased the ball, but it"': '"The dog chased the ball, but it" * 20'
-    },
-    "extreme temperatures": {
-        "TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"
-    },
-    "windows longer than the text": {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"},
-    "no windows, no stride": {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 0, 0"},
-    "no draws": {"draws = 1000": "draws = 0"},
-    "a vector of zeros": {"x = block.input[last].astype(np.float64)": "x = np.zeros(D)"},
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def test_steps_by_hand_equal_the_trace(chapter: Chapter) -> None:

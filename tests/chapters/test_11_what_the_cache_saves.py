@@ -1,7 +1,7 @@
-"""Chapter 11, what the cache saves: its claims hold, and it runs with other numbers."""
+"""Chapter 11, what the cache saves: its claims hold."""
 
 import numpy as np
-from book import FASTER, Changes, Chapter, answer, changed_chapter_test, run
+from book import FASTER, Chapter, answer, run
 
 from attnlab import GPT2Config
 from attnlab.forward.parameters import parameter_count
@@ -9,25 +9,10 @@ from attnlab.forward.parameters import parameter_count
 CHAPTER = "11"
 TEXT = 'TEXT, MORE = "The dog chased the ball, but it", " rolled."'
 
-CHANGES: Changes = {
-    "a text that ends within a word": {TEXT: 'TEXT, MORE = "The dog had some", "time"'},
-    "nothing more": {TEXT: 'TEXT, MORE = "The dog", ""'},
-    "no text": {TEXT: 'TEXT, MORE = "", ""'},
-    "Chinese": {TEXT: 'TEXT, MORE = "夏天很热。", "我们去游泳"'},
-    "a long text": {TEXT: 'TEXT, MORE = "The dog ran. " * 50, " It ran."'},
-    "no new token": {"NEW = 4 ": "NEW = 0 "},
-    "a head that doesn't exist": {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"},
-    "a short measurement": {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 0, 0"},
-    "a shape of short texts": {"n_positions=1024": "n_positions=64"},
-}
-
 
 def fast(changes: dict[str, str]) -> Chapter:
     """Run the chapter with timings repeated twice instead of eight times."""
     return run(CHAPTER, FASTER[CHAPTER] | changes)
-
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def test_cached_keys_and_values_equal_recomputed(chapter: Chapter) -> None:

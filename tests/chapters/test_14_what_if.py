@@ -1,34 +1,15 @@
-"""Chapter 14, what if: its claims hold, and it runs with other numbers."""
+"""Chapter 14, what if: its claims hold."""
 
 import math
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
+from book import CHANGES, Chapter, answer, run, run_unchanged
 
 CHAPTER = "14"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
 OTHER = 'OTHER = "The cat chased the ball, but it"'
 SOUNDS = 'SOUNDS = " barked", " meowed"'
-
-CHANGES: Changes = {
-    "one token": {TEXT: 'TEXT = "a"', OTHER: 'OTHER = "it"'},
-    "the same text twice": {OTHER: OTHER.replace("cat", "dog")},
-    "texts of two lengths": {OTHER: 'OTHER = "it"'},
-    "sounds outside the vocabulary": {SOUNDS: 'SOUNDS = "汪汪", "喵喵"'},
-    "Chinese": {TEXT: 'TEXT = "狗追球，但是它"', OTHER: 'OTHER = "猫追球，但是它"'},
-    "similar texts of other lengths": {
-        "A sleepy red king": "king",
-        'CREATURE = "A fluffy': 'CREATURE = "A very fluffy',
-    },
-    "a creature": {
-        TEXT: 'TEXT = "A fluffy blue creature"',
-        OTHER: 'OTHER = "A sleepy blue creature"',
-        SOUNDS: 'SOUNDS = " purred", " yawned"',
-    },
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def line(chapter: Chapter, beginning: str) -> str:
@@ -131,7 +112,7 @@ def test_exercise_3() -> None:
 
 def test_exercise_4() -> None:
     text = answer(CHAPTER, 4)
-    chapter = run(CHAPTER, CHANGES["a creature"])
+    chapter = run(CHAPTER, CHANGES[CHAPTER]["a creature"])
     heads, estimate = chapter["heads"].restored[1], chapter["estimate"].restored[1]
     assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in text
     adjective, noun = chapter["stream"].restored[0, [1, 3]]

@@ -1,32 +1,14 @@
-"""Chapter 15, write your own attention: its claims hold, and it runs with other numbers."""
+"""Chapter 15, write your own attention: its claims hold."""
 
 import re
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, file_of, run, run_unchanged
+from book import Chapter, answer, file_of, run, run_unchanged
 
 CHAPTER = "15"
 
 ROOT = "    scores = Q @ K.T / K.shape[1] ** 0.5\n"
-
-CHANGES: Changes = {
-    "one token": {"The dog chased the ball, but it": "The"},
-    "Chinese": {"The dog chased the ball, but it": "夏天很热。"},
-    "a head that multiplies by zero": {
-        "scores = Q @ K.T / K.shape[1] **": "scores = 0 * Q @ K.T / K.shape[1] **"
-    },
-    "a head that stops": {ROOT: "    scores = Q @ K\n"},
-    "a head that is empty": {ROOT: "    return {}\n" + ROOT},
-    "a head that returns nothing": {ROOT: "    return None\n" + ROOT},
-    "a layer of lists": {"    T = len(X)": "    return [1]"},
-    "a block of another shape": {"    mid = x + output": "    mid = x[:1] + output[:1]"},
-    "a block that stops": {"    mid = x + output": "    mid = x @ output"},
-}
-
-test_chapter_runs_with_other_numbers = pytest.mark.filterwarnings(
-    "ignore:.*encountered in:RuntimeWarning"
-)(changed_chapter_test(CHAPTER, CHANGES, is_solved=True))
 
 
 def test_write_your_own() -> None:

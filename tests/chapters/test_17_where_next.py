@@ -1,22 +1,9 @@
-"""Chapter 17, where next: its claims hold, and it runs with other numbers."""
+"""Chapter 17, where next: its claims hold."""
 
 import numpy as np
-from book import Changes, Chapter, answer, changed_chapter_test, run
+from book import Chapter, answer, run
 
 CHAPTER = "17"
-
-CHANGES: Changes = {
-    "one token": {'"The dog chased the ball, but it"': '"The"'},
-    "Chinese": {'"The dog chased the ball, but it"': '"夏天很热。"'},
-    "a long text": {'"The dog chased the ball, but it"': '"The dog ran. " * 20'},
-    "a window wider than the text": {"window = 3 ": "window = 300 "},
-    "one key at a time": {"tile = 3 ": "tile = 1 "},
-    "a turn the other way": {"theta = 0.5 ": "theta = -3 "},
-    "all experts": {"experts, active = 4, 2": "experts, active = 3, 3"},
-    "q of zeros": {"np.array([1.0, 0.3])": "np.zeros(2)"},
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def test_where_next(chapter: Chapter) -> None:

@@ -1,8 +1,8 @@
-"""Chapter 18, a model whose truth is known: its claims hold, and it runs with other numbers."""
+"""Chapter 18, a model whose truth is known: its claims hold."""
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
+from book import Chapter, answer, run, run_unchanged
 
 from attnlab.equations import AnyArray
 from attnlab.pocket.truth import kept_parts
@@ -21,17 +21,6 @@ def setting(**values: object) -> dict[str, str]:
     return {
         SETTINGS[name]: f"{name} = {value!r} ".replace("'", '"') for name, value in values.items()
     }
-
-
-CHANGES: Changes = {
-    "the longest sentences": setting(TASK="recital", WATCHED="MLP 0"),
-    "zeros": setting(ABLATION="zero", TASK="gift"),
-    "nothing kept": setting(SUBSET=[]),
-    "more than there is": setting(FAITHFUL=1.3, TASK="mood"),
-    "no effect needed": setting(FAITHFUL=-1),
-}
-
-test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def table_of(task: str) -> AnyArray:

@@ -1,34 +1,11 @@
-"""The pages on later models and methods: what they say holds, and their numbers may be changed."""
+"""The pages on later models and methods: what they say holds."""
 
 import re
 from typing import Any
 
 import numpy as np
 import pytest
-from book import Changes, run, run_unchanged
-
-CHANGES: dict[str, Changes] = {
-    "rope": {"a fast base": {"BASE = 10_000": "BASE = 10"}, "nowhere": {"FAR = 1_000": "FAR = 0"}},
-    "mla": {"thin": {"LATENT = 64": "LATENT = 3"}, "one token": {"The dog chased the": ""}},
-    "moe": {"one": {"EXPERTS, ACTIVE = 8, 2": "EXPERTS, ACTIVE = 5, 1"}},
-    "sparse_autoencoder": {
-        "few": {
-            "FEATURES, ACTIVE = 256, 8": "FEATURES, ACTIVE = 9, 1",
-            "STEPS, BATCH, RATE = 300, 512": "STEPS, BATCH, RATE = 2, 30",
-            'TOKEN = "The dog chased the ball, but it", -1': 'TOKEN = "The dog", 0',
-        }
-    },
-    "tuned_lens": {
-        "few": {"STEPS, BATCH": "STEPS, BATCH, RATE = 2, 30, 0.1  # ", "the ball, but it": "a"}
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("page", "change"), [(page, change) for page in CHANGES for change in CHANGES[page]]
-)
-def test_chapter_runs_with_other_numbers(page: str, change: str) -> None:
-    run(page, CHANGES[page][change], draws=True)
+from book import run, run_unchanged
 
 
 def test_rotations_are_products_of_complex_numbers() -> None:
