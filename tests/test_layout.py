@@ -200,7 +200,7 @@ IN_CIRCLES = IMPORT_FROM_ABOVE - {"views/explorer.js"} | {
 }
 LONG_FUNCTIONS = {
     *("makeExplorer", "makeGrid", "makeHeatmap", "makeLines", "makePrediction", "makeStrip"),
-    *("makePicture", "layOut", "draw", "buildStrips", "makeText"),
+    *("buildStrips", "makeText"),
 }
 LONGEST = 60
 

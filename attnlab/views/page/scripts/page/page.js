@@ -2,6 +2,7 @@
 
 import { brief } from "../numbers/formats.js";
 import { description, say, sayParts } from "../sources/description.js";
+import { jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { alignment, DIFFERENCE, editedIn, hasHead, isEverywhere, isLook, labelView, MATRICES, pendingTraces, prefixOf,
@@ -16,7 +17,7 @@ import { isAt, LEVELS, showCrumbs, showLevel } from "../views/levels.js";
 import { isLoaded, isSame, makeLines, showOthers, showOverlaid } from "../views/lines.js";
 import { drawPredictions, followQuery, makePrediction, makeSettings, updateSliders } from "../views/next.js";
 import { followLinkOfPass, followPass, linkOfPass, openPass, showPass } from "../views/pass.js";
-import { drawModel, jobsOfHead, picture } from "../views/picture.js";
+import { drawModel, picture } from "../views/picture.js";
 import { showStory } from "../views/story.js";
 import { makeStrips } from "../views/strips.js";
 import { differenceOf, makeText } from "../views/tokens.js";

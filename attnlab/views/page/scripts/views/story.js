@@ -3,12 +3,13 @@
 
 import { brief, wordOf } from "../numbers/formats.js";
 import { say, sayParts } from "../sources/description.js";
+import { jobOf } from "../sources/jobs.js";
 import { loadLayer, source } from "../sources/source.js";
 import { isLook, nameOfPart, selection, traces } from "../state/state.js";
 import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { enterHead, isAt } from "./levels.js";
 import { chooseHead } from "./lines.js";
-import { jobOf, picture } from "./picture.js";
+import { picture } from "./picture.js";
 import { spaceBetween } from "./tour.js";
 import { jobsInWords } from "../page/page.js";
 

@@ -1,0 +1,110 @@
+// Where everything in the model's picture is, in pixels. Pure arithmetic: what the page measures comes as arguments.
+
+const LARGEST_MAP = 46;
+const LARGEST_MAP_OF_BLOCK = 132;
+const LARGEST_GRID = 132; // height of a block's maps in the whole model
+const PRESENTING_FACTOR = 1.7; // by which maps and lines may grow for presenting
+export const LABELLED_MAP = 26; // maps from this size on have a name below
+const SMALLEST_LINE = 20; // height of a token's line
+const LARGEST_LINE = 46;
+const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
+const GAP = 8; // height left free where tokens are left out
+const TITLES_HEIGHT = 30;
+
+/** The layout of H maps in a width: columns, a map's size, a row's height (`pitch`), the total height. */
+export function mapGrid(H, width, { isBlock, factor }) {
+  const [largestSize, largestHeight] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, LARGEST_GRID * factor];
+  const gridOf = (columns) => {
+    const size = Math.floor(Math.min(largestSize, (width - 8) / columns - 4));
+    const pitch = size + (size >= LABELLED_MAP ? 20 : 4); // with room for the label
+    return { columns, size, pitch, height: Math.ceil(H / columns) * pitch };
+  };
+  const isUneven = ({ columns }) => Number(H % columns > 0); // the last row isn't full
+  const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= largestHeight);
+  // If labels fit, prefer full rows, then the lowest grid; if not, full rows, then the largest maps.
+  const labelled = isBlock ? [] : fitting.filter(({ size }) => size >= LABELLED_MAP);
+  if (labelled.length) return labelled.sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height)[0];
+  return fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6));
+}
+
+/** The columns: x where the embedding starts; then, for block n, its attention at 1 + 2n, its MLP at 2 + 2n; and the end. */
+function columnsOf(layers, count, H, { available, isPhone, isBlock, isPresented }) {
+  const left = isPhone ? 74 : isPresented ? 150 : 118;
+  const right = isPhone || isBlock ? 10 : 232;
+  // An attention's width is the unit; an MLP's and the embedding's are fractions of it.
+  const [mlp, embedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
+  const units = embedding + count * (1 + mlp);
+  const smallest = Math.ceil(H / 6) * 17; // maps in six rows, 17 pixels for each column
+  const unit = Math.max(smallest, (available - left - right) / units);
+  const starts = [left, left + unit * embedding];
+  for (let n = 0; n < count; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + mlp));
+  return { left, unit, starts, width: left + unit * units };
+}
+
+/**
+ * The picture's plan: its columns, the grid of a block's maps, and the y of each drawn token's line.
+ *
+ * @param sizes {layers, H, T} of the trace
+ * @param shown {count: of layers, available: width, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
+ * @param chooseTokens (count) -> the positions to draw
+ */
+export function planOf({ layers, H, T }, shown, chooseTokens) {
+  const factor = shown.isPresented ? PRESENTING_FACTOR : 1;
+  const columns = columnsOf(layers, shown.count, H, shown);
+  const grid = mapGrid(H, columns.unit, { isBlock: shown.isBlock, factor });
+  const top = TITLES_HEIGHT + grid.height + 18;
+  const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, shown.room));
+  const room = total - top - 16;
+  const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
+  const positions = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
+  const gaps = positions.map((position, n) => n > 0 && position !== positions[n - 1] + 1);
+  const free = room - GAP * gaps.filter(Boolean).length;
+  const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / positions.length));
+  const lines = new Map(); // y of each position's line
+  let y = top - line / 2;
+  positions.forEach((position, n) => {
+    y += line + (gaps[n] ? GAP : 0);
+    lines.set(position, y);
+  });
+  return { ...columns, grid, top, line, lines, gaps, positions, height: y + line / 2 + 10 };
+}
+
+/** Where a head's map is in block number n of a plan. */
+export function mapPosition({ grid: { columns, size, pitch }, unit, starts }, n, head) {
+  const margin = (unit - columns * (size + 4) + 4) / 2;
+  return [starts[1 + 2 * n] + margin + (head % columns) * (size + 4), TITLES_HEIGHT + Math.floor(head / columns) * pitch];
+}
+
+/** A curve's ends in block number n: from the key's line at x = `from` to the query's at x = `to`. */
+export const endsOfCurve = ({ starts, lines }, n, { i, j }) => ({
+  from: starts[1 + 2 * n] + 6,
+  to: starts[2 + 2 * n] - 6,
+  keyY: lines.get(j),
+  queryY: lines.get(i),
+});
+
+/** Whether a point is less than 5 pixels above or below a curve with these ends. */
+export function isOnCurve({ from, to, keyY, queryY }, x, y) {
+  const t = (x - from) / (to - from);
+  if (t < 0 || t > 1) return false;
+  // The curve's parameter is s + 0.5, where s³ + 0.75 s = t - 0.5. Solved by Newton's method.
+  let s = t - 0.5;
+  for (let n = 0; n < 4; n++) s -= (s ** 3 + 0.75 * s - t + 0.5) / (3 * s * s + 0.75);
+  return Math.abs(keyY + (queryY - keyY) * (0.5 + 1.5 * s - 2 * s ** 3) - y) < 5;
+}
+
+/** Continue a path from (x, y) to (toX, toY), horizontal at both ends. */
+export const curveTo = (context, x, y, toX, toY) => context.bezierCurveTo((x + toX) / 2, y, (x + toX) / 2, toY, toX, toY);
+
+/** A token's ribbon, as a path whose thickness sizes[k] is reached at starts[k + 1]. */
+export function ribbonPath(context, starts, y, sizes) {
+  const edge = (n, m, sign) => {
+    const [a, b] = [n, m].map((index) => y + (sign * sizes[Math.max(0, index - 1)]) / 2);
+    curveTo(context, starts[n], a, starts[m], b);
+  };
+  context.beginPath();
+  context.moveTo(starts[0], y - sizes[0] / 2);
+  for (let n = 0; n < sizes.length; n++) edge(n, n + 1, -1); // the upper side
+  context.lineTo(starts.at(-1), y + sizes.at(-1) / 2);
+  for (let n = sizes.length; n > 0; n--) edge(n, n - 1, 1); // and back along the lower one
+}

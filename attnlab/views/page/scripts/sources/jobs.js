@@ -1,0 +1,21 @@
+// What a head's attention does on a text, from its loaded numbers.
+
+import { jobsOf } from "../numbers/jobs.js";
+import { headOf, NUMBERS_AT_ONCE, stepRow } from "./rows.js";
+
+const MIN_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
+
+/** How well a head does each job on a text; see `jobsOf`. */
+export function jobsOfHead(trace, layer, head) {
+  const loaded = headOf(trace, layer, head);
+  return jobsOf(trace.tokens.map(({ id }) => id), (i) => stepRow(loaded, "weights", i));
+}
+
+/** [job, mean weight on its targets] of the job that a head does on a text; [] if it does none. */
+export function jobOf(trace, layer, head) {
+  if (trace.cached || trace.T ** 2 > NUMBERS_AT_ONCE) return []; // long texts would take too long
+  const jobs = Object.entries(jobsOfHead(trace, layer, head))
+    .filter(([, job]) => job && job.attention >= MIN_BADGE_WEIGHT && job.attention > 2 * job.uniform)
+    .sort(([, a], [, b]) => b.attention - a.attention);
+  return jobs.length ? [jobs[0][0], jobs[0][1].attention] : [];
+}
