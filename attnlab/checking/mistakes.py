@@ -361,16 +361,18 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh(hidden)": np.tanh,
     "hidden": identity,
     "GELU with tanh(√(2/π) x), without the cubic term": gelu_with(cubic=0.0),
-    "GELU with 0.44715 for 0.044715": gelu_with(cubic=0.44715),
-    "GELU with 0.0044715 for 0.044715": gelu_with(cubic=0.0044715),
-    "GELU with 0.44175 for 0.044715": gelu_with(cubic=0.44175),
-    "GELU with 0.044175 for 0.044715": gelu_with(cubic=0.044175),
-    "GELU with 0.04715 for 0.044715": gelu_with(cubic=0.04715),
-    "GELU with 0.047715 for 0.044715": gelu_with(cubic=0.047715),
-    "GELU with 0.004715 for 0.044715": gelu_with(cubic=0.004715),
-    "GELU with 2/π for √(2/π)": gelu_with(2 / math.pi),
-    "GELU with √2/π for √(2/π)": gelu_with(math.sqrt(2) / math.pi),
-    "GELU with √(π/2) for √(2/π)": gelu_with(math.sqrt(math.pi / 2)),
+    **{
+        Message("GELU with {other} for 0.044715", other=cubic): gelu_with(cubic=cubic)
+        for cubic in (0.44715, 0.0044715, 0.44175, 0.044175, 0.04715, 0.047715, 0.004715)
+    },
+    **{
+        Message("GELU with {other} for √(2/π)", other=other): gelu_with(root)
+        for other, root in (
+            ("2/π", 2 / math.pi),
+            ("√2/π", math.sqrt(2) / math.pi),
+            ("√(π/2)", math.sqrt(math.pi / 2)),
+        )
+    },
     "GELU with tanh(x + 0.044715 x³), without √(2/π)": gelu_with(1.0),
     "hidden · (1 + tanh(…)), GELU without the factor 1/2": lambda x: 2.0 * gelu(x),
     "GELU with x² for x³": lambda x: (

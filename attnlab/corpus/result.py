@@ -471,9 +471,6 @@ class Atlas(Document, Mapping[str, Measured]):
             )
         return self._measured[name]
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.measures
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.measures)
 
