@@ -866,7 +866,7 @@ def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace)
 
 def test_invalid_compositions(it: Trace) -> None:
     for kind in ("q", "QK", "", None, np.empty(0), ["Q"]):
-        with pytest.raises(ValueError, match="kind must be 'Q', 'K' or 'V'; got "):
+        with pytest.raises(ValueError, match="kind must be one of Q, K, V; got "):
             it.composition(kind)  # type: ignore[arg-type]
     with pytest.raises(AttnlabError, match="count must be an integer of at least 1; got 0"):
         it.composition().strongest(0)
@@ -980,7 +980,7 @@ def test_a_custom_job(it: Trace) -> None:
         ({"mine": 3}, TypeError, "a dict from names to functions of Tokens"),
         ({"mine": lambda tokens: np.eye(len(tokens))}, TypeError, "mine must return bool"),
         ({"mine": lambda tokens: None}, TypeError, "mine must return bool"),
-        ({"mine": lambda tokens: [True]}, ValueError, r"mine must return shape \(8, 8\)"),
+        ({"mine": lambda tokens: [True]}, ValueError, r"mine must have shape \(8, 8\)"),
     ],
 )
 def test_invalid_jobs(it: Trace, jobs: Any, kind: type, message: str) -> None:

@@ -143,7 +143,7 @@ def test_failing_measures_are_refused_before_any_work(
 
     output = tmp_path / "out"
     for measure, message in {
-        transposed: r"got shape \(4, 2\)",
+        transposed: r"got \(4, 2\)",
         picky: "picky failed: IndexError",
     }.items():
         consumed.clear()

@@ -56,7 +56,7 @@ def test_the_extra_installs_what_the_build_imports() -> None:
     folder = TESTS.parent / "examples" / "book"
     files = subprocess.run(run, capture_output=True, text=True, check=True, cwd=folder).stdout
     sources = "".join(Path(file).read_text(encoding="utf-8") for file in files.split())
-    extras = set(re.findall(r'missing_extra\(error, "(\w+)"\)', sources))
+    extras = set(re.findall(r'importing_extra\("(\w+)"\)', sources))
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
     (itself,) = (
         requirement

@@ -10,11 +10,10 @@ import numpy as np
 from attnlab import equations
 from attnlab.analysis.base import Analysis, TokenLike, Trace, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
-from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.products import r_factor
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
-from attnlab.support.checks import as_count
+from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, header
 from attnlab.text.tokens import Token
@@ -121,8 +120,7 @@ class Composition(Analysis):
     scores: Array
 
     def __init__(self, trace: Trace, kind: str) -> None:
-        if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
-            raise InvalidValueError(f"kind must be 'Q', 'K' or 'V'; got {quoted(kind)}")
+        check_choice(kind, ("Q", "K", "V"), "kind")
         self.kind = kind
         self.title = Message("{kind}-composition of heads{note}", kind=kind, note=trace._note)
         writers = [write_factors(block.attention) for block in trace.blocks]

@@ -35,12 +35,12 @@ from attnlab.analysis.paths import (
     stage_of,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_flag
+from attnlab.support.checks import as_count, as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Table, format_with_error, header
@@ -145,11 +145,7 @@ class Edges(Analysis):
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of `circuit(n)` for each n in counts, (len(counts),)."""
-        if not isinstance(counts, Iterable):
-            raise InvalidTypeError(
-                "counts must be a list of numbers of edges, such as [1, 10, 100]; got "
-                f"{quoted(counts)}"
-            )
+        check_kind(counts, Iterable, "counts", "a list of numbers of edges, such as [1, 10, 100]")
         return np.array([self.circuit(n).faithfulness for n in counts])
 
     def plot(  # type: ignore[override]

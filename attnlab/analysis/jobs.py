@@ -13,7 +13,7 @@ from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, Grid
-from attnlab.support.checks import check_choice
+from attnlab.support.checks import check_choice, check_shape
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import Table
@@ -195,6 +195,5 @@ def targets_of(trace: Trace, name: str, job: Job) -> Mask:
     targets = np.asarray(job(trace.tokens))
     if targets.dtype != bool:
         raise InvalidTypeError(f"the job {name} must return bool (T, T); got {targets.dtype}")
-    if targets.shape != (T, T):
-        raise InvalidValueError(f"the job {name} must return shape {(T, T)}; got {targets.shape}")
+    check_shape(targets, (T, T), f"the result of the job {name}")
     return targets & np.tril(np.ones((T, T), bool))

@@ -43,12 +43,12 @@ from attnlab.analysis.metrics import (
     parse_metric,
 )
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.edits import changed_step, check_paths, edit_run
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
 from attnlab.steps.labels import Axis
-from attnlab.support.checks import as_flag
+from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Paragraph, Table, format_with_error, header
@@ -464,8 +464,7 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
 
 def expand(trace: Trace, parts: Any) -> list[str]:
     """All paths that a path with * matches."""
-    if not isinstance(parts, str):
-        raise InvalidTypeError(f"parts must be a path, such as {HEADS!r}; got {quoted(parts)}")
+    check_kind(parts, str, "parts", f"a path, such as {HEADS!r}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]

@@ -30,7 +30,6 @@ from attnlab.errors import (
     InvalidValueError,
     UnknownParameterError,
     VocabularyError,
-    quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
@@ -99,8 +98,7 @@ def parameters_in_memory(
     dtype : "float32" or "float64"
     """
     check_kind(config, GPT2Config, "config")
-    if not isinstance(arrays, Mapping):
-        raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
+    check_kind(arrays, Mapping, "arrays", "a dict of names and arrays")
     dtype = as_model_dtype(dtype)
     tensors, tied_copy, ignored = select_parameters(_entries(arrays, config), config, SOURCE)
     parameters = ParameterVector(config, dtype=dtype)
@@ -125,8 +123,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
     with reraised_as(CheckpointError, "the model's arrays can't be read"):
         items = list(arrays.items())
     for name, array in items:
-        if not isinstance(name, str):
-            raise InvalidTypeError(f"an array's name must be a str; got {quoted(name)}")
+        check_kind(name, str, "an array's name")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -299,12 +299,11 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def check_variant(variant: object) -> None:
+def check_variant(variant: Any) -> None:
     """Raise unless a variant can be part of a file name."""
     if variant is None:
         return
-    if not isinstance(variant, str):
-        raise InvalidTypeError(f"variant must be a str; got {quoted(variant)}")
+    check_kind(variant, str, "variant")
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
             f'variant must be part of the file name, such as "fp16"; got {quoted(variant, 200)}'

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attnlab.checkpoints.checkpoint import (
     INDEX,
@@ -23,14 +23,13 @@ from attnlab.checkpoints.checkpoint import (
 from attnlab.errors import (
     CheckpointError,
     DownloadError,
-    InvalidTypeError,
     InvalidValueError,
     MissingFileError,
     WriteError,
     quoted,
 )
 from attnlab.forward.config import GPT2Config
-from attnlab.support.checks import as_flag
+from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
 from attnlab.support.tables import printable
@@ -156,12 +155,11 @@ def _find_by_name(
     return _download(repository, revision, variant, problem)
 
 
-def _check_revision(revision: object) -> None:
+def _check_revision(revision: Any) -> None:
     """Raise unless a revision is a possible branch, tag or commit, and a safe file name."""
     if revision is None:
         return
-    if not isinstance(revision, str):
-        raise InvalidTypeError(f"revision must be a str; got {quoted(revision)}")
+    check_kind(revision, str, "revision")
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
             f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"

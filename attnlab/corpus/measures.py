@@ -23,7 +23,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.steps import read_only
-from attnlab.support.checks import as_reals
+from attnlab.support.checks import as_reals, check_shape
 from attnlab.text.tokens import Tokens
 
 
@@ -306,11 +306,7 @@ def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
             f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None
     numbers = as_reals(result, f"the result of the measure {name}", "biuf").astype(np.float64)
-    if numbers.shape != shape:
-        raise InvalidValueError(
-            f"the measure {name} must return a number for each head, shape {shape}; got shape "
-            f"{numbers.shape}"
-        )
+    check_shape(numbers, shape, f"the result of the measure {name}", ", a number for each head")
     is_defined = ~np.isnan(numbers)
     return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
 

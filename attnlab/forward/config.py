@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab import equations
-from attnlab.errors import ConfigError, InvalidTypeError, quoted
-from attnlab.support.checks import as_count, is_integer, is_real
+from attnlab.errors import ConfigError, quoted
+from attnlab.support.checks import as_count, check_kind, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_atomically
 from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 
@@ -130,8 +130,7 @@ class GPT2Config:
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
         """Create a config from a `config.json`'s content; unrelated keys are ignored."""
-        if not isinstance(settings, Mapping):
-            raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
+        check_kind(settings, Mapping, "settings", "a dict")
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         problems = [

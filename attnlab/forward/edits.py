@@ -23,7 +23,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
-from attnlab.support.checks import as_array
+from attnlab.support.checks import as_array, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
@@ -355,15 +355,14 @@ def with_head_X(head: str) -> Effect:
 # ---- paths ---------------------------------------------------------------------------------------
 
 
-def check_paths(graph: Graph, n_head: int, edits: object) -> None:
+def check_paths(graph: Graph, n_head: int, edits: Any) -> None:
     """Raise if a path isn't an editable step; the message suggests similar ones."""
-    if not isinstance(edits, Mapping):
-        raise InvalidTypeError(f"edits must be a dict of paths and values; got {quoted(edits)}")
+    check_kind(edits, Mapping, "edits", "a dict of paths and values")
     for path in edits:
         check_path(path, editable_paths(graph), n_head, graph.n_layer, "step to edit")
 
 
-def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
+def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
     """Raise if a path isn't among the valid ones; the message suggests similar ones.
 
     Parameters
@@ -371,8 +370,7 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, no
     valid : paths with # for numbers
     noun : what a valid path is called in the message
     """
-    if not isinstance(path, str):
-        raise InvalidTypeError(f"path must be a str, such as 'embedding'; got {quoted(path)}")
+    check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
     if pattern in valid and path == fill_numbers(pattern, path, counts):

@@ -31,7 +31,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
-from attnlab.support.checks import as_floats, check_kind
+from attnlab.support.checks import as_floats, check_kind, check_shape
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
@@ -544,10 +544,7 @@ def check_dropout(
                 "attention_dropout and mlp_dropout"
             )
         checked[path] = as_floats(array, path).view()
-        if checked[path].shape != shapes[path]:
-            raise InvalidValueError(
-                f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"
-            )
+        check_shape(checked[path], shapes[path], f"dropout at {path}")
     return checked
 
 

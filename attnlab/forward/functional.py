@@ -25,6 +25,7 @@ from attnlab.support.checks import (
     as_floats,
     as_number,
     check_seed,
+    check_shape,
     is_integer,
     is_real,
     memory_for,
@@ -291,11 +292,8 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
                 f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; got "
                 f"shape {W.shape}"
             )
-        if b is not None and b.shape != W.shape[1:]:
-            raise InvalidValueError(
-                f"b_{letter} must have shape {W.shape[1:]}, one number for each column of "
-                f"{name}; got shape {b.shape}"
-            )
+        if b is not None:
+            check_shape(b, W.shape[1:], f"b_{letter}", f", one number for each column of {name}")
     if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
         raise InvalidValueError(
             "W_Q and W_K must have the same number of columns; got shapes "
@@ -421,10 +419,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
         )
     if b is not None:
         b = as_floats(b, "b")
-        if b.shape != W.shape[1:]:
-            raise InvalidValueError(
-                f"b must have shape {W.shape[1:]}, one number for each column of W; got {b.shape}"
-            )
+        check_shape(b, W.shape[1:], "b", ", one number for each column of W")
     return equations.affine(x, W, b)
 
 

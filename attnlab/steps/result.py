@@ -15,6 +15,7 @@ from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import as_data, steps_below
 from attnlab.steps.run import Run
 from attnlab.support import door
+from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for
@@ -337,8 +338,7 @@ def at(result: Result, path: str) -> Any:
     --------
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
-    if not isinstance(path, str):
-        raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
+    check_kind(path, str, "path", "a str, such as 'blocks.0.mid'")
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     part: Any = result

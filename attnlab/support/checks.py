@@ -159,13 +159,19 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def check_kind(value: object, expected_type: type, name: str) -> None:
-    """Raise unless a value is an instance of a class."""
+def check_kind(value: object, expected_type: type, name: str, expected: str = "") -> None:
+    """Raise unless a value is an instance of a class; `expected` says what, such as "a dict"."""
     if not isinstance(value, expected_type):
         type_name = expected_type.__name__
         is_plural = type_name.endswith("s")  # such as Parameters
-        expected = type_name if is_plural else with_article(type_name)
+        expected = expected or (type_name if is_plural else with_article(type_name))
         raise InvalidTypeError(f"{name} must be {expected}; got {quoted(value)}")
+
+
+def check_shape(array: AnyArray, shape: tuple[int, ...], name: str, meaning: str = "") -> None:
+    """Raise unless an array has a shape; `meaning` explains it, such as ", one row per token"."""
+    if array.shape != shape:
+        raise InvalidValueError(f"{name} must have shape {shape}{meaning}; got {array.shape}")
 
 
 def check_choice(value: object, choices: Iterable[str | None], name: str) -> None:
@@ -234,8 +240,12 @@ def as_index(index: Any, kind: str, count: int) -> int:
     return int(index) % count
 
 
-def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
-    """The error for a missing library of an optional extra."""
-    return MissingExtraError(
-        f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
-    )
+@contextmanager
+def importing_extra(name: str) -> Iterator[None]:
+    """Import libraries of an optional extra; if one is missing, say how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
+        ) from None

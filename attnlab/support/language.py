@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.support.checks import check_choice
 
 ENGLISH, CHINESE = "en", "zh"
 
@@ -37,8 +37,7 @@ def language_of(language: str | None = None) -> str:
     if language is None:
         name = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if name.lower().startswith(("zh", "chinese")) else ENGLISH
-    if not isinstance(language, str) or language not in (ENGLISH, CHINESE):
-        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(language)}")
+    check_choice(language, (ENGLISH, CHINESE), "language")
     return language
 
 

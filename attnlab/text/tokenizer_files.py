@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, quoted
+from attnlab.errors import MissingFileError, VocabularyError, quoted
+from attnlab.support.checks import check_kind
 from attnlab.support.files import read_json, read_text
 from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
@@ -92,14 +93,11 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def check_settings(settings: object) -> Settings:
+def check_settings(settings: Any) -> Settings:
     """Check the content of a `tokenizer.json` and fill in defaults."""
     if isinstance(settings, Settings):
         return settings
-    if not isinstance(settings, Mapping):
-        raise InvalidTypeError(
-            f"settings must be the content of a tokenizer.json, a dict; got {quoted(settings)}"
-        )
+    check_kind(settings, Mapping, "settings", "the content of a tokenizer.json, a dict")
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():
         if not (part is None or (isinstance(part, dict) and isinstance(part.get("type"), str))):

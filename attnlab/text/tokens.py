@@ -321,10 +321,7 @@ class Vocabulary:
         id_or_text = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(id_or_text):
             return self.tokens([id_or_text])[0]
-        if not isinstance(id_or_text, str):
-            raise InvalidTypeError(
-                f"a token must be given by its id or text, such as ' dog'; got {quoted(id_or_text)}"
-            )
+        check_kind(id_or_text, str, "a token", "given by its id or text, such as ' dog'")
         raw = id_or_text.encode(errors="surrogatepass")
         for id in self.ids.tolist():
             if self._bytes_of(id) == raw:

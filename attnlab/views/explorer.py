@@ -55,7 +55,7 @@ from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
-from attnlab.support.checks import as_count, check_kind, is_integer, missing_extra
+from attnlab.support.checks import as_count, check_kind, importing_extra, is_integer
 from attnlab.support.console import StdoutSafe
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import Message, say
@@ -74,7 +74,7 @@ from attnlab.views.page.page import (
 )
 from attnlab.views.page.token_pass import packed_paths
 
-try:
+with importing_extra("explore"):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
@@ -85,8 +85,6 @@ try:
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "explore") from None
 
 from attnlab.corpus.result import Atlas
 from attnlab.model.gpt2 import GPT2

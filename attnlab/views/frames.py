@@ -16,15 +16,13 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis
-from attnlab.support.checks import as_texts, missing_extra
+from attnlab.support.checks import as_texts, importing_extra
 from attnlab.support.messages import Message, say
 from attnlab.views.shown import labelled_matrix, labelled_step, per_head
 
-try:
+with importing_extra("frames"):
     import pandas as pd
     import xarray as xr
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "frames") from None
 
 
 def dataframe(attention: Attention, name: str) -> pd.DataFrame:

@@ -20,20 +20,18 @@ from numpy.typing import ArrayLike
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps.labels import Axis, label
-from attnlab.support.checks import as_reals, check_kind, missing_extra
+from attnlab.support.checks import as_reals, check_kind, check_shape, importing_extra
 from attnlab.support.messages import say
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
 from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, in_title, plot_matrix
 
-try:
+with importing_extra("plot"):
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Polygon
     from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "plot") from None
 
 # The most that a picture can show clearly.
 MAX_VECTORS = 24
@@ -474,10 +472,7 @@ def _as_affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
 def _as_finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     """Finite numbers of a shape, as float64."""
     numbers = _as_reals(value, name)
-    if numbers.shape != shape:
-        raise InvalidValueError(
-            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
-        )
+    check_shape(numbers, shape, name, ", for the plane's two axes")
     if not np.isfinite(numbers).all():
         raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
     return numbers

@@ -28,7 +28,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis, label, token_index
-from attnlab.support.checks import check_kind, missing_extra
+from attnlab.support.checks import check_kind, importing_extra
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
@@ -47,14 +47,12 @@ from attnlab.views.shown import (
     per_head,
 )
 
-try:
+with importing_extra("plot"):
     from matplotlib import font_manager, rc_context, rcParams
     from matplotlib.axes import Axes
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.ticker import AutoLocator, ScalarFormatter
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "plot") from None
 
 # The most rows and columns of each head in the picture of all heads.
 TILE_SHOWN = 32

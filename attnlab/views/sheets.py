@@ -21,15 +21,13 @@ from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
 from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, label
-from attnlab.support.checks import missing_extra
+from attnlab.support.checks import importing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.views.colours import LIGHT
 
-try:
+with importing_extra("sheets"):
     import xlsxwriter
     from xlsxwriter.utility import quote_sheetname, xl_rowcol_to_cell
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "sheets") from None
 
 # Larger workbooks take minutes to open.
 MAX_CELLS = 1_000_000
