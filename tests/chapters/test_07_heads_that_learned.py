@@ -94,7 +94,7 @@ def test_context_changes_vectors(chapter: Chapter) -> None:
 
 
 def test_exercise_1() -> None:
-    chapter = run(CHAPTER, {TEXT: 'TEXT = "The dog chased the cat, but it"'})
+    chapter = run(CHAPTER, {TEXT: 'TEXT = "The dog chased the cat, but it"'}, until="# ## 7.3")
     text = answer(CHAPTER, 1)
     animal, thing = (last_weights(chapter, "trace", head) for head in ((1, 2), (1, 0)))
     assert f"{animal['Ġdog']:.2f} on `Ġdog`, {animal['Ġcat']:.2f} on `Ġcat`" in text
@@ -107,7 +107,8 @@ def test_exercise_1() -> None:
 def test_exercise_2() -> None:
     answer_text = answer(CHAPTER, 2)
     for text, ordinal in (("A fluffy sleepy", "the first"), ("A sleepy fluffy", "the second")):
-        chapter = run(CHAPTER, {'CREATURE = "A fluffy blue': f'CREATURE = "{text}'})
+        change = {'CREATURE = "A fluffy blue': f'CREATURE = "{text}'}
+        chapter = run(CHAPTER, change, until="# ## 7.5")
         following = chapter["creature"].next_tokens(1)[0]
         assert following.symbol == "Ġyawned"
         assert f"{following.probability:.2f} for {ordinal}" in answer_text

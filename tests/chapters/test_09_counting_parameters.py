@@ -62,7 +62,7 @@ def test_value_output_product_is_low_rank(chapter: Chapter) -> None:
 
 
 def test_exercise_1() -> None:
-    lesson = run(CHAPTER, CHANGES[CHAPTER]["twice the positions"])
+    lesson = run(CHAPTER, CHANGES[CHAPTER]["twice the positions"], until="# ## 9.3")
     count = sum(count for _, count in lesson["whole"].values())
     assert count == 124_439_808 + 1024 * 768
     assert f"{count:,}" in answer(CHAPTER, 1)
@@ -70,12 +70,12 @@ def test_exercise_1() -> None:
 
 
 def test_exercise_2() -> None:
-    wide = run(CHAPTER, OF_FIGURES[CHAPTER]["another width"])
+    wide = run(CHAPTER, OF_FIGURES[CHAPTER]["another width"], until="# ## 9.3")
     count = sum(count for _, count in wide["whole"].values())
     assert count == parameter_count(wide["gpt2"])
     assert 3 < count / 124_439_808 < 4
     assert f"{count:,}" in answer(CHAPTER, 2)
-    few = run(CHAPTER, {GPT2: GPT2.replace("n_head=12", "n_head=6")})
+    few = run(CHAPTER, {GPT2: GPT2.replace("n_head=12", "n_head=6")}, until="# ## 9.3")
     assert f"{parameter_count(few['gpt2']):,} with 6" in answer(CHAPTER, 2)
 
 
@@ -86,9 +86,9 @@ def test_exercise_3(chapter: Chapter) -> None:
 
 
 def test_exercise_4() -> None:
-    assert run(CHAPTER, CHANGES[CHAPTER]["rank 1"])["rank"] == 1
+    assert run(CHAPTER, CHANGES[CHAPTER]["rank 1"], until="# ## 9.5")["rank"] == 1
     for changes, thin in ((NARROW, 8), ({}, 16)):
-        lines = run(CHAPTER, changes).printed.splitlines()
+        lines = run(CHAPTER, changes, until="# ## 9.5").printed.splitlines()
         (line,) = [line for line in lines if line.startswith("our example")]
         assert line.split()[-3:-1] == [str(thin), "16"]
     assert "have 8 numbers and the full one 16" in answer(CHAPTER, 4)
