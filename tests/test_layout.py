@@ -199,7 +199,7 @@ IN_CIRCLES = IMPORT_FROM_ABOVE - {"views/explorer.js"} | {
     *("page/page.js", "views/explain.js", "views/tour.js")
 }
 LONG_FUNCTIONS = {
-    *("makeExplorer", "makeGrid", "makeHeatmap", "makeLines", "makePrediction", "makeStrip"),
+    *("makeExplorer", "makeGrid", "makeLines", "makePrediction", "makeStrip"),
     *("buildStrips", "makeText"),
 }
 LONGEST = 60

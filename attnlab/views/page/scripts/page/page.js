@@ -12,7 +12,7 @@ import { byId, formulaOf, isDark, isPrinted, make, number, onceAFrame, positions
   symbolOf, tokenElement } from "../drawing/draw.js";
 import { closeArithmetic, fitBeside, followLinkOfArithmetic, leaveArithmetic, linkOfArithmetic } from "../views/arithmetic.js";
 import { colourMap, forgetMaps, makeGrid, paintAll } from "../views/grid.js";
-import { makeHeatmap } from "../views/heatmap.js";
+import { Heatmap } from "../views/heatmap.js";
 import { isAt, LEVELS, showCrumbs, showLevel } from "../views/levels.js";
 import { isLoaded, isSame, makeLines, showOthers, showOverlaid } from "../views/lines.js";
 import { drawPredictions, followQuery, makePrediction, makeSettings, updateSliders } from "../views/next.js";
@@ -350,7 +350,7 @@ export function openTraces(descriptions) {
   updateSliders();
   drawPredictions();
   explainSymbols();
-  heatmaps = views.map(makeHeatmap);
+  heatmaps = views.map((view) => new Heatmap(view));
   [allLines, allStrips] = [traceViews.map(makeLines), traceViews.map(makeStrips)];
   grids = views.map(makeGrid);
   showStage(null);
