@@ -195,6 +195,8 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
         arguments = ("check", str(tmp_path / "mine.npz"), *source)
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: got no tokens. Give" in run("trace", "-", status=2, stdin="")[1]
+    with mock.patch("attnlab.cli.subcommands.LARGEST", 6):
+        assert "it has more than 6 bytes" in run("trace", "-", status=2, stdin="the hen")[1]
     file.write_bytes(b"\xff")
     assert "Save it as UTF-8" in run("trace", "--file", str(file), status=2)[1]
 
@@ -303,6 +305,7 @@ REFUSED = (
     ("explain the --key 0 --component 0", "give only one"),
     ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
     ("check head.npz --text hen", "use --layer and --head; for steps of a layer, --layer"),
+    ("check head.npz --text hen --layer 0", r"your weights must have shape .*; got \(2, 2\)\n\Z"),
     ("atlas /no/such/corpus", "'/no/such/corpus' not found; texts must"),
     ("atlas . --measure sleep", "invalid choice: 'sleep'"),
     ("atlas . --workers 0", "--workers must be an integer of at least 1"),

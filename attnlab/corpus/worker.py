@@ -9,7 +9,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,31 +37,26 @@ class SharedModel:
         self.model, self.name = model, name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.name is not None:
-            return _open_by_name, (self.name,)
-        if len(self._content) > MAX_SENT:
-            raise InvalidValueError(
-                f"the model in memory has {len(self._content) // 10**6:,} MB, too much to "
-                "send with each chunk; save it with model.save(directory) and pass the "
-                "directory"
-            )
-        return _unpickle, (self._content,)
+        return _open_once, (self._content if self.name is None else self.name,)
 
     @cached_property
     def _content(self) -> bytes:
-        return pickle.dumps(self.model)
-
-
-@cache
-def _open_by_name(name: str) -> SharedModel:
-    use_one_thread()
-    return SharedModel(GPT2.from_pretrained(name), name)
+        content = pickle.dumps(self.model)
+        if len(content) > MAX_SENT:
+            raise InvalidValueError(
+                f"the model in memory has {len(content) // 10**6:,} MB, too much to send with each "
+                "chunk; save it with model.save(directory) and pass the directory"
+            )
+        return content
 
 
 @lru_cache(maxsize=1)
-def _unpickle(content: bytes) -> SharedModel:
+def _open_once(sent: str | bytes) -> SharedModel:
+    """The model that has this name, or was pickled."""
     use_one_thread()
-    return SharedModel(pickle.loads(content))
+    if isinstance(sent, str):
+        return SharedModel(GPT2.from_pretrained(sent), sent)
+    return SharedModel(pickle.loads(sent))
 
 
 class Task(NamedTuple):
