@@ -71,11 +71,8 @@ ANSWER = re.compile(r"<details><summary>(Answer|答案)</summary>\s*(.*?)\s*</de
 SOLUTION = re.compile(r"^\[`(\w+)`\]\(book/solutions/chapter_(\d\d)\.py\)$", re.MULTILINE)
 CHECKED = re.compile(r"^print\(checked\((\w+), (\w+), (.+)\)\)$", re.MULTILINE)
 EMPTY = "raise NotImplementedError"
-POINTS = {"basic": 1, "medium": 2, "hard": 3, "基础": 1, "中等": 2, "难": 3}
-DIFFICULTIES = {
-    "en": {"basic": "basic", "medium": "medium", "hard": "hard"},
-    "zh": {"basic": "基础", "medium": "中等", "hard": "难"},
-}
+DIFFICULTIES = {"basic": "基础", "medium": "中等", "hard": "难"}
+POINTS = {word: n for n, words in enumerate(DIFFICULTIES.items(), 1) for word in words}
 PREDICTION = {
     "Exercise": ("Your prediction:", "(double-click and write it here)"),
     "练习": ("你的预测：", "（双击这里，写下来）"),

@@ -151,9 +151,9 @@ def page(language: str) -> str:
             heading, stem = titles[question.chapter]
             lines += [f"## [{heading.removeprefix('# ')}]({stem}.ipynb)", ""]
             chapter = question.chapter
-        difficulty = DIFFICULTIES[language][question.difficulty]
+        how = question.difficulty if language == "en" else DIFFICULTIES[question.difficulty]
         lines += [
-            f"**{label.format(n=n, how=difficulty)}** {with_numbers(question.text)}",
+            f"**{label.format(n=n, how=how)}** {with_numbers(question.text)}",
             "",
             f'<p class="prediction">{yours}</p>',
             "",
