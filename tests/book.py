@@ -29,7 +29,6 @@ __all__ = [
     "Changes",
     "Chapter",
     "check_figures",
-    "answer",
     "run_unchanged",
     "changed",
     "file_of",
@@ -146,7 +145,7 @@ def answers(text: str) -> dict[int, str]:
     return {int(number): answer.strip() for number, answer in EXERCISE.findall(text)}
 
 
-def answer(number: str, exercise: int) -> str:
+def answer_of(number: str, exercise: int) -> str:
     """The collapsed answer of a chapter's exercise, in English, on one line."""
     script = file_of(number).read_text(encoding="utf-8")
     text = answers("\n\n".join(cell.text for cell in prose(script)))[exercise]

@@ -243,6 +243,15 @@ def chapter(request: pytest.FixtureRequest) -> Any:
     return run_unchanged(request.module.CHAPTER)
 
 
+@pytest.fixture
+def answer(request: pytest.FixtureRequest) -> str:
+    """The answer to the exercise that a test is about, in English, on one line."""
+    from book import answer_of
+
+    exercise = request.node.name.removeprefix("test_exercise_")
+    return answer_of(request.module.CHAPTER, int(exercise))
+
+
 @pytest.fixture(scope="session")
 def vocabulary() -> Path:
     """A directory with GPT-2's own vocabulary."""

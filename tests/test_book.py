@@ -267,9 +267,9 @@ def test_exercises_and_changes(chapter: Path) -> None:
     assert 2 <= len(actual) <= 5
     assert list(actual) == list(range(1, len(actual) + 1))
     tests = (Path(__file__).parent / "chapters" / f"test_{chapter.stem}.py").read_text("utf-8")
-    for number in actual:
-        assert f"def test_exercise_{number}(" in tests
-        assert f"answer(CHAPTER, {number})" in tests
+    for number in actual:  # the test takes the answer, and uses it
+        _, test = tests.split(f"def test_exercise_{number}(")
+        assert test.partition("\ndef ")[0].count("answer") >= 2
     assert len(CHANGES[chapter.name[:2]] | OF_FIGURES[chapter.name[:2]]) >= 5
 
 

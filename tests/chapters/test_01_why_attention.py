@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run
+from book import Chapter, run
 
 CHAPTER = "01"
 
@@ -64,32 +64,32 @@ def test_similarity_is_not_attention_in_a_trained_model(chapter: Chapter) -> Non
     assert np.array_equal(chapter["trained_head"].X, block.X)
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     lesson = run(CHAPTER, {".token_embedding.mean(": ".embedding.mean("})
     assert lesson["difference"] < 1e-6
-    assert "less than 1e-6" in answer(CHAPTER, 1)
+    assert "less than 1e-6" in answer
 
 
-def test_exercise_2(chapter: Chapter) -> None:
+def test_exercise_2(chapter: Chapter, answer: str) -> None:
     similarity = chapter["similarity"]
     assert (similarity[0, 2], similarity[0, 0]) == (2, 4)
     longer = run(CHAPTER, {"[2, 0, 0],  # dog": "[4, 0, 0],  # dog"})
     assert (longer["similarity"][0, 2], longer["similarity"][0, 0]) == (4, 16)
     dog, it = longer["X"][0], longer["X"][2]
-    assert "from 2 to 4; to itself it goes from 4 to 16" in answer(CHAPTER, 2)
+    assert "from 2 to 4; to itself it goes from 4 to 16" in answer
     cosine = dog @ it / np.sqrt((dog @ dog) * (it @ it))
-    assert f"{cosine:.4f}" in answer(CHAPTER, 2)
+    assert f"{cosine:.4f}" in answer
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     head = run(CHAPTER, {"[3, 0],  # a": "[3, 2],  # a"})["head"]
     assert head.Q[2].tolist() == [3, 3]
     assert head.raw_scores[2].tolist() == [6, 6, 6]
-    assert f"{head.weights[2, 2]:.4f}" in answer(CHAPTER, 3)
+    assert f"{head.weights[2, 2]:.4f}" in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     head = run(CHAPTER, {"[0, 0],  # a thing asks": "[1, 0],  # a thing asks"})["head"]
     assert head.raw_scores[1].tolist() == [4, 0, 2]
     for weight in head.weights[1]:
-        assert f"{weight:.4f}" in answer(CHAPTER, 4)
+        assert f"{weight:.4f}" in answer

@@ -6,7 +6,6 @@ from book import (
     CHANGED,
     OF_FIGURES,
     Chapter,
-    answer,
     check_figures,
     run,
     run_unchanged,
@@ -72,32 +71,32 @@ def test_rows_or_columns(chapter: Chapter) -> None:
     assert np.allclose(chapter["X"] @ chapter["linear_weight"].T, chapter["Q"])
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     once = run_unchanged(CHAPTER)
     twice = run(CHAPTER, {"W_V = np.array": "W_Q = 2 * W_Q\nW_V = np.array"})
     assert np.allclose(twice["raw_scores"], 2 * once["raw_scores"])
     assert f"{CHANGED}  W_Q = [[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]]" in twice.printed
     for chapter in (once, twice):
-        assert f"{chapter['weights'].max():.4f}" in answer(CHAPTER, 1)
+        assert f"{chapter['weights'].max():.4f}" in answer
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     chapter = run(CHAPTER, {"W_V = np.array": "W_Q = 0 * W_Q\nW_V = np.array"})
     assert np.allclose(chapter["weights"], 1 / 3, rtol=1e-15)
     assert np.allclose(chapter["context"], chapter["V"].mean(axis=0))
     for mean in chapter["context"][0]:
-        assert f"{mean:.4f}" in answer(CHAPTER, 2)
+        assert f"{mean:.4f}" in answer
 
 
-def test_exercise_3(chapter: Chapter) -> None:
+def test_exercise_3(chapter: Chapter, answer: str) -> None:
     once = chapter
     swapped = run(CHAPTER, {"W_Q = np.array": "words, X = words[::-1], X[::-1]\nW_Q = np.array"})
     assert swapped["words"] == ["鱼", "吃", "猫"]
     assert np.allclose(swapped["context"], once["context"][::-1])
-    assert "猫 still gets {:.4f} and {:.4f}".format(*swapped["context"][-1]) in answer(CHAPTER, 3)
+    assert "猫 still gets {:.4f} and {:.4f}".format(*swapped["context"][-1]) in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     root = {"K.T / K.shape[-1]": "K.T / math.sqrt(K.shape[-1])"}
     axis = {"attnlab.softmax(scores.T).T": "attnlab.softmax(scores)"}
     as_given, half, mended = (run_unchanged(CHAPTER), run(CHAPTER, root), run(CHAPTER, root | axis))
@@ -108,17 +107,15 @@ def test_exercise_4() -> None:
     assert "4 of 6 steps agree; the first that differs is weights" in sections[1]
     assert "    weights = softmax over the queries\n" in sections[1]
     assert "6 of 6 steps agree" in mended.printed
-    text = answer(CHAPTER, 4)
-    assert all(code in text for code in ("softmax over the queries", "attnlab.softmax(scores)"))
-    assert f"Q @ {root['K.T / K.shape[-1]']}" in text
+    assert all(code in answer for code in ("softmax over the queries", "attnlab.softmax(scores)"))
+    assert f"Q @ {root['K.T / K.shape[-1]']}" in answer
 
 
-def test_exercise_5() -> None:
+def test_exercise_5(answer: str) -> None:
     X = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 0.1, 0.2, 0.3]])
     W_Q = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.2, 0.3, 0.4]])
-    text = answer(CHAPTER, 5)
     for word, query in zip(("I", "love", "AI"), X @ W_Q, strict=True):
-        assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in text
+        assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in answer
 
 
 def test_sentences_about_questions_and_names(chapter: Chapter) -> None:

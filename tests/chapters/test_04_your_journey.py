@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import FASTER, Chapter, answer, check_figures, run
+from book import FASTER, Chapter, check_figures, run
 
 from attnlab import figures, multi_head_attention
 from attnlab.equations import Array
@@ -101,42 +101,42 @@ def test_identically_initialized_heads_stay_identical(seed: int) -> None:
     assert chapter["errors_different"][-1] < chapter["errors_identical"][-1] / 2
 
 
-def test_exercise_1(chapter: Chapter) -> None:
+def test_exercise_1(chapter: Chapter, answer: str) -> None:
     causal = chapter["causal"]
     assert np.array_equal(causal.context[0], causal.V[0])
-    assert "{:.4f} and {:.4f}".format(*causal.V[0]) in answer(CHAPTER, 1)
+    assert "{:.4f} and {:.4f}".format(*causal.V[0]) in answer
 
 
-def test_exercise_2(chapter: Chapter) -> None:
+def test_exercise_2(chapter: Chapter, answer: str) -> None:
     same = np.isclose(chapter["head"].weights, chapter["causal"].weights).all(axis=1)
     assert same.tolist() == [False] * 5 + [True]
-    assert f"{chapter['causal'].weights[5, 0]:.4f} both times" in answer(CHAPTER, 2)
+    assert f"{chapter['causal'].weights[5, 0]:.4f} both times" in answer
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     mask = "= attnlab.causal_mask(T)"
     turned = run(CHAPTER, {f"{mask}\n": f"{mask}.T\n"}, until="# ## 4.4")
     seen = (turned["causal"].weights > 0).sum(axis=1)
     assert seen.tolist() == [6, 5, 4, 3, 2, 1]
     assert turned["causal"].weights[-1, -1] == 1
-    assert '"step" sees only itself' in answer(CHAPTER, 3)
+    assert '"step" sees only itself' in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, {"p, seed = 0.5": "p, seed = 0.2"}, until="# ## 4.5")
     kept = chapter["many_draws"].dropout_mask
     assert np.isclose(kept.max(), 1.25)
     assert np.isclose((kept > 0).mean(), 4 / 5, atol=0.001)
     assert np.allclose(chapter["mean"], chapter["causal"].weights, atol=0.01)
     assert "mean without the factor 1.25" in chapter.printed
-    assert "= 1.25, and a weight stays in four draws of five" in answer(CHAPTER, 4)
+    assert "= 1.25, and a weight stays in four draws of five" in answer
 
 
-def test_exercise_5(chapter: Chapter) -> None:
+def test_exercise_5(chapter: Chapter, answer: str) -> None:
     half = run(CHAPTER, FASTER[CHAPTER] | {"train(a, a)": "train(a, [*a[:3], b[3]])"})
     assert np.abs(np.diff(half["identical"].weights, axis=0)).max() > 0.5
     for ended in (half["errors_identical"][-1], chapter["errors_identical"][-1]):
-        assert f" {ended:.2f}" in answer(CHAPTER, 5)
+        assert f" {ended:.2f}" in answer
 
 
 def test_printed_alpha_and_z(chapter: Chapter) -> None:

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from book import FASTER, Chapter, answer, check_figures, file_of, run
+from book import FASTER, Chapter, check_figures, file_of, run
 
 from attnlab import softmax
 
@@ -54,46 +54,45 @@ def test_deviation_of_queries_before_training() -> None:
     assert f"√768 · 0.02 = {drawn.std():.2f}" in text
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     chapter = run(CHAPTER, {"dice = (2, 8, 32)": "dice = (1, 10, 100)"}, until="# ## 5.2")
     one, ten, hundred = (math.sqrt(n * np.var([1, 2, 3, 4, 5, 6])) for n in (1, 10, 100))
-    text = answer(CHAPTER, 1)
-    assert f"one die has a spread of {one:.2f}, a hundred of {hundred:.2f}" in text
-    assert f"have a spread of {ten:.2f}" in text
+    assert f"one die has a spread of {one:.2f}, a hundred of {hundred:.2f}" in answer
+    assert f"have a spread of {ten:.2f}" in answer
     assert all(f"{exact:.2f}" in chapter.printed for exact in (one, ten, hundred))
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     by_d = run(CHAPTER, {"products / math.sqrt(d)": "products / d"}, until="# ## 5.3")
-    assert f"{by_d['spread'][-1][2]:.2f}: dividing" in answer(CHAPTER, 2)
+    assert f"{by_d['spread'][-1][2]:.2f}: dividing" in answer
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     equal = run(
         CHAPTER,
         FASTER[CHAPTER] | {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0.7, 0.7, 0.7, 0.7, 0.7])\nf"},
     )
     assert all(np.allclose(weights, 1 / 5) for weights in equal["weights"].values())
-    assert f"{equal['weights'][64][0]:.4f}" in answer(CHAPTER, 3)
+    assert f"{equal['weights'][64][0]:.4f}" in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     negated = run(CHAPTER, FASTER[CHAPTER] | {"factors = (1, 8, 64)": "factors = (1, 8, -1)"})
     powers = [math.exp(-score) for score in (0.1, -0.2, 0.3, -0.2, 0.5)]
     assert np.allclose(negated["weights"][-1], np.array(powers) / sum(powers))
     assert negated["weights"][-1].argmax() in (1, 3)
-    assert f"{negated['weights'][-1][1]:.4f} each" in answer(CHAPTER, 4)
+    assert f"{negated['weights'][-1][1]:.4f} each" in answer
 
 
-def test_exercise_5() -> None:
+def test_exercise_5(answer: str) -> None:
     other = {
         "scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])": (
             "scores = np.array([0.1, 1.8, 0.6, 0.1, 0.1])"
         ),
         "factors = (1, 8, 64)": "factors = (1, 1 / 2)",
     }
-    chapter, text = run(CHAPTER, FASTER[CHAPTER] | other), answer(CHAPTER, 5)
-    without, divided = text.split("Divided by 2")
+    chapter = run(CHAPTER, FASTER[CHAPTER] | other)
+    without, divided = answer.split("Divided by 2")
     for factor, answer_part in {1: without, 0.5: divided}.items():
         assert ", ".join(f"{weight:.3f}" for weight in chapter["weights"][factor]) in answer_part
     assert chapter["weights"][1].round(1).tolist() == [0.1, 0.5, 0.2, 0.1, 0.1]

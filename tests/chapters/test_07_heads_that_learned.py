@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run
+from book import Chapter, run
 
 from attnlab import Tokenizer
 
@@ -93,33 +93,30 @@ def test_context_changes_vectors(chapter: Chapter) -> None:
     assert abs(both[-1]) < 0.05
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     chapter = run(CHAPTER, {TEXT: 'TEXT = "The dog chased the cat, but it"'}, until="# ## 7.3")
-    text = answer(CHAPTER, 1)
     animal, thing = (last_weights(chapter, "trace", head) for head in ((1, 2), (1, 0)))
-    assert f"{animal['Ġdog']:.2f} on `Ġdog`, {animal['Ġcat']:.2f} on `Ġcat`" in text
-    assert f"{thing['Ġchased']:.2f} to `Ġchased`" in text
+    assert f"{animal['Ġdog']:.2f} on `Ġdog`, {animal['Ġcat']:.2f} on `Ġcat`" in answer
+    assert f"{thing['Ġchased']:.2f} to `Ġchased`" in answer
     assert max(thing, key=lambda symbol: thing[symbol]) == "Ġchased"
     following = chapter["trace"].next_tokens(1)[0]
-    assert f"`{following.symbol}`, with {following.probability:.2f} of" in text
+    assert f"`{following.symbol}`, with {following.probability:.2f} of" in answer
 
 
-def test_exercise_2() -> None:
-    answer_text = answer(CHAPTER, 2)
+def test_exercise_2(answer: str) -> None:
     for text, ordinal in (("A fluffy sleepy", "the first"), ("A sleepy fluffy", "the second")):
         change = {'CREATURE = "A fluffy blue': f'CREATURE = "{text}'}
         chapter = run(CHAPTER, change, until="# ## 7.5")
         following = chapter["creature"].next_tokens(1)[0]
         assert following.symbol == "Ġyawned"
-        assert f"{following.probability:.2f} for {ordinal}" in answer_text
+        assert f"{following.probability:.2f} for {ordinal}" in answer
         first = f"Ġ{text.split()[1]}"
-        assert f"with {last_weights(chapter, 'creature', (1, 3))[first]:.2f} in both" in answer_text
+        assert f"with {last_weights(chapter, 'creature', (1, 3))[first]:.2f} in both" in answer
         of_head_2 = last_weights(chapter, "creature", (1, 2))
         assert max(of_head_2, key=lambda symbol: of_head_2[symbol]) == "Ġsleepy"
 
 
-def test_exercise_3() -> None:
-    text = answer(CHAPTER, 3)
+def test_exercise_3(answer: str) -> None:
     chapter = run(
         CHAPTER,
         {
@@ -129,18 +126,17 @@ def test_exercise_3() -> None:
         },
     )
     weights = last_weights(chapter, "recital", (1, 2))
-    assert f"{weights['Ġking']:.2f} to `Ġking` and {weights['Ġtwo']:.2f} to `Ġtwo`" in text
+    assert f"{weights['Ġking']:.2f} to `Ġking` and {weights['Ġtwo']:.2f} to `Ġtwo`" in answer
     following = chapter["recital"].next_tokens(1)[0]
-    assert f"`{following.symbol}`, with {following.probability:.2f}" in text
+    assert f"`{following.symbol}`, with {following.probability:.2f}" in answer
 
 
-def test_exercise_4() -> None:
-    text = answer(CHAPTER, 4)
+def test_exercise_4(answer: str) -> None:
     longer = "The dog chased the ball near the lake, but it"
     chapter = run(CHAPTER, {"OTHERS = [\n": f'OTHERS = [\n    "{longer}",\n'})
     course = chapter["cosines"][longer]
-    assert f"{course[0]:.2f} at the embedding" in text
-    assert f"{course[-1]:.2f} at the end" in text
+    assert f"{course[0]:.2f} at the embedding" in answer
+    assert f"{course[-1]:.2f} at the end" in answer
 
 
 def test_a_gallery_of_relations(chapter: Chapter) -> None:

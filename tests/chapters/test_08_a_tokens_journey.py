@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run, run_unchanged
+from book import Chapter, run, run_unchanged
 
 CHAPTER = "08"
 LATER = 'LATER = " rolled."'
@@ -55,26 +55,25 @@ def test_loss_of_each_token_and_coverage_of_windows(chapter: Chapter) -> None:
     assert chapter["symbols"][-4] == "Ġball"
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     cold = run(CHAPTER, {"[0.5, 1.0, 2.0]": "[0.1, 1.0, 2.0]"})
     first, second = sorted(cold["logits"])[:-3:-1]
     assert f"{first:.4f} {second:.4f}" == "12.3077 12.0749"
-    text = answer(CHAPTER, 1)
-    assert f"e^0.2328 = {math.exp(12.3077 - 12.0749):.2f}," in text
-    assert f"e^2.328 = {math.exp(10 * (12.3077 - 12.0749)):.2f}:" in text
+    assert f"e^0.2328 = {math.exp(12.3077 - 12.0749):.2f}," in answer
+    assert f"e^2.328 = {math.exp(10 * (12.3077 - 12.0749)):.2f}:" in answer
     p = cold["probabilities"]
     ratio = p[0].max() / np.sort(p[0])[-2]
     assert ratio == pytest.approx(math.exp(10 * (first - second)))
-    assert f"from {p[1].max():.3f} to {p[0].max():.3f}." in text
+    assert f"from {p[1].max():.3f} to {p[0].max():.3f}." in answer
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     dogs = run(CHAPTER, {"The dog chased the ball, but it": " dog dog dog"})["trace"]
     assert dogs.tokens.texts == (" dog",) * 3
     assert (dogs.token_embedding == dogs.token_embedding[0]).all()
     apart = np.linalg.norm(dogs.embedding[1] - dogs.embedding[0])
     assert apart > 0.1
-    assert f" {apart:.2f} apart" in answer(CHAPTER, 2)
+    assert f" {apart:.2f} apart" in answer
     assert chapter_ids("dog") != chapter_ids(" dog")
 
 
@@ -83,7 +82,7 @@ def chapter_ids(text: str) -> list[int]:
     return ids
 
 
-def test_exercise_3(chapter: Chapter) -> None:
+def test_exercise_3(chapter: Chapter, answer: str) -> None:
     unchanged = chapter
     meowed = run(CHAPTER, {LATER: 'LATER = " meowed."'})
     changed = ~np.isclose(
@@ -92,21 +91,19 @@ def test_exercise_3(chapter: Chapter) -> None:
     assert list(np.flatnonzero(changed)) == [7]
     full_stop = unchanged["target_probabilities"][8], meowed["target_probabilities"][8]
     assert min(full_stop) > 0.999
-    text = answer(CHAPTER, 3)
     probability, loss = unchanged["target_probabilities"][7], unchanged["losses"][7]
-    assert f"probability of {probability:.3f}, a loss of {loss:.3f};" in text
+    assert f"probability of {probability:.3f}, a loss of {loss:.3f};" in answer
     probability, loss = meowed["target_probabilities"][7], meowed["losses"][7]
-    assert f"has {probability:.4f}, a loss of {loss:.2f}," in text
+    assert f"has {probability:.4f}, a loss of {loss:.2f}," in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     one, four = (
         run(CHAPTER, {"CONTEXT, STRIDE = 4, 2": f"CONTEXT, STRIDE = 4, {n}"}) for n in (1, 4)
     )
     assert one["N"] == 10
     assert four["counts"].max() == 1
     assert four["counts"][-1] == 0
-    text = answer(CHAPTER, 4)
-    assert text.startswith(f"{len(four['starts'])}, and each token at most once")
-    assert f"stride 1 there are {len(one['starts'])}," in text
-    assert f"are targets {one['counts'].max()} times." in text
+    assert answer.startswith(f"{len(four['starts'])}, and each token at most once")
+    assert f"stride 1 there are {len(one['starts'])}," in answer
+    assert f"are targets {one['counts'].max()} times." in answer

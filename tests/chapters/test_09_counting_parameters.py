@@ -1,7 +1,7 @@
 """Chapter 9, counting parameters: its claims hold."""
 
 import numpy as np
-from book import CHANGES, OF_FIGURES, Chapter, answer, run
+from book import CHANGES, OF_FIGURES, Chapter, run
 
 from attnlab import figures
 from attnlab.forward.parameters import parameter_count
@@ -61,37 +61,37 @@ def test_value_output_product_is_low_rank(chapter: Chapter) -> None:
     assert np.allclose(chapter["last"]["added up"], chapter["last"]["output"])
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     lesson = run(CHAPTER, CHANGES[CHAPTER]["twice the positions"], until="# ## 9.3")
     count = sum(count for _, count in lesson["whole"].values())
     assert count == 124_439_808 + 1024 * 768
-    assert f"{count:,}" in answer(CHAPTER, 1)
-    assert f"{1024 * 768:,}" in answer(CHAPTER, 1)
+    assert f"{count:,}" in answer
+    assert f"{1024 * 768:,}" in answer
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     wide = run(CHAPTER, OF_FIGURES[CHAPTER]["another width"], until="# ## 9.3")
     count = sum(count for _, count in wide["whole"].values())
     assert count == parameter_count(wide["gpt2"])
     assert 3 < count / 124_439_808 < 4
-    assert f"{count:,}" in answer(CHAPTER, 2)
+    assert f"{count:,}" in answer
     few = run(CHAPTER, {GPT2: GPT2.replace("n_head=12", "n_head=6")}, until="# ## 9.3")
-    assert f"{parameter_count(few['gpt2']):,} with 6" in answer(CHAPTER, 2)
+    assert f"{parameter_count(few['gpt2']):,} with 6" in answer
 
 
-def test_exercise_3(chapter: Chapter) -> None:
+def test_exercise_3(chapter: Chapter, answer: str) -> None:
     matrices = 4 * 768 * 768 + 2 * 768 * 4 * 768
     assert matrices == 12 * 768**2
-    assert f"{matrices:,} of a layer's {chapter['one_layer']:,}" in answer(CHAPTER, 3)
+    assert f"{matrices:,} of a layer's {chapter['one_layer']:,}" in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     assert run(CHAPTER, CHANGES[CHAPTER]["rank 1"], until="# ## 9.5")["rank"] == 1
     for changes, thin in ((NARROW, 8), ({}, 16)):
         lines = run(CHAPTER, changes, until="# ## 9.5").printed.splitlines()
         (line,) = [line for line in lines if line.startswith("our example")]
         assert line.split()[-3:-1] == [str(thin), "16"]
-    assert "have 8 numbers and the full one 16" in answer(CHAPTER, 4)
+    assert "have 8 numbers and the full one 16" in answer
 
 
 def test_shapes_through_the_model(chapter: Chapter) -> None:

@@ -1,7 +1,7 @@
 """Chapter 11, what the cache saves: its claims hold."""
 
 import numpy as np
-from book import FASTER, Chapter, answer, run
+from book import FASTER, Chapter, run
 
 from attnlab import GPT2Config
 from attnlab.forward.parameters import parameter_count
@@ -48,42 +48,42 @@ def test_operation_counts(chapter: Chapter) -> None:
     assert chapter["costs"][2][1:] == ["0.074", "1,024", "75.497", "497.759"]
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     chapter = fast({"NEW = 4 ": "NEW = 10 "})
     steps = [step for step in chapter["generated"].steps if step.token]
     computed = sum(step.computed for step in steps)
     without_cache = sum(step.computed + step.cached for step in steps)
-    assert f" {computed}. Without it 8 + 9 + ... + 17 = {without_cache}." in answer(CHAPTER, 1)
+    assert f" {computed}. Without it 8 + 9 + ... + 17 = {without_cache}." in answer
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     original = (
         "longer, shared = [*ids, *new_ids], slice(0, T)  # the positions of the shared tokens\n"
     )
     chapter = fast({original: original + "longer, shared = [*new_ids, *ids], slice(-T, None)\n"})
     short, longer = chapter["layers"][0]
     difference = np.abs(short.K - longer.K[:, -chapter["T"] :]).max()
-    assert f"up to {difference:.1f} apart" in answer(CHAPTER, 2)
+    assert f"up to {difference:.1f} apart" in answer
     assert len(chapter["new_ids"]) == 2  # the shift of the shared tokens
 
 
-def test_exercise_3(chapter: Chapter) -> None:
+def test_exercise_3(chapter: Chapter, answer: str) -> None:
     count, gpt2 = (chapter[name] for name in ("multiplications", "gpt2"))
     pair = count(gpt2, 1, 1) - count(gpt2, 1, 0)
     linear_maps = count(gpt2, 1, 0) - pair - 768 * 50257
     tokens, rest = divmod(linear_maps, pair)
     assert rest == 0
-    assert f" {tokens:,} for D = 768" in answer(CHAPTER, 3)
+    assert f" {tokens:,} for D = 768" in answer
     attention = 1024 * pair
-    assert f"{100 * attention / (attention + linear_maps):.1f} percent" in answer(CHAPTER, 3)
+    assert f"{100 * attention / (attention + linear_maps):.1f} percent" in answer
 
 
-def test_exercise_4(chapter: Chapter) -> None:
+def test_exercise_4(chapter: Chapter, answer: str) -> None:
     xl = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=1600, n_layer=48, n_head=25)
     cache_bytes = chapter["cache_bytes"]
-    assert f"{cache_bytes(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
-    assert f"{cache_bytes(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
+    assert f"{cache_bytes(xl, 1) / 1e6:.4f} MB" in answer
+    assert f"{cache_bytes(xl, 1024) / 1e6:.1f} MB" in answer
     weights = 4 * parameter_count(xl)
     assert round(weights / 1e7) == 623
     assert 9 * cache_bytes(xl, 1024) < weights < 10 * cache_bytes(xl, 1024)
-    assert "Ten texts" in answer(CHAPTER, 4)
+    assert "Ten texts" in answer

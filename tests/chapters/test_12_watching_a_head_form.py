@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run
+from book import Chapter, run
 
 from attnlab import ForwardPass, softmax
 
@@ -94,37 +94,37 @@ def number_after(text: str, before: str) -> float:
 
 
 @pytest.mark.slow
-def test_exercise_1(chapter: Chapter) -> None:
-    assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
+def test_exercise_1(chapter: Chapter, answer: str) -> None:
+    assert number_after(answer, "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
-        number_after(answer(CHAPTER, 1), "The one-layer model ends at "),
+        number_after(answer, "The one-layer model ends at "),
         chapter["one_layer"][2][-1],
         atol=0.2,
     )
 
 
 @pytest.mark.slow
-def test_exercise_2(chapter: Chapter) -> None:
+def test_exercise_2(chapter: Chapter, answer: str) -> None:
     for edited in (chapter["replace_letter"](-2), chapter["forward"]):
         assert np.isclose(
-            number_after(answer(CHAPTER, 2), "as before: "), chapter["effect"](edited)[0], atol=0.15
+            number_after(answer, "as before: "), chapter["effect"](edited)[0], atol=0.15
         )
 
 
 @pytest.mark.slow
-def test_exercise_3(chapter: Chapter) -> None:
+def test_exercise_3(chapter: Chapter, answer: str) -> None:
     """The inserted line doesn't change the training."""
     line = "qkzvmabqkzvmab"
     ids = np.array([[chapter["LETTERS"].index(letter) for letter in line]])
     forward = ForwardPass(ids, chapter["runs"][2].parameters)
     second_k = forward.blocks[1].attention.weights[0, chapter["best_head"], 8]
     assert second_k.argmax() == line.index("v")
-    assert second_k.max() > number_after(answer(CHAPTER, 3), "as before, with more than ")
+    assert second_k.max() > number_after(answer, "as before, with more than ")
 
 
 @pytest.mark.slow
-def test_exercise_4() -> None:
-    assert "rises far above 3.26" in answer(CHAPTER, 4)
+def test_exercise_4(answer: str) -> None:
+    assert "rises far above 3.26" in answer
     # Two layers are enough; of two letters alone they have learned all there is after 300 steps.
     two_alone = {"for n_layer in (1, 2):\n    config": "for n_layer in (2,):\n    config"}
     table, fewer = "one_layer, two_layers = ", {"STEPS, EVERY = 1200": "STEPS, EVERY = 300"}
@@ -138,5 +138,5 @@ def test_exercise_4() -> None:
     _, _, loss, *best = np.transpose(none["history"][2])
     assert np.max(best) < 0.25  # so no head has a quarter of its weight there
     assert np.isclose(
-        number_after(answer(CHAPTER, 4), "the loss of two layers stays near "), loss[-1], atol=0.2
+        number_after(answer, "the loss of two layers stays near "), loss[-1], atol=0.2
     )

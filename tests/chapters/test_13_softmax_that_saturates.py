@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run
+from book import Chapter, run
 
 CHAPTER = "13"
 
@@ -85,34 +85,34 @@ def test_before_the_first_step_of_gpt2(chapter: Chapter) -> None:
     assert 1 / 16 < divided < 2 / 16
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     keys = '{"key 0": (16, -1), "key 1": (8, -1), "key 2": (0, -1)}'
     d_scores = run(CHAPTER, {KEYS: keys}, until="# ## 13.2")["d_scores"]
-    assert "All are 0" in answer(CHAPTER, 1)
+    assert "All are 0" in answer
     assert np.allclose([*d_scores.values()], 0, atol=1e-15)
 
 
-def test_exercise_2(chapter: Chapter) -> None:
+def test_exercise_2(chapter: Chapter, answer: str) -> None:
     keys = '{"key 0": (116, 0), "key 1": (108, -1), "key 2": (100, 0)}'
     moved, before = run(CHAPTER, {KEYS: keys}, until="# ## 13.2"), chapter
     for way, d_scores in moved["d_scores"].items():
         assert np.allclose(moved["weights"][way], before["weights"][way])
-        assert f"{d_scores[1]:.4f}" in answer(CHAPTER, 2)
+        assert f"{d_scores[1]:.4f}" in answer
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     keys = '{"key 0": (16, -1), "key 1": (8, 0), "key 2": (0, 0)}'
     chapter = run(CHAPTER, {KEYS: keys}, until="# ## 13.2")
     for d_scores in chapter["d_scores"].values():
-        assert f"{d_scores[0]:.4f}" in answer(CHAPTER, 3)
-    assert f"weight {chapter['weights']['not divided'][0]:.4f} is" in answer(CHAPTER, 3)
+        assert f"{d_scores[0]:.4f}" in answer
+    assert f"weight {chapter['weights']['not divided'][0]:.4f} is" in answer
 
 
 @pytest.mark.slow
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, {"d = 64 ": "d = 4 ", "queries, seed = 500,": "queries, seed = 40,"})
-    assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in answer(CHAPTER, 4)
+    assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in answer
     with_it, without = (max(row) for row in chapter["fractions"][False])
-    assert f"{without:.2f} of the queries" in answer(CHAPTER, 4)
-    assert f"{with_it:.2f} with it" in answer(CHAPTER, 4)
+    assert f"{without:.2f} of the queries" in answer
+    assert f"{with_it:.2f} with it" in answer
     assert without > with_it

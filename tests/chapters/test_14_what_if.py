@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import CHANGES, Chapter, answer, run, run_unchanged
+from book import CHANGES, Chapter, run, run_unchanged
 
 CHAPTER = "14"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
@@ -74,48 +74,44 @@ def test_activation_and_attribution_patching(chapter: Chapter) -> None:
     assert estimate.restored[1, 2] == pytest.approx(0.82, abs=0.005)
 
 
-def test_exercise_1() -> None:
-    text = answer(CHAPTER, 1)
+def test_exercise_1(answer: str) -> None:
     other, sounds = OTHER.replace("cat", "dog").replace("ball", "kite"), '" rolled", " flew"'
     chapter = run(CHAPTER, {OTHER: other, SOUNDS: f"SOUNDS = {sounds}"})
     heads, stream = chapter["heads"].restored, chapter["stream"].restored
     assert (
-        f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in text
+        f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in answer
     )
-    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in text
+    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in answer
     assert stream[1, -1] == pytest.approx(1)
 
 
-def test_exercise_2() -> None:
-    answer_text = answer(CHAPTER, 2)
+def test_exercise_2(answer: str) -> None:
     text = "The ball was chased by the dog, but it"
     chapter = run(
         CHAPTER, {TEXT: f'TEXT = "{text}"', OTHER: f'OTHER = "{text.replace("dog", "cat")}"'}
     )
     heads, stream = chapter["heads"].restored, chapter["stream"].restored
     assert chapter["corrupted"].tokens.find("cat") == 6
-    assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in answer_text
-    assert f"{stream[1, -1]:.2f} at `Ġit`" in answer_text
-    assert f"with {heads[1, 2]:.2f}: what matters" in answer_text
+    assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in answer
+    assert f"{stream[1, -1]:.2f} at `Ġit`" in answer
+    assert f"with {heads[1, 2]:.2f}: what matters" in answer
 
 
-def test_exercise_3() -> None:
-    answer_text = answer(CHAPTER, 3)
+def test_exercise_3(answer: str) -> None:
     texts = run_unchanged(CHAPTER)["MEANS"][1:]
     chapter = run(CHAPTER, {f'    "{text}",\n': "" for text in texts})
     assert chapter["MEANS"] == ["The cat chased the kite, but it"]
     after = line(chapter, "context of other texts")
     first, second = after.removeprefix("context of other texts ").split()[:4:2]
     chances = after.split()[5:8:2]
-    assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in answer_text
+    assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in answer
 
 
-def test_exercise_4() -> None:
-    text = answer(CHAPTER, 4)
+def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, CHANGES[CHAPTER]["a creature"])
     heads, estimate = chapter["heads"].restored[1], chapter["estimate"].restored[1]
-    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in text
+    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in answer
     adjective, noun = chapter["stream"].restored[0, [1, 3]]
-    assert f"most of it, {adjective:.2f}, is" in text
-    assert f"but {noun:.2f} is already at the noun" in text
-    assert f"says {estimate[3]:.2f} and {estimate[2]:.2f}" in text
+    assert f"most of it, {adjective:.2f}, is" in answer
+    assert f"but {noun:.2f} is already at the noun" in answer
+    assert f"says {estimate[3]:.2f} and {estimate[2]:.2f}" in answer

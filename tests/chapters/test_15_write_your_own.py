@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Chapter, answer, file_of, run, run_unchanged
+from book import Chapter, file_of, run, run_unchanged
 
 CHAPTER = "15"
 
@@ -59,30 +59,30 @@ def said(section: int, old: str, new: str) -> str:
     return re.split(r"\n\n15\.\d ", chapter.printed)[section]
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     printed = said(1, ROOT, "    scores = Q @ K.T\n")
     assert "3 of 7 steps agree; the first that differs is scores" in printed
     assert "    scores = raw_scores\n" in printed
-    assert "3 of 7" in answer(CHAPTER, 1)
-    assert "`scores = raw_scores`" in answer(CHAPTER, 1)
+    assert "3 of 7" in answer
+    assert "`scores = raw_scores`" in answer
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     mask = "np.tril(np.ones(scores.shape, dtype=bool)"
     printed = said(1, f"{mask})", f"{mask}, -1)")
     assert "weights contains NaN, first at (0, 0)" in printed
-    assert "`(0, 0)` of the weights" in answer(CHAPTER, 2)
+    assert "`(0, 0)` of the weights" in answer
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     printed = said(3, "context.swapaxes(0, 1).reshape(T, -1)", "context.reshape(T, -1)")
     assert "the first that differs is concat" in printed
-    assert answer(CHAPTER, 3).startswith("`concat`")
+    assert answer.startswith("`concat`")
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     printed = said(4, "    mid = x + output", "    mid = output")
     assert "2 of 7 steps agree; the first that differs is mid" in printed
     assert "    mid = attention.output\n" in printed
-    assert "2 of 7" in answer(CHAPTER, 4)
+    assert "2 of 7" in answer

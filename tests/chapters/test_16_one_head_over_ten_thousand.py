@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run, run_unchanged
+from book import Chapter, run, run_unchanged
 
 import attnlab
 from attnlab.analysis.jobs import induction
@@ -188,51 +188,47 @@ def loss_of(chapter: Chapter) -> str:
 
 
 @pytest.mark.slow
-def test_exercise_1(chapter: Chapter) -> None:
-    text = answer(CHAPTER, 1)
+def test_exercise_1(chapter: Chapter, answer: str) -> None:
     atlas, pocket = chapter["atlas"], chapter["pocket"]
     first = shares("A fluffy blue creature", "first")[RESTING]
-    assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in text
+    assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in answer
     least = atlas["first"].least(*RESTING)
     assert all("said, “" in passage.content for passage in least)
-    assert f"quotes, {least[0].value:.3f}" in text
+    assert f"quotes, {least[0].value:.3f}" in answer
     trace = pocket.trace("Say: lamp two happy. Again: lamp two happy.")
     weights, symbols = trace.head(*RESTING).weights, trace.tokens.symbols
     again = symbols.index("ĠAgain")
     looked = [symbols[int(row.argmax())] for row in weights]
     assert looked[2:again] == ["Say"] * (again - 2)
     assert looked[again + 1 :] == ["ĠAgain"] * (len(symbols) - again - 1)
-    assert f"full stop with {weights[-1, again]:.2f}" in text
+    assert f"full stop with {weights[-1, again]:.2f}" in answer
 
 
 @pytest.mark.slow
-def test_exercise_2(chapter: Chapter) -> None:
+def test_exercise_2(chapter: Chapter, answer: str) -> None:
     fewer = run(CHAPTER, {"TEXTS, SEED = 1_600,": "TEXTS, SEED = 400,"}, until="# ## 16.5")
-    text = answer(CHAPTER, 2)
-    assert f"{loss_of(fewer)} instead of {loss_of(chapter)}" in text
+    assert f"{loss_of(fewer)} instead of {loss_of(chapter)}" in answer
     (mean, error), (before, error_before) = fewer["by_atlas"], chapter["by_atlas"]
     assert error / error_before == pytest.approx(2, abs=0.1)
     assert abs(mean - before) < error_before
 
 
 @pytest.mark.slow
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, {"KIND = None ": 'KIND = "recital" '}, until="# ## 16.4")
-    text = answer(CHAPTER, 3)
-    assert text.startswith(f"{chapter['by_texts']:.4f}, with")
-    assert f"too large, {chapter['by_tokens']:.4f}." in text
+    assert answer.startswith(f"{chapter['by_texts']:.4f}, with")
+    assert f"too large, {chapter['by_tokens']:.4f}." in answer
     stops = np.array([look[1, -1] for look in chapter["job_weights"]])
     others = np.concatenate([look[1, :-1] for look in chapter["job_weights"]])
-    assert f"has {stops.mean():.2f} on `ĠAgain`" in text
-    assert f"its other tokens have a mean of {others.mean():.2f}." in text
+    assert f"has {stops.mean():.2f} on `ĠAgain`" in answer
+    assert f"its other tokens have a mean of {others.mean():.2f}." in answer
 
 
 @pytest.mark.slow
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     twice = "for _ in range(TEXTS)]\n"
     chapter = run(CHAPTER, {twice: f"{twice}draws = 2 * draws\n"}, until="# ## 16.5")
-    text = answer(CHAPTER, 4)
     (mean, error), (before, error_before) = chapter["by_atlas"], run_unchanged(CHAPTER)["by_atlas"]
     assert mean == pytest.approx(before)
-    assert f"{mean:.4f}, and the error falls from {error_before:.4f} to {error:.4f}" in text
+    assert f"{mean:.4f}, and the error falls from {error_before:.4f} to {error:.4f}" in answer
     assert error_before / error == pytest.approx(2**0.5, abs=0.001)

@@ -1,7 +1,7 @@
 """Chapter 17, where next: its claims hold."""
 
 import numpy as np
-from book import Chapter, answer, run
+from book import Chapter, run
 
 CHAPTER = "17"
 
@@ -34,29 +34,29 @@ def test_where_next(chapter: Chapter) -> None:
     assert 0 < chapter["int8_difference"] <= off.max()
 
 
-def test_exercise_1(chapter: Chapter) -> None:
+def test_exercise_1(chapter: Chapter, answer: str) -> None:
     counts = [
         int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["window_mask"].sum()) for w in (3, 4)
     ]
     assert counts == [21, 26]
     for count in (*counts, int(chapter["head"].mask.sum())):
-        assert f" {count}" in answer(CHAPTER, 1)
+        assert f" {count}" in answer
 
 
-def test_exercise_2() -> None:
-    assert "below 0.00001" in answer(CHAPTER, 2)
+def test_exercise_2(answer: str) -> None:
+    assert "below 0.00001" in answer
     for tile in (1, 100):
         chapter = run(CHAPTER, {"tile = 3 ": f"tile = {tile} "})
         assert np.abs(chapter["by_tiles"] - chapter["head"].context).max() < 0.00001
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, {"theta = 0.5 ": "theta = 0 "})
     assert np.allclose(chapter["products"], 0.65)
-    assert "0.65" in answer(CHAPTER, 3)
+    assert "0.65" in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     gates = run(CHAPTER, {"experts, active = 4, 2": "experts, active = 4, 1"})["gates"]
     assert set(np.unique(gates)) == {0, 1}
-    assert "one 1.00" in answer(CHAPTER, 4)
+    assert "one 1.00" in answer

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Chapter, answer, run, run_unchanged
+from book import Chapter, run, run_unchanged
 
 from attnlab.equations import AnyArray
 from attnlab.pocket.truth import kept_parts
@@ -141,44 +141,45 @@ def test_the_task(chapter: Chapter) -> None:
     assert "2 of 2 steps agree" in run_unchanged(CHAPTER, is_solved=True).printed
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(answer: str) -> None:
     chapter = run(CHAPTER, setting(TASK="recital"))
     worth = chapter["worth"].round(2)
     heads = [n for n, part in enumerate(chapter["parts"]) if "MLP" not in part]
     order = sorted(heads, key=lambda n: -worth[n, 2])[:4]
     assert [chapter["parts"][n] for n in order] == ["0.1", "0.2", "1.2", "1.3"]
     assert [f"{worth[n, 2]:.2f}" for n in order] == ["4.02", "2.08", "1.79", "1.50"]
-    assert "4.02, and head 0.2 with 2.08" in answer(CHAPTER, 1)
-    assert "{:.2f} and {:.2f}".format(*worth[order[:2], 0]) in answer(CHAPTER, 1)
-    assert "1.2 and 1.3 with 1.79 and 1.50" in answer(CHAPTER, 1)
+    assert "4.02, and head 0.2 with 2.08" in answer
+    assert "{:.2f} and {:.2f}".format(*worth[order[:2], 0]) in answer
+    assert "1.2 and 1.3 with 1.79 and 1.50" in answer
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(answer: str) -> None:
     chapter = run(CHAPTER, setting(WATCHED="0.1"))
     scores = dict(zip(chapter["tasks"], chapter["scores"].round(2), strict=True))
     assert scores["recital"][[0, 2]].tolist() == [0.07, 4.02]
-    assert "patching says {:.2f}, its Shapley value is {:.2f}".format(
-        *scores["colours"][[0, 2]]
-    ) in answer(CHAPTER, 2)
+    assert (
+        "patching says {:.2f}, its Shapley value is {:.2f}".format(*scores["colours"][[0, 2]])
+        in answer
+    )
     for sentence in chapter["truth"].sentences:
         if sentence.task == "recital":
             pair = [chapter["pocket"].trace(text).tokens.ids for text in sentence[1:3]]
             assert np.flatnonzero(pair[0] != pair[1]).tolist() == [4]  # “Say: one two three”
 
 
-def test_exercise_3() -> None:
+def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, setting(FAITHFUL=0.5))
     sizes = [chapter["smallest_circuit"](task).split()[0] for task in ("pronoun", "weather")]
     assert sizes == ["4", "5"]
-    assert "Still 4" in answer(CHAPTER, 3)
-    assert "5 instead of 9" in answer(CHAPTER, 3)
+    assert "Still 4" in answer
+    assert "5 instead of 9" in answer
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, setting(TASK="gift", WATCHED="1.2"))
     gift = chapter["tasks"].index("gift")
     patched, _, shapley = chapter["scores"][gift]
-    assert f"{shapley:.2f}, and {patched:.2f} by patching" in answer(CHAPTER, 4)
+    assert f"{shapley:.2f}, and {patched:.2f} by patching" in answer
     pocket, sentence, v = chapter["pocket"], chapter["sentence"], table_of("gift")
     for text in (sentence.clean, sentence.corrupted):
         trace = pocket.trace(text)
@@ -188,4 +189,4 @@ def test_exercise_4() -> None:
         shares = trace.attribution(sentence.wrong, sentence.right)
         assert shares.heads[1, 2] > 1
     assert not kept_parts([v.argmax()])[0, found_part("1.2")]
-    assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in answer(CHAPTER, 4)
+    assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in answer
