@@ -16,7 +16,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import attribute
-from attnlab.support.files import as_path, decode_text, open_regular, read_bytes, reason_of
+from attnlab.support.files import as_path, decode_text, open_regular, read_bytes, reading
 
 # A chunk ends once it has this many characters.
 MAX_CHARACTERS = 1_000_000
@@ -121,10 +121,8 @@ def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:
-    try:
+    with reading(path, InvalidValueError):
         stream = open_regular(path)
-    except OSError as error:
-        raise InvalidValueError(f"{path} can't be read: {reason_of(error)}") from None
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():

@@ -46,42 +46,28 @@ if TYPE_CHECKING:
     from attnlab.views.sheets import write_model as write_model
     from attnlab.views.sheets import write_sheets as write_sheets
 
-# The module of each name above.
+# The names above by their module in attnlab.views, and the module of each name.
+_NAMES = {
+    "explain": "explain",
+    "explanation": "Explanation",
+    "explorer": "Explorer",
+    "frames": "dataframe dataset grid",
+    "notebook": (
+        "View candidates_view document_view explanation_view frame generation_view "
+        "result_view tokens_view trace_view view_of_tokens"
+    ),
+    "page.atlas": "atlas_page",
+    "page.page": "page save",
+    "page.playground": "playground",
+    "pictures": "curves",
+    "plot": (
+        "Picture drawing_in plot_graph plot_heads plot_losses plot_profile plot_step "
+        "plot_table plot_tiles plot_tokens tile_of"
+    ),
+    "sheets": "write_model write_sheets",
+}
 _MODULES = {
-    "explain": "attnlab.views.explain",
-    "Explanation": "attnlab.views.explanation",
-    "Explorer": "attnlab.views.explorer",
-    "dataframe": "attnlab.views.frames",
-    "dataset": "attnlab.views.frames",
-    "grid": "attnlab.views.frames",
-    "View": "attnlab.views.notebook",
-    "candidates_view": "attnlab.views.notebook",
-    "document_view": "attnlab.views.notebook",
-    "explanation_view": "attnlab.views.notebook",
-    "frame": "attnlab.views.notebook",
-    "generation_view": "attnlab.views.notebook",
-    "result_view": "attnlab.views.notebook",
-    "tokens_view": "attnlab.views.notebook",
-    "trace_view": "attnlab.views.notebook",
-    "view_of_tokens": "attnlab.views.notebook",
-    "atlas_page": "attnlab.views.page.atlas",
-    "page": "attnlab.views.page.page",
-    "save": "attnlab.views.page.page",
-    "playground": "attnlab.views.page.playground",
-    "curves": "attnlab.views.pictures",
-    "Picture": "attnlab.views.plot",
-    "drawing_in": "attnlab.views.plot",
-    "plot_graph": "attnlab.views.plot",
-    "plot_heads": "attnlab.views.plot",
-    "plot_losses": "attnlab.views.plot",
-    "plot_profile": "attnlab.views.plot",
-    "plot_step": "attnlab.views.plot",
-    "plot_table": "attnlab.views.plot",
-    "plot_tiles": "attnlab.views.plot",
-    "plot_tokens": "attnlab.views.plot",
-    "tile_of": "attnlab.views.plot",
-    "write_model": "attnlab.views.sheets",
-    "write_sheets": "attnlab.views.sheets",
+    name: f"attnlab.views.{module}" for module, names in _NAMES.items() for name in names.split()
 }
 
 if not TYPE_CHECKING:  # type checkers know the names above, and no others

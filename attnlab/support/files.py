@@ -35,11 +35,11 @@ TEMPORARY = ".attnlab-"
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
 
 NOT_REGULAR = {
-    stat.S_IFDIR: "it is a directory, not a regular file",
-    stat.S_IFIFO: "it is a pipe, not a regular file",
-    stat.S_IFSOCK: "it is a socket, not a regular file",
-    stat.S_IFCHR: "it is a device, not a regular file",
-    stat.S_IFBLK: "it is a device, not a regular file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
 }
 
 FilePath = str | os.PathLike[str]
@@ -67,16 +67,25 @@ def as_path(path: FilePath, name: str = "path") -> Path:
     return expanded.absolute() if str(expanded).startswith("~") else expanded
 
 
-def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
-    """Read a file; raise if it is larger than LARGEST."""
-    file = as_path(path)
+@contextlib.contextmanager
+def reading(file: Path, error_type: type[AttnlabError]) -> Iterator[None]:
+    """Turn errors of the operating system, while a file is opened and read, into an AttnlabError.
+
+    It is a MissingFileError if there is no such file.
+    """
     try:
-        with open_regular(file) as stream:
-            content = stream.read(LARGEST + 1)
+        yield
     except FileNotFoundError:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
         raise error_type(f"{file} can't be read: {reason_of(error)}") from None
+
+
+def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
+    """Read a file; raise if it is larger than LARGEST."""
+    file = as_path(path)
+    with reading(file, error_type), open_regular(file) as stream:
+        content = stream.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise error_type(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
     return content
@@ -145,21 +154,12 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
     import zipfile  # here, so that `import attnlab` is quick
 
     file = as_path(path, "file")
-    try:
+    not_npz = f"{file} isn't a file written by numpy.savez"
+    with reading(file, InvalidValueError):
         stream = open_regular(file)
-    except FileNotFoundError:
-        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
-    except OSError as error:
-        raise InvalidValueError(
-            f"{file} isn't a file written by numpy.savez: {reason_of(error)}"
-        ) from None
-    not_npz = "{file} isn't a file written by numpy.savez"
-    with stream, reraised_as(InvalidValueError, not_npz.format(file=file)):
+    with stream, reraised_as(InvalidValueError, not_npz):
         if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-            raise InvalidValueError(
-                f"{file} isn't a file written by numpy.savez: it is a single array, as written "
-                "by numpy.save"
-            )
+            raise InvalidValueError(f"{not_npz}: it is a single array, as written by numpy.save")
         with zipfile.ZipFile(stream) as archive:
             for member in archive.infolist():
                 if member.file_size > most * LARGEST_NUMBER + LARGEST_HEADER:
@@ -258,8 +258,7 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
 def _check_regular(status: os.stat_result) -> None:
     file_type = stat.S_IFMT(status.st_mode)
     if file_type != stat.S_IFREG:
-        default = "it is a special file, not a regular file"
-        raise OSError(NOT_REGULAR.get(file_type, default))
+        raise OSError(f"it is a {NOT_REGULAR.get(file_type, 'special file')}, not a regular file")
 
 
 def reason_of(error: BaseException) -> str:

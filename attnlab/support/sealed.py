@@ -11,9 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
+from attnlab.errors import AttnlabError, ResumeError, quoted
 from attnlab.support.checks import reraised_as
-from attnlab.support.files import FilePath, open_regular, reason_of, write_atomically
+from attnlab.support.files import FilePath, open_regular, reading, write_atomically
 from attnlab.support.tables import printable
 
 # The names of the format and the checksum in a file's metadata.
@@ -46,29 +46,21 @@ def read_sealed(
     ----------
     check : raises if the metadata or the tensors' shapes are wrong; called before reading data
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with reading(path, error_type):
         open_regular(path).close()  # safe_open would block on a pipe
-        with safe_open(path, framework="np") as content:
-            metadata = dict(content.metadata() or {})
-            if metadata.get(FORMAT) != format:
-                raise error_type(
-                    f"{path} can't be read: its format must be {format!r}; got "
-                    f"{quoted(metadata.get(FORMAT))}"
-                )
-            names = content.keys()
-            with reraised_as(error_type, f"{path} isn't complete"):
-                check(
-                    metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
-                )
-            tensors = {name: content.get_tensor(name) for name in names}
-    except FileNotFoundError:
-        raise MissingFileError(f"there is no {path}") from None
-    except error_type:
-        raise
-    except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise error_type(f"{path} can't be read: {reason_of(error)}") from None
+    with reraised_as(error_type, f"{path} can't be read"), safe_open(path, "np") as content:
+        metadata = dict(content.metadata() or {})
+        if metadata.get(FORMAT) != format:
+            raise error_type(
+                f"{path} can't be read: its format must be {format!r}; got "
+                f"{quoted(metadata.get(FORMAT))}"
+            )
+        names = content.keys()
+        with reraised_as(error_type, f"{path} isn't complete"):
+            check(metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names})
+        tensors = {name: content.get_tensor(name) for name in names}
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
         raise error_type(f"{path} is corrupt or was modified: its checksum doesn't match")
