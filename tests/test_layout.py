@@ -193,10 +193,10 @@ MODULES = sorted(
 IMPORT_FROM_ABOVE = {
     *("views/arithmetic.js", "views/explorer.js", "views/grid.js", "views/heatmap.js"),
     *("views/levels.js", "views/lines.js", "views/next.js", "views/pass.js", "views/picture.js"),
-    *("views/story.js", "views/strips.js", "views/tokens.js"),
+    *("views/strips.js", "views/tokens.js"),
 }
 IN_CIRCLES = IMPORT_FROM_ABOVE - {"views/explorer.js"} | {
-    *("page/page.js", "views/explain.js", "views/tour.js")
+    *("page/page.js", "views/story.js", "views/tour.js")
 }
 LONG_FUNCTIONS = {
     *("makeExplorer", "makeGrid", "makeLines", "makePrediction", "makeStrip"),

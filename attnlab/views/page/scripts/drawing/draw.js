@@ -181,3 +181,7 @@ export function onceAFrame(draw) {
     });
   };
 }
+
+export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
+
+export const isPresenting = () => document.documentElement.classList.contains("presenting");

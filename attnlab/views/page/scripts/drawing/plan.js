@@ -12,7 +12,7 @@ const GAP = 8; // height left free where tokens are left out
 const TITLES_HEIGHT = 30;
 
 /** The layout of H maps in a width: columns, a map's size, a row's height (`pitch`), the total height. */
-export function mapGrid(H, width, { isBlock, factor }) {
+function mapGrid(H, width, { isBlock, factor }) {
   const [largestSize, largestHeight] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, LARGEST_GRID * factor];
   const gridOf = (columns) => {
     const size = Math.floor(Math.min(largestSize, (width - 8) / columns - 4));

@@ -46,3 +46,12 @@ export function wordOf(symbol) {
 }
 
 export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
+
+/** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
+export function percent(fraction, digits = 0) {
+  const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
+  const value = parseFloat(withDigits(digits));
+  if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
+  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
+}

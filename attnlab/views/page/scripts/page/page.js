@@ -2,25 +2,28 @@
 
 import { brief } from "../numbers/formats.js";
 import { description, say, sayParts } from "../sources/description.js";
-import { jobsOfHead } from "../sources/jobs.js";
+import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { alignment, DIFFERENCE, editedIn, hasHead, isEverywhere, isLook, labelView, MATRICES, pendingTraces, prefixOf,
-  selection, setTraces, traces, traceViews, views, whyNoDifference } from "../state/state.js";
+import { alignment, clampedSelection, DIFFERENCE, differenceOf, DISPLAYS, editedIn, hasHead, isAt, isEverywhere,
+  isLoaded, isLook, isSame, labelView, LEVELS, MATRICES, pendingTraces, queryOf, selection, setTraces, traces,
+  traceViews, views, whyNoDifference } from "../state/state.js";
 import { choosePalette } from "../drawing/colours.js";
 import { byId, formulaOf, isDark, isPrinted, make, number, onceAFrame, positionsInWords, prefersDark, radioOf,
   symbolOf, tokenElement } from "../drawing/draw.js";
+import { colourMaps, forgetMaps, paintAll } from "../drawing/maps.js";
+import { prefixOf } from "../drawing/names.js";
 import { closeArithmetic, fitBeside, followLinkOfArithmetic, leaveArithmetic, linkOfArithmetic } from "../views/arithmetic.js";
-import { colourMap, forgetMaps, makeGrid, paintAll } from "../views/grid.js";
+import { makeGrid } from "../views/grid.js";
 import { Heatmap } from "../views/heatmap.js";
-import { isAt, LEVELS, showCrumbs, showLevel } from "../views/levels.js";
-import { isLoaded, isSame, makeLines, showOthers, showOverlaid } from "../views/lines.js";
+import { showCrumbs, showLevel } from "../views/levels.js";
+import { makeLines, showOthers, showOverlaid } from "../views/lines.js";
 import { drawPredictions, followQuery, makePrediction, makeSettings, updateSliders } from "../views/next.js";
 import { followLinkOfPass, followPass, linkOfPass, openPass, showPass } from "../views/pass.js";
 import { drawModel, picture } from "../views/picture.js";
 import { showStory } from "../views/story.js";
 import { makeStrips } from "../views/strips.js";
-import { differenceOf, makeText } from "../views/tokens.js";
+import { makeText } from "../views/tokens.js";
 import { listStages, showStage } from "../views/tour.js";
 
 /** Select a query and a key; by default, the key with the largest weight. */
@@ -40,9 +43,6 @@ export function point(cell) {
   selection.hovered = cell;
   drawSelection();
 }
-
-/** The index in `alignment.queries` of a position in a trace. */
-export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** Show a query and its strongest key while the pointer is there. */
 export const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
@@ -90,8 +90,8 @@ export let texts;
 export let predictions;
 export let heatmaps;
 export let grids;
-export let allLines;
-export let allStrips;
+let allLines;
+let allStrips;
 
 /** Open a head, immediately if its numbers are loaded; then call `then`. */
 export function openHead(layer, head, then = () => {}) {
@@ -139,16 +139,6 @@ function showHead() {
   for (const view of [...allLines, ...allStrips]) view.draw();
 }
 
-export const jobsInWords = () => ({
-  adjective: say("the deciding adjective"),
-  animal: say("the animal that “it” refers to"),
-  thing: say("the thing that “it” refers to"),
-  previous: say("the previous token"),
-  first: say("the first token"),
-  same: say("earlier occurrences of the token"),
-  induction: say("the token after the last such occurrence"),
-});
-
 /** Show how much of its attention the open head gives to each job, in each text. */
 function showJobs() {
   if (!byId("head").checkVisibility()) return; // it is shown again when it becomes visible
@@ -185,7 +175,7 @@ function showJobs() {
 
 function repaint() {
   choosePalette();
-  for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
+  colourMaps();
   openHead(selection.layer, selection.head);
   if (!isLook()) showPass();
 }
@@ -195,9 +185,6 @@ function chooseStep(step) {
   showCrumbs();
   openHead(selection.layer, selection.head);
 }
-
-// The displays of a head, each with its element's id.
-const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
 export function chooseDisplay(display) {
   selection.display = display;
@@ -392,24 +379,6 @@ export async function openStory() {
   await openHead(first.layer, first.head, () => {
     if (selection.query === before) select(query); // another token may have been chosen while it loaded
   });
-}
-
-/** The values of a link, as a selection that this page can show. In links, `look` is the display. */
-export function clampedSelection({ layer, head, query, key, step, look }) {
-  const counts = {
-    layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
-    head: [head, Math.max(...traces.map(({ H }) => H))],
-    query: [query, alignment.queries.length],
-    key: [key, alignment.keys.length],
-  };
-  const numbers = Object.entries(counts)
-    .filter(([, [n]]) => n >= 0)
-    .map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]);
-  return {
-    ...Object.fromEntries(numbers),
-    ...(MATRICES.includes(step) && { step }),
-    ...(look in DISPLAYS && { display: look }),
-  };
 }
 
 /** Apply a link, such as #layer=1&head=2&query=9. */

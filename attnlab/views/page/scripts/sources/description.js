@@ -24,3 +24,9 @@ export function tokenOf([id, symbol, text, bytes]) {
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
   return { id, symbol, text: text ?? plain, bytes: bytes ?? hex.join(" ") };
 }
+
+/** The separator of sentences in the page's language. */
+export const spaceBetween = () => (document.documentElement.lang.startsWith("zh") ? "" : " ");
+
+/** Join sentences; empty ones are left out. */
+export const joinSentences = (...sentences) => sentences.filter(Boolean).join(spaceBetween());

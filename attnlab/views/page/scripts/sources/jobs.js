@@ -1,7 +1,18 @@
-// What a head's attention does on a text, from its loaded numbers.
+// What heads do on a text, see numbers/jobs.js.
 
 import { jobsOf } from "../numbers/jobs.js";
+import { say } from "./description.js";
 import { headOf, NUMBERS_AT_ONCE, stepRow } from "./rows.js";
+
+export const jobsInWords = () => ({
+  adjective: say("the deciding adjective"),
+  animal: say("the animal that “it” refers to"),
+  thing: say("the thing that “it” refers to"),
+  previous: say("the previous token"),
+  first: say("the first token"),
+  same: say("earlier occurrences of the token"),
+  induction: say("the token after the last such occurrence"),
+});
 
 const MIN_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
 

@@ -5,6 +5,7 @@ import { equations } from "../numbers/equations.js";
 import { unpackedMask, wordOf } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
 import { description, say, tokenOf } from "../sources/description.js";
+import { UNCHANGED } from "../sources/following.js";
 
 // The steps with a number for each query and key, in the order of computation.
 export const MATRICES = Object.keys(description.steps).filter(
@@ -28,6 +29,7 @@ export const selection = {
   hovered: null, // the { query, key } under the pointer
   overlaid: [], // the selected heads, {layer, head}, if there are several
   isFollowing: false, // whether the picture shows only the selected token's path
+  isReading: false, // whether the picture loads its numbers
   isHeadChosen: false, // by the reader; the page then doesn't open another by itself
   isNewEntry: false, // whether the next link is a new entry in the browser's history
 };
@@ -251,9 +253,6 @@ export function labelView(view) {
 export const pendingTraces = (view, layer) =>
   view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
 
-/** “A: ” before what is shown of a trace, if two are compared. */
-export const prefixOf = ({ name }) => (traces.length === 2 ? `${name}: ` : "");
-
 export const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
 /** A note for a formula: in which traces the step is edited in this head. */
@@ -265,3 +264,48 @@ export function editedIn(layer, head, step) {
   if (traces.length < 2) return say(", edited");
   return names.length === 2 ? say(", edited in A and in B") : say(", edited in {name}", { name: names[0] });
 }
+
+export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
+
+/** Whether a view has a head and its numbers are loaded. */
+export const isLoaded = (view, { layer, head }) =>
+  hasHead(view, layer, head) && !pendingTraces(view, layer).length;
+
+export const LEVELS = ["model", "block", "head", "matrix", "number"];
+
+export const isAt = (...levels) => isLook() && levels.includes(selection.level);
+
+/** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
+export function differenceOf(positions, list) {
+  if (!isEverywhere(positions)) return "added";
+  return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
+}
+
+/** How key n differs from the other text. */
+export const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
+
+/** The index in `alignment.queries` of a position in a trace. */
+export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
+
+// The displays of a head, each with its element's id.
+export const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
+
+/** The values of a link, as a selection that this page can show. In links, `look` is the display. */
+export function clampedSelection({ layer, head, query, key, step, look }) {
+  const counts = {
+    layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
+    head: [head, Math.max(...traces.map(({ H }) => H))],
+    query: [query, alignment.queries.length],
+    key: [key, alignment.keys.length],
+  };
+  const numbers = Object.entries(counts)
+    .filter(([, [n]]) => n >= 0)
+    .map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]);
+  return {
+    ...Object.fromEntries(numbers),
+    ...(MATRICES.includes(step) && { step }),
+    ...(look in DISPLAYS && { display: look }),
+  };
+}
+
+export const settings = { ...UNCHANGED }; // as `model.generate` names them

@@ -7,12 +7,14 @@ import { totalOf } from "../numbers/sampling.js";
 import { description, say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer } from "../sources/source.js";
-import { alignment, DIFFERENCE, hasHead, isLook, MATRICES, pendingTraces, selection, traces, whyNoDifference } from "../state/state.js";
+import { alignment, clampedSelection, DIFFERENCE, hasHead, isAt, isLook, MATRICES, pendingTraces, selection, traces,
+  whyNoDifference } from "../state/state.js";
 import { boxedTable, buttonOf, byId, formulaOf, make, number, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
-import { noteOf, numbersIn, sumIn, Working } from "./explain.js";
-import { isAt, showLevel } from "./levels.js";
-import { goToVector, resultOf } from "./pass.js";
-import { clampedSelection, heatmaps, updateLink } from "../page/page.js";
+import { noteOf, numbersIn, sumIn, Working } from "../drawing/explain.js";
+import { resultOf } from "../drawing/sums.js";
+import { showLevel } from "./levels.js";
+import { goToVector } from "./pass.js";
+import { heatmaps, updateLink } from "../page/page.js";
 
 const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
 

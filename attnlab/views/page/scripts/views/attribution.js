@@ -1,11 +1,10 @@
 // The logit lens and direct logit attribution, in a page that runs its model.
 
 import { pointsOfLens } from "../numbers/attribution.js";
-import { brief, fixed } from "../numbers/formats.js";
+import { brief, fixed, percent } from "../numbers/formats.js";
 import { say, sayParts } from "../sources/description.js";
 import { source } from "../sources/source.js";
 import { make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { percent } from "./story.js";
 
 let isAttributionOpen = false; // stays when another trace is shown
 

@@ -5,10 +5,12 @@ import { align } from "../numbers/align.js";
 import { brief } from "../numbers/formats.js";
 import { samplingProbability } from "../numbers/sampling.js";
 import { say } from "../sources/description.js";
+import { withProbabilities } from "../sources/following.js";
 import { source } from "../sources/source.js";
-import { DIFFERENCE, distinctions, isLook, queryIn, traces } from "../state/state.js";
+import { DIFFERENCE, distinctions, isLook, queryIn, settings, traces } from "../state/state.js";
 import { barOf, byId, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { CANDIDATES, nextTokenTitle, settings, withProbabilities } from "./next.js";
+import { nextTokenTitle } from "../drawing/names.js";
+import { CANDIDATES } from "./next.js";
 
 /** The earlier trace's position that is aligned with `position` or, if there is none, with the last one before it. */
 function positionBefore(pairs, position) {

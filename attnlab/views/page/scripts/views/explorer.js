@@ -3,13 +3,12 @@
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
-import { alignment, describedCell, isAblation, isAmong, isLook, nameOfChange, nameOfPart, selection, traceOf, traces,
-  traceViews, views } from "../state/state.js";
+import { alignment, describedCell, isAblation, isAmong, isLook, isSame, nameOfChange, nameOfPart, selection, settings,
+  traceOf, traces, traceViews, views } from "../state/state.js";
 import { barOf, buttonOf, byId, make, number, tokenElement } from "../drawing/draw.js";
 import { makeChange } from "./change.js";
 import { showLevel, startEntry } from "./levels.js";
-import { isSame } from "./lines.js";
-import { makeSliders, settings, showSettings } from "./next.js";
+import { makeSliders, showSettings } from "./next.js";
 import { picture } from "./picture.js";
 import { followLink, grids, heatmaps, linkParts, openStory, openTraces, predictions, select } from "../page/page.js";
 

@@ -3,14 +3,14 @@
 import { brief, fixed, format } from "../numbers/formats.js";
 import { say, sayStored } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
-import { alignment, describedCell, isLook, nearest, selection, traces, views } from "../state/state.js";
+import { alignment, describedCell, isAt, isLoaded, isLook, nearest, selection, traces, views } from "../state/state.js";
+import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
 import { byId, clipText, colourOf, formulaOf, hatchPattern, isPress, isPrinted, make, maxHeight, number, onceAFrame,
   positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 import { openCell } from "./arithmetic.js";
-import { cellAfterKey, cellUnder, labelOf, moveFrame, nameOf, showIfHeadExists } from "./grid.js";
-import { enterCell, isAt } from "./levels.js";
-import { isLoaded } from "./lines.js";
+import { enterCell } from "./levels.js";
 import { grids, point, select } from "../page/page.js";
 
 const LARGEST_CELL = 40;

@@ -3,18 +3,14 @@
 
 import { brief, wordOf } from "../numbers/formats.js";
 import { say } from "../sources/description.js";
-import { alignment, isLook, selection, traces } from "../state/state.js";
-import { byId, make } from "../drawing/draw.js";
+import { alignment, isAt, isLook, LEVELS, selection, traces } from "../state/state.js";
+import { byId, make, reducesMotion } from "../drawing/draw.js";
 import { closeArithmetic, openArithmetic, openCell } from "./arithmetic.js";
 import { chooseHead } from "./lines.js";
-import { picture, reducesMotion, showPicture } from "./picture.js";
+import { picture, showPicture } from "./picture.js";
 import { filterStory } from "./story.js";
 import { showStage, stopPlaying } from "./tour.js";
 import { heatmaps, linkTimer, openHead, updateLink, writeLink } from "../page/page.js";
-
-export const LEVELS = ["model", "block", "head", "matrix", "number"];
-
-export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
 /** Change what is shown, animated unless reduced motion is requested or the browser can't. */
 function smoothly(change) {

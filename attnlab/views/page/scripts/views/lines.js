@@ -1,40 +1,17 @@
 // Lines from all queries to the keys that they attend to, for one head or several in colours.
 
 import { say } from "../sources/description.js";
-import { matrixOf, valuesOf } from "../sources/rows.js";
-import { describedCell, hasHead, nameOfPart, nearest, pendingTraces, selection } from "../state/state.js";
-import { palette } from "../drawing/colours.js";
+import { matrixOf } from "../sources/rows.js";
+import { describedCell, isLoaded, isSame, nameOfPart, nearest, selection } from "../state/state.js";
+import { cellAfterKey } from "../drawing/cells.js";
 import { buttonOf, byId, clipText, colourOf, make, maxHeight, onceAFrame, prepareCanvas, textScale } from "../drawing/draw.js";
-import { cellAfterKey, labelOf, nameOf } from "./grid.js";
-import { strengthOf } from "./tokens.js";
+import { HEAD_COLOURS, strengthOf, visibleHeads } from "../drawing/heads.js";
+import { labelOf, nameOf } from "../drawing/names.js";
 import { chooseDisplay, openHead, point, pointAtQuery, select } from "../page/page.js";
-
-// "Color Universal Design" (Okabe and Ito, 2008): distinguishable by colour-blind readers. Without yellow
-// and black, which are invisible in one of the themes.
-const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
 const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
 const ROW_HEIGHT = 24; // of a token
 const LOW_ROW_HEIGHT = 15; // in a long text
-
-export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
-
-/** The heads whose lines are drawn, each with its colour. */
-export function visibleHeads() {
-  if (!selection.overlaid.length)
-    return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
-  return selection.overlaid.map((head, n) => ({ ...head, colour: HEAD_COLOURS[n] }));
-}
-
-/** Whether a view has a head and its numbers are loaded. */
-export const isLoaded = (view, { layer, head }) =>
-  hasHead(view, layer, head) && !pendingTraces(view, layer).length;
-
-/** The visible heads, each with query i's weights. */
-export const visibleWeights = (view, i) =>
-  visibleHeads()
-    .filter((head) => isLoaded(view, head))
-    .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
 
 /** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
 function toggleOverlay(layer, head) {

@@ -1,22 +1,22 @@
 // Next tokens after a position: from logits to the sampled token.
 
 import { brief, grouped } from "../numbers/formats.js";
-import { generator, probabilitiesOf, sampledIndex, totalOf } from "../numbers/sampling.js";
+import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
 import { description, say, sayParts } from "../sources/description.js";
+import { whyNoLogits, withProbabilities } from "../sources/following.js";
 import { source } from "../sources/source.js";
-import { alignment, isLook, prefixOf, queryIn, selection, traces } from "../state/state.js";
+import { alignment, isLook, queryIn, selection, settings, traces } from "../state/state.js";
+import { describe } from "../drawing/card.js";
 import { barOf, buttonOf, byId, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf, tableOf,
   tokenElement } from "../drawing/draw.js";
-import { lineOf } from "./pass.js";
-import { describe } from "./tokens.js";
+import { nextTokenTitle, prefixOf } from "../drawing/names.js";
+import { lineOf } from "../drawing/sums.js";
 import { explainSymbols, predictions, select, texts } from "../page/page.js";
 
 const ROWS = 10; // rows of the table, unless all are shown
 export const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
-const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities
-export const settings = { ...UNCHANGED }; // as `model.generate` names them
 const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
 let showsAllRows = false;
 let positionSlider;
@@ -24,29 +24,6 @@ const sliderSets = []; // sliders by name; all sets show the same settings
 
 /** The largest number of tokens that predictions include. */
 const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
-
-/** A prediction with the probabilities at some settings, and its tokens. */
-export const withProbabilities = (trace, prediction, settings) => ({
-  ...prediction,
-  ...probabilitiesOf(prediction, settings),
-  tokens: prediction.ids.map((id) => trace.names.get(id)),
-});
-
-/** The model's prediction after a position; null if the page doesn't have it. */
-export async function readFollowing(trace, position) {
-  if (position < trace.prediction.first) return null;
-  return withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
-}
-
-/** Why there is no prediction after a position. */
-export const whyNoLogits = ({ cached, prediction: { first } }) => say("This page has logits only from position {first}.", { first: cached + first });
-
-/** The title of the next tokens after a position, as a list. */
-export const nextTokenTitle = (trace, position) =>
-  sayParts("Next token after position {position}, {token}", {
-    position: String(trace.cached + position),
-    token: tokenElement(trace.tokens[position]),
-  });
 
 /** Make the controls above the predictions. */
 export function makeSettings() {

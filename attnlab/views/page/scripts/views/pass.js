@@ -4,17 +4,18 @@ import { Nd, nd } from "../numbers/arrays.js";
 import { format, wordOf } from "../numbers/formats.js";
 import { lastOf, NotAvailable } from "../numbers/run.js";
 import { description, say, sayParts } from "../sources/description.js";
+import { readFollowing, whyNoLogits } from "../sources/following.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { isPartOfQKV, matrixPathOf, passStepsOf } from "../sources/steps.js";
-import { isLook, queryIn, traces } from "../state/state.js";
+import { isLook, queryIn, queryOf, traces } from "../state/state.js";
+import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
 import { buttonOf, byId, formulaOf, isPress, make, number, onceAFrame, radioOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import { linesOfNumber, Working } from "../drawing/explain.js";
+import { lineOf, resultOf } from "../drawing/sums.js";
 import { openCell } from "./arithmetic.js";
-import { linesOfNumber, Working } from "./explain.js";
-import { cellAfterKey, cellUnder, moveFrame } from "./grid.js";
-import { readFollowing, whyNoLogits } from "./next.js";
-import { heatmaps, openHead, queryOf, select, updateLink } from "../page/page.js";
+import { heatmaps, openHead, select, updateLink } from "../page/page.js";
 
 const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
 
@@ -481,29 +482,13 @@ async function showNumber() {
   byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
 }
 
-/** A line of arithmetic. */
-export const lineOf = (heading, ...parts) =>
-  make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
-
 /** A number of another step, linked to it. */
-export function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
+function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
   const goToNumber = async () => {
     await goTo(step.path, c);
     strip.focus();
   };
   return buttonOf(goToNumber, { class: "leads" }, words);
-}
-
-/** A number of a step; if an edit changed it, also what the equation gives. */
-export function resultOf(isEdited, computed, stored) {
-  const shown = make("strong", {}, number(stored));
-  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
-  if (!isEdited || isUnchanged) return shown;
-  return make(
-    "span",
-    {},
-    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
-  );
 }
 
 const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
@@ -528,7 +513,7 @@ async function explanationOf(pass, step, c) {
   const inputs = await readInputs(pass, step, c, column, declared.parameters);
   if (!inputs) return undefined;
   const x = Object.values(inputs).find((input) => input?.step); // the only step among a product's inputs
-  const working = new Working({ indices: { row: position, column }, inputs });
+  const working = new Working({ indices: { row: position, column }, inputs, linkTo: numberOf });
   const lead = (i) => numberOf(x.step, i);
   return linesOfNumber(working, declared, { heading, result, lead });
 }
@@ -608,6 +593,7 @@ function explainProbability(pass, step, c) {
     indices: { row: pass.position, column: ids[c] },
     inputs: { x: { name: "logits", step: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
+    linkTo: numberOf,
     makeLargestLink: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
     largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
   });

@@ -1,23 +1,23 @@
 // The whole model in one picture: tokens enter at the left, each as a ribbon whose width is its vector's norm,
 // pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights.
 
-import { brief, wordOf } from "../numbers/formats.js";
-import { say } from "../sources/description.js";
-import { jobOf } from "../sources/jobs.js";
+import { brief, percent, wordOf } from "../numbers/formats.js";
+import { joinSentences, say } from "../sources/description.js";
+import { readFollowing, whyNoLogits } from "../sources/following.js";
+import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { valuesOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isAmong, isLook, queryIn, selection } from "../state/state.js";
+import { isAmong, isAt, isLoaded, isLook, isSame, queryIn, queryOf, selection } from "../state/state.js";
 import { palette } from "../drawing/colours.js";
-import { barOf, byId, colourOf, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas } from "../drawing/draw.js";
+import { barOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas } from "../drawing/draw.js";
+import { makeMap } from "../drawing/maps.js";
+import { nameOf } from "../drawing/names.js";
 import { paintBands, paintCurves, paintDiscs, paintRibbons, paintStage } from "../drawing/paint.js";
 import { endsOfCurve, isOnCurve, LABELLED_MAP, mapPosition, planOf } from "../drawing/plan.js";
-import { makeMap, nameOf } from "./grid.js";
-import { enterHead, isAt, zoomTo } from "./levels.js";
-import { isLoaded, isSame } from "./lines.js";
-import { readFollowing, whyNoLogits } from "./next.js";
-import { percent, showFarthest } from "./story.js";
-import { isPresenting, joinSentences, playing, setFollowing, stopPlaying } from "./tour.js";
-import { jobsInWords, queryOf, select } from "../page/page.js";
+import { enterHead, zoomTo } from "./levels.js";
+import { showFarthest } from "./story.js";
+import { playing, setFollowing, stopPlaying } from "./tour.js";
+import { select } from "../page/page.js";
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MAX_CURVES = 1500; // the strongest ones are drawn
@@ -26,15 +26,12 @@ const NEXT_SHOWN = 5;
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the style sheet
 
-export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
-
 export let picture; // of the last shown trace
 export const drawModel = (view) => (picture = new Picture(view));
 
 class Picture {
   nextTokens = []; // the most probable ones after the text, {id, word, probability}
   curves = []; // {layer, head, i, j, weight}, the weakest first
-  isReading = false;
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
   #nextAfter = new Map(); // as nextTokens, after other tokens, by position; null while loading
   #layers = []; // those that are drawn: all, or only the open block's
@@ -75,7 +72,7 @@ class Picture {
   /** Load the numbers to draw; called when the picture is first shown. */
   read() {
     if (this.#reading) return;
-    this.isReading = true;
+    selection.isReading = true;
     const { trace } = this;
     const readEnd = async () => {
       this.nextTokens = await this.#readNext(trace.T - 1);
@@ -84,8 +81,8 @@ class Picture {
     const readStream = async () => (this.norms = await source.pack(trace, "stream"));
     const layers = Array.from({ length: trace.layers }, (_, layer) => this.#readLayer(layer));
     this.#reading = Promise.all([readEnd(), source.has(trace, "stream") && readStream(), ...layers]).then(() => {
-      this.isReading = false;
       if (!this.#isShown) return;
+      selection.isReading = false;
       this.layOut();
       showFarthest();
     });

@@ -1,17 +1,15 @@
 // Sentences about the heads that affect the next token most, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-import { brief, wordOf } from "../numbers/formats.js";
-import { say, sayParts } from "../sources/description.js";
-import { jobOf } from "../sources/jobs.js";
+import { brief, percent, wordOf } from "../numbers/formats.js";
+import { say, sayParts, spaceBetween } from "../sources/description.js";
+import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isLook, nameOfPart, selection, traces } from "../state/state.js";
+import { isAt, isLook, nameOfPart, selection, traces } from "../state/state.js";
 import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { enterHead, isAt } from "./levels.js";
+import { enterHead } from "./levels.js";
 import { chooseHead } from "./lines.js";
 import { picture } from "./picture.js";
-import { spaceBetween } from "./tour.js";
-import { jobsInWords } from "../page/page.js";
 
 const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
@@ -45,15 +43,6 @@ function headsToDescribe({ before, heads }) {
     .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
   const isLarge = second && drop(second, second.affected) >= MIN_DROP;
   return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
-}
-
-/** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
-export function percent(fraction, digits = 0) {
-  const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
-  const value = parseFloat(withDigits(digits));
-  if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
-  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
-  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 
 /** Two fractions as percentages, with up to two decimals if they differ. */

@@ -4,12 +4,11 @@
 import { fixed, format } from "../numbers/formats.js";
 import { say } from "../sources/description.js";
 import { headOf, isSeen, stepRow } from "../sources/rows.js";
-import { describedCell, nearest, selection } from "../state/state.js";
+import { describedCell, isLoaded, nearest, selection } from "../state/state.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
 import { boxedTable, buttonOf, byId, make, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
+import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 import { openArithmetic } from "./arithmetic.js";
-import { labelOf, nameOf, showIfHeadExists } from "./grid.js";
-import { isLoaded } from "./lines.js";
 import { point, select } from "../page/page.js";
 
 const STRIP_ROW = 1.375; // rem, as in page.css

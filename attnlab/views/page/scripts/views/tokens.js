@@ -1,17 +1,15 @@
 // A text as its tokens, with lines from the selected one to those it attends to.
 
-import { brief } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
-import { alignment, describedCell, hasHead, isEverywhere, nearest, selection, traces } from "../state/state.js";
+import { alignmentStatus, describedCell, hasHead, nearest, selection } from "../state/state.js";
+import { describe } from "../drawing/card.js";
+import { cellAfterKey } from "../drawing/cells.js";
 import { inks, palette, paletteIndices } from "../drawing/colours.js";
 import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
-import { cellAfterKey, labelOf, nameOf } from "./grid.js";
-import { visibleWeights } from "./lines.js";
+import { strengthOf, visibleWeights } from "../drawing/heads.js";
+import { labelOf, nameOf } from "../drawing/names.js";
 import { point, pointAtQuery, select } from "../page/page.js";
-
-// The opacity of a weight's line; edited weights may exceed 1.
-export const strengthOf = (weight) => Math.min(1, Math.max(0, weight));
 
 export function makeText(view) {
   const [trace] = view.traces;
@@ -132,64 +130,4 @@ export function makeText(view) {
   };
   new ResizeObserver(layOut).observe(flow);
   return { draw, layOut, following };
-}
-
-/** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
-export function differenceOf(positions, list) {
-  if (!isEverywhere(positions)) return "added";
-  return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
-}
-
-/** How key n differs from the other text. */
-const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
-
-/** Label a chip with its token, and show the token's card while the chip has the pointer or focus. */
-export function describe(chip, token, position, status = "") {
-  const card = byId("card");
-  const statusWords = { changed: say("another token"), added: say("none") };
-  const rows = [
-    [say("symbol"), token.symbol],
-    [say("text"), `“${token.text}”`],
-    [say("bytes"), token.bytes],
-    [say("id"), String(token.id)],
-    ...(position ? [[say("position"), position]] : []),
-    ...(token.part_of ? [[say("part of"), token.part_of]] : []),
-    ...(status ? [[say("compared with the other text"), statusWords[status]]] : []),
-  ];
-  // The label leaves out the position and the shared character.
-  chip.setAttribute(
-    "aria-label",
-    [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])]
-      .map(([name, value]) => `${name} ${brief(value)}`)
-      .join(", "),
-  );
-  const show = () => {
-    card.replaceChildren(
-      make(
-        "dl",
-        {},
-        ...rows.flatMap(([name, value]) => [
-          make("dt", {}, name),
-          make("dd", {}, make("bdi", {}, value)),
-        ]),
-      ),
-    );
-    card.hidden = false;
-    const box = chip.getBoundingClientRect();
-    const { width, height } = card.getBoundingClientRect();
-    const rightmost = document.documentElement.clientWidth - width - 8;
-    const fitsBelow = box.bottom + height + 8 < innerHeight;
-    card.style.left = `${Math.max(8, Math.min(box.left, rightmost))}px`;
-    card.style.top = `${fitsBelow ? box.bottom + 6 : Math.max(8, box.top - height - 6)}px`;
-    chip.setAttribute("aria-describedby", "card");
-  };
-  const hide = () => {
-    card.hidden = true;
-    chip.removeAttribute("aria-describedby");
-  };
-  chip.addEventListener("pointerenter", show);
-  chip.addEventListener("focus", show);
-  chip.addEventListener("pointerleave", hide);
-  chip.addEventListener("blur", hide);
-  chip.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }

@@ -1,12 +1,11 @@
 // A tour of the picture in stages, and the mode for presenting it.
 
-import { wordOf } from "../numbers/formats.js";
-import { say } from "../sources/description.js";
-import { isLook, selection } from "../state/state.js";
-import { byId, make, onceAFrame } from "../drawing/draw.js";
-import { isAt, showLevel, zoomOut } from "./levels.js";
-import { picture, reducesMotion } from "./picture.js";
-import { percent } from "./story.js";
+import { percent, wordOf } from "../numbers/formats.js";
+import { joinSentences, say } from "../sources/description.js";
+import { isAt, isLook, selection } from "../state/state.js";
+import { byId, isPresenting, make, onceAFrame, reducesMotion } from "../drawing/draw.js";
+import { showLevel, zoomOut } from "./levels.js";
+import { picture } from "./picture.js";
 
 const STAGE_MILLISECONDS = 4000;
 
@@ -27,12 +26,6 @@ function stagesOf(layers) {
     { name: "next", layers: [], from: 1 + 2 * layers },
   ];
 }
-
-/** The separator of sentences in the page's language. */
-export const spaceBetween = () => (document.documentElement.lang.startsWith("zh") ? "" : " ");
-
-/** Join sentences; empty ones are left out. */
-export const joinSentences = (...sentences) => sentences.filter(Boolean).join(spaceBetween());
 
 /** Add to a stage its sentences, and the curve or token that they mention. */
 function describeStage(stage) {
@@ -116,8 +109,6 @@ function present(isOn) {
   document.documentElement.classList.toggle("presenting", isOn);
   picture.layOut();
 }
-
-export const isPresenting = () => document.documentElement.classList.contains("presenting");
 
 byId("play").addEventListener("click", play);
 byId("all-tokens").addEventListener("click", () => setFollowing(false));

@@ -5,8 +5,8 @@ import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
 import { say, sayStored, sayStoredParts } from "../sources/description.js";
-import { boxedTable, make, number, rowOf } from "../drawing/draw.js";
-import { lineOf, numberOf } from "./pass.js";
+import { boxedTable, make, number, rowOf } from "./draw.js";
+import { lineOf } from "./sums.js";
 
 const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
 const MAX_FULL_TERMS = 64; // likewise, of other sums
@@ -44,11 +44,12 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
  * known: results of lines, by name, whose rows the page doesn't have in full.
  * rowLetter: the index in the notation of a whole row.
+ * linkTo: makes the link to a number of a step, from the step, the component and the words.
  * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
  */
 export class Working {
-  constructor({ indices, inputs, known = {}, rowLetter = "i", largest, makeLargestLink }) {
-    Object.assign(this, { indices, inputs, known, rowLetter, largest, makeLargestLink, results: { ...known } });
+  constructor({ indices, inputs, known = {}, rowLetter = "i", linkTo, largest, makeLargestLink }) {
+    Object.assign(this, { indices, inputs, known, rowLetter, linkTo, largest, makeLargestLink, results: { ...known } });
   }
 
   /** Remove absent parameters from a formula; undefined if nothing is left. */
@@ -107,7 +108,7 @@ export class Working {
     if (tree[0] === "max" && this.makeLargestLink) return this.makeLargestLink();
     const name = this.notation(tree);
     const { step, component = this.indices.column } = (isItem(tree) && this.inputs[tree[1]]) || {};
-    return step && !tree.includes(":") ? numberOf(step, component, name) : name;
+    return step && !tree.includes(":") ? this.linkTo(step, component, name) : name;
   }
 
   /** The lines that compute something, as [line, tree, value]; a line that only renames a number is left out. */
