@@ -30,7 +30,7 @@ from attnlab.errors import (
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag, check_kind
-from attnlab.support.files import as_path, make_directory
+from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
@@ -136,7 +136,6 @@ def _find_by_name(
     for snapshot in cached.values():
         if not _missing_files(snapshot, variant):
             return snapshot
-    _check_name(name)
     repository, revision = choices[0]
     problem = f"{name} is neither a directory nor in the hub's cache"
     if cached:
@@ -164,20 +163,6 @@ def _check_revision(revision: Any) -> None:
         raise InvalidValueError(
             f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
         )
-
-
-def _check_name(name: str) -> None:
-    """Raise unless a repository on the hub can have this name. Slow: imports huggingface_hub."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        raise MissingFileError(
-            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub, such as "
-            "gpt2 or owner/name"
-        ) from None
 
 
 def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
@@ -242,7 +227,7 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     ----------
     problem : why a download is necessary, the start of an error message
     """
-    commit, names = _commit_and_files(repository, revision, problem)
+    names = _files_on_hub(repository, revision, problem)
     unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small_files(names)
     if not {unsharded, index} & set(names):
@@ -252,22 +237,21 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
         missing.append(f"{unsharded}, only {format}" if format else unsharded)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
-    _write_ref(repository, revision or "main", commit)
-    snapshot = _cache_of(repository) / "snapshots" / commit
-    _fetch(repository, commit, [name for name in SMALL_FILES if name in names])
+    small_files = SMALL_FILES if unsharded in names else (*SMALL_FILES, index)
+    snapshot = _fetch(repository, revision, [name for name in small_files if name in names])
     config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
-    if _missing_weights(snapshot, variant):
-        _fetch(repository, commit, [unsharded if unsharded in names else index])
-        _fetch(repository, commit, _missing_weights(snapshot, variant))
+    if weights := _missing_weights(snapshot, variant):
+        _fetch(repository, snapshot.name, weights)
     return snapshot
 
 
-def _commit_and_files(repository: str, revision: str | None, problem: str) -> tuple[str, list[str]]:
-    """The commit of a revision, by default the main branch, and the names of its files."""
+def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[str]:
+    """The names of a repository's files. It is the first request, and limits the time to wait."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HfHubHTTPError,
+        HFValidationError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -277,6 +261,11 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
         info = _with_timeout(
             TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
         )
+    except HFValidationError:
+        raise MissingFileError(
+            f"{quoted(repository, 200)} is neither a directory nor a valid name on the hub, such as "
+            "gpt2 or owner/name"
+        ) from None
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
     except RevisionNotFoundError:
@@ -295,28 +284,25 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
             "config.json vocab.json merges.txt model.safetensors --local-dir DIR` on a machine "
             "with network access, copy DIR to this machine and give its path"
         ) from None
-    commit = str(info.sha)
-    if not re.fullmatch(COMMIT, commit):
-        raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
-    return commit, [file.rfilename for file in info.siblings or ()]
+    if not re.fullmatch(COMMIT, str(info.sha)):  # it names a directory in the cache
+        raise DownloadError(
+            f"the hub returned an invalid commit for {repository}: {info.sha!r:.200}"
+        )
+    return [file.rfilename for file in info.siblings or ()]
 
 
-def _write_ref(repository: str, revision: str, commit: str) -> None:
-    """Record the commit of a branch or tag in the cache."""
-    if revision != commit:
-        ref = _cache_of(repository) / "refs" / revision
-        make_directory(ref.parent)
-        ref.write_text(commit)
+def _fetch(repository: str, revision: str | None, names: Collection[str]) -> Path:
+    """Download those files of a revision that aren't in the cache; return the snapshot.
 
-
-def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
-    """Download files of a commit that aren't in the cache."""
+    Not by `snapshot_download`: Ctrl-C doesn't stop its threads, and if the hub disappears, it may
+    return an incomplete snapshot.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
     for name in names:
         try:
-            hf_hub_download(repository, name, revision=commit)
+            snapshot = Path(hf_hub_download(repository, name, revision=revision)).parent
         except RepositoryNotFoundError:
             raise _no_access(repository) from None
         except Exception as error:
@@ -326,6 +312,8 @@ def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
                 f"the download of {repository} failed at {name}: {_one_line(error)}. "
                 "Downloaded files are kept; repeat the call to download the rest"
             ) from error
+        revision = snapshot.name  # all files are of the same commit
+    return snapshot
 
 
 def _no_access(repository: str) -> MissingFileError:
