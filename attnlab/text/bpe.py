@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +96,7 @@ class Merges:
         except ImportError:
             return None
         symbols = [*self._byte_ids, *self._merged_symbols]
-        ids = [*self._byte_ids.values(), *self._merged_ids]
+        ids = [*self._byte_ids.values(), *self.merge_ids[:, 2].tolist()]
         # Vectorised: the bytes of all symbols, concatenated, are cut at the symbols' ends.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
         content = BYTE_OF[characters].tobytes()
@@ -112,19 +111,6 @@ class Merges:
     def _byte_ids(self) -> dict[str, int]:
         """The ids of single bytes, by symbol."""
         return {symbol: self._ids[symbol] for symbol in BYTES if symbol in self._ids}
-
-    @Part
-    def _merged_ids(self) -> list[int]:
-        """The ids of merged tokens, in the order of the merges."""
-        ids: list[int] = self.merge_ids[:, 2].tolist()
-        return ids
-
-    def _merge_index(self, id: int | None) -> int:
-        """The index of the merge that makes a token, or -1; requires `_is_in_order`."""
-        if id is None:
-            return -1
-        index = bisect_left(self._merged_ids, id)
-        return index if index < len(self._merged_ids) and self._merged_ids[index] == id else -1
 
     @Part
     def _is_in_order(self) -> bool:
@@ -143,37 +129,32 @@ class Merges:
     def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
 
-        This doesn't depend on a token's neighbours, so each token is checked once: its last merge,
-        then its parts.
+        This doesn't depend on a token's neighbours, so each token is checked once.
         """
-        queue, seen = [*set(ids) - self._verified], set[int]()
-        while queue:
-            id = queue.pop()
-            first, second = self._merges[self._merge_index(id)]
-            if self._is_joined_early(first, second):
-                return False
-            seen.add(id)
-            queue += {self._ids[first], self._ids[second]} - self._verified - seen
-        self._verified |= seen
+        new = set(ids) - self._verified
+        symbols = [self._symbol_of[id] for id in new]
+        if any(self._merge([*symbol]) != [symbol] for symbol in symbols):
+            return False
+        self._verified |= new
         return True
 
-    def _is_joined_early(self, first: str, second: str) -> bool:
-        """Whether tiktoken joins across the boundary of two tokens before both are complete.
-
-        Merges are undone, the latest first, until both tokens are single bytes. tiktoken joins the
-        two tokens at the boundary if their merge comes before the undone one in the list. If it is
-        the same merge, the left pair is joined first.
-        """
+    def _merge(self, symbols: list[str]) -> list[str]:
+        """Merge neighbours by the list: the first merge that applies, the leftmost pair first."""
         while True:
-            left, right = (self._merge_index(self._ids[symbol]) for symbol in (first, second))
-            if left == right == -1:
-                return False
-            if left > right:
-                first, limit = self._merges[left][1], left
-            else:
-                second, limit = self._merges[right][0], right + 1  # the boundary is to the left
-            if 0 <= self._merge_index(self._ids.get(first + second)) < limit:
-                return True
+            pairs = enumerate(itertools.pairwise(symbols))
+            possible = [(self._priority[pair], n) for n, pair in pairs if pair in self._priority]
+            if not possible:
+                return symbols
+            _, n = min(possible)
+            symbols[n : n + 2] = ["".join(symbols[n : n + 2])]
+
+    @Part
+    def _priority(self) -> dict[tuple[str, str], int]:
+        return {(first, second): number for number, (first, second) in enumerate(self._merges)}
+
+    @Part
+    def _symbol_of(self) -> dict[int, str]:
+        return dict(zip(self.merge_ids[:, 2].tolist(), self._merged_symbols, strict=True))
 
 
 def _check_white_space(text: str) -> None:
