@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import signal
@@ -69,20 +68,6 @@ with torch.no_grad():
 print(output.attentions[0][0, 0])
 """,
 }
-
-# Each analysis: of how many tokens, how often it is run in a process, and the other tools that do
-# it, with attnlab's goal.
-ANALYSES: dict[str, tuple[str, int, int, dict[str, float | None]]] = {
-    "patching": ("patching each head", 15, 1, {"eager": 1 / 3}),
-    "lens": ("logit lens", 12, 5, {"eager": None, "lens": None}),
-    "attribution": ("attribution to heads", 12, 5, {"eager": None}),
-    "gradients": ("gradients of all weights", 12, 5, {"eager": None}),
-    "composition": ("K-composition", 12, 3, {"lens": None}),
-    "atlas": ("all measures of an atlas", 128, 5, {"eager": 1 / 1.5}),
-}
-
-# The relative difference of two tools' numbers that float32 rounding explains.
-ANALYSIS_TOLERANCE = 1e-3
 
 Answers = list[dict[str, Any]]  # one answer a round
 
@@ -438,55 +423,6 @@ def training(bench: Bench) -> None:
         table(GOALS, [row])
 
 
-def analysis(bench: Bench) -> None:
-    heading(
-        "Analysis",
-        "With the model already loaded: wall time and CPU time in milliseconds, and the MB that a "
-        "run adds at its peak. 15 tokens for patching, 128 for an atlas's measures, otherwise 12. "
-        "transformers uses hooks, or autograd. The last column is the difference from plain NumPy "
-        "in float64, ‖a - b‖ / ‖b‖: with more than "
-        f"{ANALYSIS_TOLERANCE:g}, this command fails.",
-    )
-    rows, goals = [], []
-    for name, (title, length, runs, others) in ANALYSES.items():
-        alone = {"plain": bench.job(name, "plain", length, 0)}
-        plain = bench.take_turns(name, alone, rounds=1)
-        commands = {
-            tool: bench.job(name, tool, length, runs) for tool in bench.tools("attnlab", *others)
-        }
-        answers = bench.take_turns(name, commands)
-        for tool, each in answers.items():
-            differences = [
-                distance(answer["numbers"], wanted["numbers"])
-                for answer in each
-                for wanted in plain.get("plain", [])
-            ]
-            largest = max(differences, default=math.nan)
-            if not all(difference <= ANALYSIS_TOLERANCE for difference in differences):
-                bench.failures.append(f"{title}, {NAMES[tool]}: differs by {largest:.1e}")
-            rows.append(
-                [
-                    f"{title}: {NAMES[tool]}",
-                    number(1000 * middle(each, "seconds")),
-                    number(1000 * middle(each, "processor")),
-                    number(middle(each, "peak") / MB),
-                    f"{largest:.1e}",
-                ]
-            )
-        for other, goal in others.items():
-            for key, words in {"seconds": "", "processor": ", CPU time"}.items():
-                if ratio := ratios(answers, "attnlab", other, key):
-                    compared = f"{title}, attnlab / {NAMES[other]}{words}"
-                    goals.append(goal_row(bench, compared, ratio, None if words else goal))
-    table(["", "ms", "ms of CPU", "peak, MB", "difference"], rows)
-    table(GOALS, goals)
-
-
-def distance(numbers: list[float], expected: list[float]) -> float:
-    """The distance between two lists of numbers, relative to the second's norm."""
-    return math.dist(numbers, expected) / math.hypot(*expected)
-
-
 def imports(bench: Bench) -> None:
     rounds = max(bench.sizes.imports, bench.rounds)
     heading("Import", f"`python -c`, from start to end, milliseconds, {rounds} rounds.")
@@ -510,7 +446,6 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "opening": opening,
     "generation": generation,
     "training": training,
-    "analysis": analysis,
     "import": imports,
 }
 

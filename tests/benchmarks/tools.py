@@ -14,11 +14,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -318,30 +317,6 @@ def hf_train(
         end()
 
 
-def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> dict[str, Any]:
-    """An analysis's numbers; a run's time, after one warm-up run, and its peak memory."""
-    from analyses import ANALYSES, MODELS
-
-    find, model = ANALYSES[name][tool], MODELS[tool](directory)
-    text, other = np.split(some_ids(directory, 2 * length), 2)
-    answer = {"numbers": np.asarray(find(model, text, other)).ravel().tolist()}
-    if not runs:
-        return answer
-    gc.collect()
-    before = resident()
-    forget_peak()
-    times = []
-    for _ in range(runs):
-        start = np.array([perf_counter(), process_time()])
-        result = find(model, text, other)
-        times.append(np.array([perf_counter(), process_time()]) - start)
-        del result
-        gc.collect()
-    seconds, processor = np.median(times, axis=0).tolist()
-    peak = peak_resident() - before
-    return answer | {"seconds": seconds, "processor": processor, "peak": peak}
-
-
 def versions() -> dict[str, str]:
     """Which of the packages are installed."""
     packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
@@ -397,10 +372,6 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "opening": opening,
     "generation": generation,
     "training": training,
-    **{
-        name: partial(analysis, name)
-        for name in ("patching", "lens", "attribution", "gradients", "composition", "atlas")
-    },
 }
 
 
