@@ -263,8 +263,8 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
         )
     except HFValidationError:
         raise MissingFileError(
-            f"{quoted(repository, 200)} is neither a directory nor a valid name on the hub, such as "
-            "gpt2 or owner/name"
+            f"{quoted(repository, 200)} is neither a directory nor a valid name on the hub, such "
+            "as gpt2 or owner/name"
         ) from None
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
