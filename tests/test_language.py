@@ -308,80 +308,46 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- titles of results --------------------------------------------------------------------------
 
 
-def titles(odd: GPT2) -> dict[str, str]:
-    """Titles of results, with their translations."""
+def titles(odd: GPT2) -> Iterator[str]:
+    """Titles and notes of results of every kind."""
     X = np.eye(3)
-    trace = odd.trace("the hen in")
+    trace, other = odd.trace("the hen in"), odd.trace([5, 80, 5, 7, 11, 3])
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
-    token, other = trace.tokens[-1].symbol, trace.tokens[0].symbol
-    explanation = trace.gradients(trace.tokens[-1].id)
-    two = trace.gradients(trace.tokens[-1].id, trace.tokens[0].id)
-    logit = f"位置 5 上 {token} 的 logit"
-    minus = f"位置 5 上 {token} 的 logit 减去 {other} 的 logit"
-    other_trace = odd.trace([*trace.tokens.ids[:5], 3])
-    metric = (trace.tokens[-1].id, trace.tokens[0].id)
-    parts = "blocks.*.attention.heads.*.context"
-    settings: Any = {"metric": metric, "progress": False}
-    patched = attnlab.patch(trace, other_trace, parts, **settings)
-    by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
-    guessed = attnlab.attribution_patch(trace, other_trace, parts, metric=metric)
+    pair = (trace.tokens[-1].id, trace.tokens[0].id)
+    of_one, of_two = trace.gradients(pair[0]), trace.gradients(*pair)
+    attribution, lens, parts = trace.attribution(*pair), trace.logit_lens(), "blocks.*.output"
+    settings: Any = {"metric": pair, "progress": False}
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
     long = attnlab.atlas(odd, ["the hen", "the hen", "the hen in a thin inn" * 4], progress=False)
     apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
-    attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
-    return {
-        trace._hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
-        trace.blocks[0]._hint: ".attention 和 .mlp 各有自己的表",
-        edited.head(1, 2).heading_of("context"): "context = weights V，已修改",
-        two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus} 对 Q 的梯度",
-        edited.logit_lens().title: (
-            "logit 透镜，已修改：blocks.1.attention.heads.2.context：最可能的词元"
-        ),
-        trace.logit_lens().of(metric[0]).title: f"logit 透镜：{token} 的概率和名次",
-        trace.logit_lens().top(3, 1).title: "logit 透镜：位置 1 上最可能的词元",
-        attribution.title: f"直接 logit 归因：{minus}",
-        attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
-        trace.jobs().title: "头的任务",
-        atlas["first"].title: "first：2 篇文本、12 个词元的均值",
-        atlas.title: (
-            "2 篇文本、12 个词元的图谱，窗口为 17 个词元\n"
-            "GPT2: 3 layers of 5 heads, width 35, 55,335 parameters, float32"
-        ),
-        long.caution: (
-            "少数几篇文本占了大部分词元：有效样本只有 1.4 篇文本，"
-            "不足以可靠地估计误差。请把长文本拆分开。"
-        ),
-        long.loss: f"损失：每个词元 {long.loss.split(' nats')[0].removeprefix('loss ')} 纳特",
-        atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
-        atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误为单位",
-        atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误为单位",
-        trace.rollout().title: "注意力 rollout，经过 3 层",
-        trace.value_weighted(0, 1).title: f"{one_head}：加权值向量的范数",
-        trace.value_weighted().title: "每个头的加权值向量的范数：最后一个词元",
-        trace.reads(0, 1, metric[0]).title: f"{one_head}：{token} 关注的词元",
-        trace.writes(0, 1, metric[0]).title: f"{one_head}：关注 {token} 时促进的词元",
-        trace.composition("Q").title: "头的 Q 组合",
-        patched.title: f"{parts} 的激活修补：{minus}",
-        by_position.title: f"blocks.*.output 按位置的激活修补：{minus}",
-        guessed.title: f"{parts} 的归因修补：{minus}",
-        trace.explain("embedding", 1, 2).title: (
-            "6 个词元经过 3 个块，每块 5 个头：embedding，词元 1 (Ġ)，维 2"
-        ),
-        attnlab.attention(X, X, X).title: "注意力",
-        attnlab.self_attention(X, X, X, X).title: "自注意力",
-        attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)).title: "交叉注意力",
-        attnlab.multi_head_attention(X, X, X, X, X, n_head=1).title: "多头注意力",
-        trace.title: "6 个词元经过 3 个块，每块 5 个头",
-        trace.blocks[1].title: "块 1",
-        trace.blocks[1].mlp.title: "第 1 层，MLP",
-        trace.blocks[1].attention.title: "第 1 层，注意力",
-        trace.head(1, 2).title: "第 1 层，注意力，头 2",
-        edited.head(1, 2).title: (
-            "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"
-        ),
-        explanation.blocks[0].title: f"块 0，梯度：{logit}",
-        two.blocks[0].title: f"块 0，梯度：{minus}",
-    }
+    yield from (trace._hint, trace.blocks[0]._hint, long.caution, long.loss)
+    yield from (
+        edited.head(1, 2).heading_of("context"),
+        of_two.blocks[0].attention.heads[0].heading_of("Q"),
+    )
+    for result in (
+        *(trace, trace.blocks[1], trace.blocks[1].mlp, trace.blocks[1].attention),
+        *(trace.head(1, 2), edited.head(1, 2), of_one.blocks[0], of_two.blocks[0]),
+        *(lens, edited.logit_lens(), lens.of(pair[0]), lens.top(3, 1), trace.jobs()),
+        *(attribution, attribution.by_token(), trace.rollout(), trace.composition("Q")),
+        *(trace.value_weighted(0, 1), trace.value_weighted()),
+        *(trace.reads(0, 1, pair[0]), trace.writes(0, 1, pair[0])),
+        attnlab.patch(trace, other, parts, **settings),
+        attnlab.patch(trace, other, parts, by_position=True, **settings),
+        attnlab.attribution_patch(trace, other, parts, metric=pair),
+        *(atlas, atlas["first"], atlas.head(1, 2), atlas.compare(atlas), atlas.compare(apart)),
+        *(trace.explain("embedding", 1, 2), attnlab.attention(X, X, X)),
+        attnlab.self_attention(X, X, X, X),
+        attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)),
+        attnlab.multi_head_attention(X, X, X, X, X, n_head=1),
+    ):
+        yield result.title
+
+
+# What is Latin in Chinese titles: names, paths, the model's line.
+LATIN = re.compile(
+    r"\.?blocks\S+|\.\w+|\(.*?\)|GPT2: .*|\b(logit|rollout|embedding|first|context|weights)\b"
+)
 
 
 def test_an_atlas_stores_its_model_in_english(odd: GPT2) -> None:
@@ -392,10 +358,21 @@ def test_an_atlas_stores_its_model_in_english(odd: GPT2) -> None:
 
 
 def test_titles(odd: GPT2) -> None:
-    for english, chinese in titles(odd).items():
-        assert say(english, "zh") == chinese
-        assert say(english, "en") == english
-    assert say("of my own", "zh") == "of my own"
+    for title in titles(odd):
+        assert say(title, "en") == title
+        chinese = say(title, "zh")
+        assert re.search(r"[\u4e00-\u9fff]", chinese), title
+        assert not re.search("[A-Za-z]{4}", LATIN.sub("", chinese)), chinese
+    trace = odd.trace("the hen in")
+    edited = trace.edited({"blocks.1.attention.heads.2.context": 0}).head(1, 2)
+    for title, chinese in (
+        (trace.title, "6 个词元经过 3 个块，每块 5 个头"),
+        (edited.title, "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"),
+        (edited.heading_of("context"), "context = weights V，已修改"),
+        (trace.logit_lens().top(3, 1).title, "logit 透镜：位置 1 上最可能的词元"),
+        ("of my own", "of my own"),
+    ):
+        assert say(title, "zh") == chinese
 
 
 # ---- pictures -----------------------------------------------------------------------------------
