@@ -33,7 +33,7 @@ from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import Message, say, translations
 from attnlab.support.tables import Table, display_width, header
-from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
+from attnlab.views.derivations import ACTIVATIONS, COMPUTING, derivation
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL
 
@@ -178,13 +178,15 @@ ENGLISH = re.compile(
 
 FORMULAS = {
     *("exp", "logit", "-inf"),
-    *(" = x · share", " = normalised · gain + bias", "activated = "),
+    *(" = x · share", " = share · x", " = normalised · gain + bias", "activated = "),
 }
 
 
 def templates_of_explanations() -> set[str]:
-    declared = [item for item in EXPLANATIONS.values() if isinstance(item, Derivation)]
-    lines = [line for item in (*declared, *ACTIVATIONS.values()) for line in item.lines]
+    lines = []
+    for equation in COMPUTING:
+        for activation in ACTIVATIONS:
+            lines += derivation(equation, {"activation": activation, "divide_by_sqrt_d": True})
     return {text for line in lines for text in (line.heading, line.note) if text}
 
 

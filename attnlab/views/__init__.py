@@ -5,7 +5,7 @@ HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas DataFram
 Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser, which `explorer`
 serves. All use `colours` and the Chinese in `zh.po`.
 
-Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
-what each step is for, `explain` finds the requested number, and `evaluation`
-computes it; `rows` explains a whole row of weights. An `explanation` is made of `terms`.
+Explanations of one number: `explain` finds the requested number, `step_number` computes it by the
+`formulas` of the equation's `derivations`, `purposes` says what each step is for, and `rows`
+explains a whole row of weights. An `explanation` is made of `terms`.
 """

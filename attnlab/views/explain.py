@@ -14,11 +14,11 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
-from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import vocabulary_index
+from attnlab.views.step_number import StepNumber, as_json, lines_of
 from attnlab.views.terms import Line
 
 # Not a step of the model, because it depends on the sampling settings.
@@ -29,6 +29,9 @@ Choice: TypeAlias = int | str | None
 
 # A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
+
+# The steps that are explained before a weight.
+BEFORE_WEIGHTS = ("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask")
 
 # The kinds of axes by name; all others are components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
@@ -163,8 +166,7 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
 def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
     """Explain one weight, beginning with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
-    assert weight.derivation is not None
-    names = [name for name in weight.derivation.earlier if getattr(attention, name) is not None]
+    names = [name for name in BEFORE_WEIGHTS if getattr(attention, name) is not None]
     earlier = {
         name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
         for name in names

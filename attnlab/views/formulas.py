@@ -1,17 +1,15 @@
-"""Parse, evaluate and write the formulas of explanations.
+"""Evaluate and write formulas.
 
-    parse("stream[row, column] + kept")    ("+", ("at", "stream", "row", "column"), "kept")
+    stream[row, column] + kept    ("+", ("at", "stream", "row", "column"), "kept")
 
-Formulas have Python's syntax. A parsed formula is a number, a name, or a tuple of an operation and
-its operands. The page gets it as JSON.
+A formula is a number, a name, or a tuple of an operation and its operands; the page gets it as
+JSON. `attnlab.views.derivations` makes them.
 """
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,15 +19,6 @@ from attnlab.erf import erf
 # A number, a name, or an operation and its operands.
 Tree: TypeAlias = Any
 
-SIGNS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "**",
-    ast.Gt: ">",
-}
-
 # Constants, with their symbols.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
@@ -37,42 +26,23 @@ CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
-@cache
-def parse(formula: str) -> Tree:
-    """A formula as a tree."""
-    return _tree(ast.parse(formula, mode="eval").body)
+def is_leaf(tree: Tree) -> bool:
+    """Whether a formula is a name or an indexed array."""
+    is_name = isinstance(tree, str) or (isinstance(tree, tuple) and tree[0] == "at")
+    return is_name and tree not in CONSTANTS
 
 
-def _tree(node: ast.AST) -> Tree:
-    match node:
-        case ast.Constant(value):
-            return value
-        case ast.Name(name):
-            return name
-        case ast.Slice():
-            return ":"
-        case ast.UnaryOp(ast.USub(), ast.Constant(value)):
-            return -value  # type: ignore[operator]
-        case ast.UnaryOp(ast.USub(), ast.Name("inf")):
-            return "-inf"
-        case ast.BinOp(left, sign, right) | ast.Compare(left, [sign], [right]):
-            return (SIGNS[type(sign)], _tree(left), _tree(right))
-        case ast.IfExp(condition, yes, no):
-            return ("if", _tree(condition), _tree(yes), _tree(no))
-        case ast.Call(ast.Name(name), arguments):
-            return (name, *map(_tree, arguments))
-        case ast.Subscript(ast.Name(name), ast.Tuple(indices)):
-            return ("at", name, *map(_tree, indices))
-        case ast.Subscript(ast.Name(name), index):
-            return ("at", name, _tree(index))
-    raise ValueError(f"unsupported in a formula: {ast.unparse(node)}")
+def substitute(tree: Tree, names: Mapping[Tree, Tree]) -> Tree:
+    """Replace parts of a formula."""
+    if tree in names:
+        return names[tree]
+    return tuple(substitute(part, names) for part in tree) if isinstance(tree, tuple) else tree
 
 
 def leaves(tree: Tree) -> Iterator[Tree]:
     """The names and indexed arrays in a formula, from left to right."""
-    if isinstance(tree, str) or (isinstance(tree, tuple) and tree[0] == "at"):
-        if tree not in CONSTANTS:
-            yield tree
+    if is_leaf(tree):
+        yield tree
     elif isinstance(tree, tuple):
         for operand in tree[1:]:
             yield from leaves(operand)
@@ -148,7 +118,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
     "*": multiply,
     "/": divide,
     "**": power,
-    ">": lambda a, b: Rounded(np.float64(a.value > b.value)),
+    "maximum": lambda a, b: Rounded(np.maximum(a.value, b.value), a.bound),
     "sum": sum_,
     "max": maximum,
     "len": lambda a: Rounded(np.shape(a.value)[-1]),
@@ -165,11 +135,13 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 # ---- writing -------------------------------------------------------------------------------------
 
 # Operator precedence. Operands of functions and powers need parentheses at any of these.
-PRECEDENCE = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+PRECEDENCE = {"if": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 HIGHEST = 5
-OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
+OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
+PREFIXES = {"sqrt": "√", "exp": "e^"}
+FUNCTION_NAMES = {"maximum": "max"}
 VALUES = ("sum", "len", "max")  # operations written as their value
 
 
@@ -188,7 +160,7 @@ def write(
         return [FRACTIONS.get(tree, str(tree))]
     if tree in CONSTANTS:
         return [CONSTANTS[tree][1]]
-    if not isinstance(tree, tuple) or tree[0] in ("at", *VALUES):
+    if is_leaf(tree) or tree[0] in ("at", *VALUES):
         text = leaf(tree)
         return ["(", text, ")"] if outer > 1 and is_negative(text) else [text]
 
@@ -197,12 +169,10 @@ def write(
 
     operation, *operands = tree
     if operation not in PRECEDENCE:
-        (operand,) = operands
-        if operation == "sqrt":
-            return ["√", *part(operand, HIGHEST)]
-        if operation == "exp":
-            return ["e^", *part(operand, HIGHEST)]
-        return [operation, "(", *part(operand, 0), ")"]
+        if operation in PREFIXES:
+            return [PREFIXES[operation], *part(operands[0], HIGHEST)]
+        arguments = [text for operand in operands for text in (", ", *part(operand, 0))]
+        return [FUNCTION_NAMES.get(operation, operation), "(", *arguments[1:], ")"]
     precedence = PRECEDENCE[operation]
     if operation == "if":
         condition, yes, no = operands
@@ -213,6 +183,4 @@ def write(
         left, right = operands
         after = precedence + (operation in "-/")  # a - (b - c), and a + b + c
         parts = [*part(left, precedence), OPERATOR_TEXTS[operation], *part(right, max(after, 2))]
-    if operation == ">":
-        return ["[", *parts, "]"]  # Iverson bracket
     return ["(", *parts, ")"] if precedence < outer else parts

@@ -34,7 +34,7 @@ from attnlab.support.messages import say, translations
 from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
-from attnlab.views import explanations
+from attnlab.views import derivations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import prediction, token_pass
 from attnlab.views.page.modules import (
@@ -163,7 +163,7 @@ def _page(
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": translations() if language == CHINESE else {},
         "steps": {name: _step(result.head(0, 0), name) for name in STEPS},
-        "explanations": explanations.as_data(),
+        "explanations": derivations.as_data(),
         "sliders": prediction.SLIDERS,
         "traces": descriptions,
         "model": model,

@@ -1,5 +1,5 @@
-// How one number of a step is computed: the formulas from attnlab/views/explanations.py, evaluated and
-// written with the page's numbers, as attnlab/views/evaluation.py does in Python.
+// How one number of a step is computed: the formulas from attnlab/views/derivations.py, evaluated and
+// written with the page's numbers, as attnlab/views/step_number.py does in Python.
 
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
@@ -18,7 +18,7 @@ const OPERATIONS = {
   "*": (a, b) => a * b,
   "/": (a, b) => a / b,
   "**": (a, n) => a ** n,
-  ">": (a, b) => Number(a > b),
+  maximum: Math.max,
   sqrt: Math.sqrt,
   exp: Math.exp,
   tanh: Math.tanh,
@@ -40,7 +40,7 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  * Evaluates the formulas of one number, and writes them in NumPy's notation.
  *
  * indices: the number's row and column.
- * inputs: by parameter, {values(indices), step, name, count}; null if absent. Numbers link to `step`. The name
+ * inputs: by parameter, {values(indices), step, name, count}. Numbers link to `step`. The name
  *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
  * known: results of lines, by name, whose rows the page doesn't have in full.
  * rowLetter: the index in the notation of a whole row.
@@ -50,20 +50,6 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
 export class Working {
   constructor({ indices, inputs, known = {}, rowLetter = "i", linkTo, largest, makeLargestLink }) {
     Object.assign(this, { indices, inputs, known, rowLetter, linkTo, largest, makeLargestLink, results: { ...known } });
-  }
-
-  /** Remove absent parameters from a formula; undefined if nothing is left. */
-  simplify(tree, aliases) {
-    if (typeof tree === "string" && tree in aliases) return aliases[tree];
-    if (isLeaf(tree)) return this.inputs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
-    if (!Array.isArray(tree)) return tree ?? undefined;
-    const [operation, ...operands] = tree;
-    if (operation === "if") {
-      const [condition, yes, no] = operands;
-      return isItem(condition) ? tree : this.simplify(this.valueAt(condition) ? yes : no, aliases);
-    }
-    const kept = operands.map((operand) => this.simplify(operand, aliases)).filter((operand) => operand !== undefined);
-    return kept.length < operands.length ? kept[0] : [operation, ...kept];
   }
 
   /** Evaluate a formula: a number or a row of numbers. */
@@ -111,27 +97,15 @@ export class Working {
     return step && !tree.includes(":") ? this.linkTo(step, component, name) : name;
   }
 
-  /** The lines that compute something, as [line, tree, value]; a line that only renames a number is left out. */
+  /** The lines' results, as [line, value]. */
   lines(declared) {
-    const [shown, aliases] = [[], {}];
-    declared.forEach((line, n) => {
-      const tree = this.simplify(line.tree, aliases);
-      if (shown.length && tree === shown.at(-1)[0].name) return;
-      if (isLeaf(tree) && n < declared.length - 1) {
-        aliases[line.name] = tree;
-        return;
-      }
-      // A product whose factors are all absent is 1.
-      const value = this.known[line.name] ?? (tree === undefined ? 1 : this.value(tree));
-      this.results[line.name] = value;
-      shown.push([line, tree, value]);
-    });
-    return shown;
+    return declared.map((line) => [line, (this.results[line.name] = this.known[line.name] ?? this.value(line.tree))]);
   }
 }
 
-const PRECEDENCE = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
-const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
+const PRECEDENCE = { "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
+const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / " };
+const PREFIXES = { sqrt: "√", exp: "e^" };
 const POWERS = { 2: "²", 3: "³" };
 
 /**
@@ -145,15 +119,14 @@ function formulaParts(tree, leaf, outer = 0) {
   if (isLeaf(tree) || tree[0] in REDUCTIONS) return leaf(tree, outer);
   const [operation, ...operands] = tree;
   const part = (operand, precedence) => formulaParts(operand, leaf, precedence);
-  if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
-  if (operation === "exp") return ["e^", ...part(operands[0], 5)];
+  if (operation in PREFIXES) return [PREFIXES[operation], ...part(operands[0], 5)];
+  if (operation === "maximum") return ["max(", ...part(operands[0], 0), ", ", ...part(operands[1], 0), ")"];
   if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
   const precedence = PRECEDENCE[operation];
   if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
   // The right operand of - and / needs brackets sooner, as in a - (b - c); negative numbers do after any sign.
   const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
   const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
-  if (operation === ">") return ["[", ...parts, "]"];
   return precedence < outer ? ["(", ...parts, ")"] : parts;
 }
 
@@ -170,14 +143,14 @@ export function linesOfNumber(working, declared, { heading, result, lead }) {
   const all = working.lines(declared.lines);
   const parts = [];
   const list = make("ol", { class: "chain" });
-  all.forEach(([line, tree, value], n) => {
+  all.forEach(([line, value], n) => {
     const shown = n === all.length - 1 ? result(value) : number(value);
-    const [sum, bias] = sumIn(tree);
+    const [sum, bias] = sumIn(line.tree);
     if (sum) {
       parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, lead }));
       return;
     }
-    const { words, numbers } = numbersIn(working, line, tree, value, heading);
+    const { words, numbers } = numbersIn(working, line, value, heading);
     list.append(lineOf(words, ...numbers, shown, ...noteOf(working, line)));
   });
   return list.children.length ? [list, ...parts] : parts;
@@ -185,8 +158,8 @@ export function linesOfNumber(working, declared, { heading, result, lead }) {
 
 /** If a formula is a sum of products, the sum and what is added to it. */
 export function sumIn(tree) {
-  const [sum, bias] = tree?.[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
-  return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
+  const [sum, bias] = tree[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
+  return sum[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
 }
 
 /** The values for the names in a line's templates. */
@@ -199,14 +172,14 @@ const namesIn = (working, { where }) =>
 export const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
 
 /** A line's heading, and the numbers before its result. */
-export function numbersIn(working, line, tree, value, heading) {
+export function numbersIn(working, line, value, heading) {
+  const { tree } = line;
   const linked = (tree) => [working.link(tree)];
-  const [terms, counts] = tree?.[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
+  const [terms, counts] = tree[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
     ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
     : `${line.name} = ${formulaParts(tree, (tree) => [working.notation(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
-  if (tree === undefined) return { words, numbers: ["1 = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
     const isTrue = Boolean(working.valueAt(condition));

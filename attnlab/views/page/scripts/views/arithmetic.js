@@ -194,11 +194,12 @@ function explainInCell({ trace, head, i, j, rows }, name) {
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
   const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
-  const lines = working.lines(description.explanations[equation || trace.graph.node(whole).equation].lines);
+  const declared = name === "scale" ? derivationOfScale(head) : (equation || trace.graph.node(whole).equation);
+  const lines = working.lines(description.explanations[declared].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
-  return lines.flatMap(([line, tree, value], n) => {
-    if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
-    const { words, numbers } = numbersIn(working, line, tree, value, "");
+  return lines.flatMap(([line, value], n) => {
+    if (sumIn(line.tree)[0]) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
+    const { words, numbers } = numbersIn(working, line, value, "");
     if (n === lines.length - 1) return [...numbers, result(value)];
     return [`${words}: `, ...numbers, number(value), ...noteOf(working, line), make("br", {})];
   });
@@ -285,21 +286,23 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
   return table;
 }
 
+const layerNumberOf = ({ hyperparameters }, layer) => hyperparameters[`blocks.${layer}.attention.layer_number`];
+
+/** The scale's name in `description.explanations`: whether it has √Dk, and whether the layer's number. */
+const derivationOfScale = ({ trace, layer }) =>
+  `scale_of_layer ${trace.hyperparameters.divide_by_sqrt_d} ${layerNumberOf(trace, layer) !== undefined}`;
+
 /** The inputs of the cell's steps, by parameter, as in `Working`. */
 function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, ...rows }) {
-  const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
-  const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
   // The whole row for indices with ":", else its number for key j.
   const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
   return {
     ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),
     mask: { values: () => mask, isEdited: edited.has("mask") },
     scale: { values: () => scale },
-    divide_by_sqrt_d: { values: () => divide_by_sqrt_d },
-    layer_number: layer_number === undefined ? null : { values: () => layer_number },
+    layer_number: { values: () => layerNumberOf(trace, layer) },
     Q: { values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
     K: { values: () => K.subarray(j * Dh, (j + 1) * Dh) },
-    dropout_mask: null,
   };
 }
 

@@ -1,7 +1,4 @@
-"""Evaluate the formulas that explain a number of a step, and compare with the stored number.
-
-`attnlab.views.explanations` declares the formulas; `lines_of` fills them with numbers.
-"""
+"""One number of a step: how it is computed, verified, and written as lines."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from attnlab.errors import DisagreementError
 from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
-from attnlab.views.explanations import EXPLANATIONS, Derivation, Formula
-from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
+from attnlab.views.derivations import COMPUTING, Formula, derivation
+from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, is_leaf, leaves, write
 from attnlab.views.shown import index_label
 from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
@@ -72,10 +69,9 @@ class StepNumber:
         return f"{self.result._prefix}{self.name}"
 
     @property
-    def derivation(self) -> Derivation | None:
-        """How it is computed; None for inputs, and for numbers copied from another step."""
-        entry = EXPLANATIONS.get(self.equation) if self.equation else None
-        return entry[self.needs["activation"][1]] if isinstance(entry, dict) else entry
+    def is_copied(self) -> bool:
+        """Whether its equation only moves numbers from another step."""
+        return self.equation not in COMPUTING
 
     # ---- names in formulas -----------------------------------------------------------------------
 
@@ -134,29 +130,11 @@ class StepNumber:
 
     # ---- computing -------------------------------------------------------------------------------
 
-    def without_absent(self, tree: Tree) -> Tree:
-        """A formula without the parameters that are None; None if nothing is left."""
-        match tree:
-            case str() | ("at", *_):
-                name = tree if isinstance(tree, str) else tree[1]
-                is_absent = name in self.needs and self.needs[name][1] is None
-                return None if is_absent else tree
-            case ("if", str(condition), yes, no):
-                return self.without_absent(yes if self.needs[condition][1] else no)
-            case (operation, *operands) if operation != "if":
-                present = [
-                    operand for operand in map(self.without_absent, operands) if operand is not None
-                ]
-                if len(present) < len(operands):
-                    return present[0] if present else None
-                return (operation, *present)
-        return tree
-
     def value(self, tree: Tree) -> Rounded:
         """Evaluate a formula."""
         match tree:
             case str() if tree in CONSTANTS:
-                return Rounded(CONSTANTS[tree][0])
+                return Rounded(np.float64(CONSTANTS[tree][0]))
             case str() if tree in self.results:
                 return self.results[tree]
             case str() | ("at", *_):
@@ -182,32 +160,21 @@ class StepNumber:
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
     @cached_property
-    def evaluations(self) -> list[tuple[Formula, Tree, Rounded]]:
-        """The formulas that compute something, with their results.
-
-        A formula with only a name left, for example without dropout, is skipped.
-        """
-        assert self.derivation is not None
-        evaluations: list[tuple[Formula, Tree, Rounded]] = []
-        names: dict[str, Tree] = {}
-        *_, last = self.derivation.lines
+    def evaluations(self) -> list[tuple[Formula, Rounded]]:
+        """The formulas of its derivation, with their results."""
+        assert self.equation is not None
+        values = {name: value for name, (_, value) in self.needs.items()}
+        evaluations: list[tuple[Formula, Rounded]] = []
         with np.errstate(all="ignore"):
-            for line in self.derivation.lines:
-                tree = self.without_absent(substitute(parse(line.formula), names))
-                if evaluations and tree == evaluations[-1][0].name:
-                    continue
-                if line is not last and tree in leaves(tree):
-                    names[line.name] = tree
-                    continue
-                value = self.value(1 if tree is None else tree)  # a product without factors is 1
-                self.results[line.name] = value
-                evaluations.append((line, tree, value))
+            for formula in derivation(self.equation, values):
+                value = self.results[formula.name] = self.value(formula.tree)
+                evaluations.append((formula, value))
         return evaluations
 
     @property
     def expected(self) -> Rounded:
         """The result of its formulas."""
-        return self.evaluations[-1][2]
+        return self.evaluations[-1][1]
 
     def verify(self, expected: Rounded) -> Any:
         """The equation's result, if the formulas' result agrees; else raise DisagreementError.
@@ -282,13 +249,11 @@ class StepNumber:
 
     def in_numbers(self, tree: Tree) -> Parts:
         """A formula with numbers for names, up to "= "; a single number keeps its name."""
-        if tree is None:
-            return ["1 = "]
         if tree in CONSTANTS:
             return []
-        if tree in leaves(tree):
+        if is_leaf(tree):
             return [self.term(tree, is_named=True), " = "]
-        if tree[0] == "if":
+        if isinstance(tree, tuple) and tree[0] == "if":
             _, condition, yes, no = tree
             value = self.term(condition).value
             prefix = Message("{name} is {value}: ", name=self.name_of(condition), value=value)
@@ -323,13 +288,6 @@ def element_name(name: str, index: Sequence[Any]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def substitute(tree: Tree, names: Mapping[str, Tree]) -> Tree:
-    """Substitute names in a formula."""
-    if isinstance(tree, tuple):
-        return tuple(substitute(part, names) for part in tree)
-    return names.get(tree, tree) if isinstance(tree, str) else tree
-
-
 # ---- lines ---------------------------------------------------------------------------------------
 
 
@@ -349,16 +307,16 @@ def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | Ter
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
         return [Line(heading, [prefix, *value_parts(step)])]
-    if step.derivation is None:
+    if step.is_copied:
         return [Line(heading, copy_parts(step))]
     lines: list[Line | TermTable] = []
-    for formula, tree, value in step.evaluations:
-        is_last = tree is step.evaluations[-1][1]
+    for formula, value in step.evaluations:
+        is_last = formula is step.evaluations[-1][0]
         computed = step.verify(value) if is_last else value.value
         result = step.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
             step.numbers[formula.name] = float(computed)
-        lines.append(line_of(step, formula, tree, result, heading, all_products))
+        lines.append(line_of(step, formula, result, heading, all_products))
     return lines
 
 
@@ -386,10 +344,11 @@ def copy_parts(step: StepNumber) -> Parts:
 
 
 def line_of(
-    step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, all_products: bool
+    step: StepNumber, formula: Formula, result: Parts, heading: str, all_products: bool
 ) -> Line | TermTable:
     """One formula with its numbers and result."""
-    values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
+    values = {name: placeholder(step, tree) for name, tree in formula.where.items()}
+    tree = formula.tree
     match tree:
         case ("sum", ("*", first, second)):
             return products(step, heading, first, second, None, result, all_products)

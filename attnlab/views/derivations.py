@@ -1,0 +1,382 @@
+"""How each equation computes one number: a formula for each of its lines.
+
+The functions of `attnlab.equations` run on `Symbol`s instead of arrays, so that the formulas follow
+from the equations; only headings and the division into lines are declared here.
+
+    derivation(equations.raw_scores)    one line: sum(Q[row, :] * K[column, :])
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import FunctionType, SimpleNamespace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from attnlab import equations
+from attnlab.views.formulas import Tree, is_leaf, leaves, substitute
+
+OPERATORS = {
+    np.add: "+",
+    np.subtract: "-",
+    np.multiply: "*",
+    np.divide: "/",
+}
+
+# The axes of parameters that aren't matrices.
+AXES = {
+    **dict.fromkeys(("b", "gain", "bias", "ids", "positions"), 1),
+    **dict.fromkeys(("epsilon", "scale", "layer_number"), 0),
+}
+
+
+class Symbol(NDArrayOperatorsMixin):
+    """An array of formulas, which equations use like an array of numbers.
+
+    Parameters
+    ----------
+    at : returns the formula at an index, such as at("row", "column"), or at("row", ":") for all
+        elements of a row
+    ndim : the number of axes
+    """
+
+    def __init__(self, at: Callable[..., Tree], ndim: int) -> None:
+        self.at, self.ndim = at, ndim
+        self.dtype = SimpleNamespace(type=float)
+
+    @classmethod
+    def named(cls, name: str) -> Symbol:
+        """A parameter of an equation."""
+        ndim = AXES.get(name, 2)
+        return cls(lambda *index: ("at", name, *index) if index else name, ndim)
+
+    @classmethod
+    def of(cls, value: Any) -> Symbol:
+        """A symbol, or a number as a symbol."""
+        if isinstance(value, cls):
+            return value
+        literal = "-inf" if value == -np.inf else int(value) if value == int(value) else value
+        return cls(lambda: literal, 0)
+
+    @property
+    def tree(self) -> Tree:
+        """The formula of the element at [row, column]."""
+        return self.at(*("row", "column")[2 - self.ndim :])
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        rows = [0] * (self.ndim - 1)  # all rows have the same length, that of their first parameter
+        return (*rows, Symbol(lambda: ("len", next(leaves(self.at(*rows, ":")))), 0))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> Symbol:
+        if ufunc is np.matmul:
+            x, W = inputs
+            return Symbol(
+                lambda *index: ("sum", ("*", x.at(*index[:-1], ":"), W.at(":", index[-1]))), x.ndim
+            )
+        if ufunc is np.square:
+            return apply("**", *inputs, 2)
+        return apply(OPERATORS.get(ufunc, ufunc.__name__), *inputs)
+
+    def __array_function__(self, function: Any, _: Any, arguments: Any, named: Any) -> Any:
+        return apply("if", *arguments) if function is np.where else NotImplemented
+
+    def __getitem__(self, index: Any) -> Symbol:
+        if isinstance(index, Symbol):  # a row for each id
+            return Symbol(lambda i, j: self.at(index.at(i), j), 2)
+        _, row, _ = index  # [..., -1, :]
+        return Symbol(lambda j: self.at(row, j), 1)
+
+    def swapaxes(self, *_: int) -> Symbol:
+        return Symbol(lambda i, j: self.at(j, i), 2)
+
+    def sum(self, axis: int, keepdims: bool) -> Symbol:
+        return self._reduce("sum")
+
+    def max(self, axis: int, keepdims: bool) -> Symbol:
+        return self._reduce("max")
+
+    def _reduce(self, operation: str) -> Symbol:
+        """The same number for each element of a row."""
+        return Symbol(lambda *index: (operation, self.at(*index[:-1], ":")), self.ndim)
+
+
+def apply(operation: str, *inputs: Any) -> Symbol:
+    """An elementwise operation, with broadcasting."""
+    operands = [Symbol.of(x) for x in inputs]
+
+    def at(*index: Any) -> Tree:
+        trees = [x.at(*index[len(index) - x.ndim :]) for x in operands]
+        factors = [tree for tree in trees if tree != 1]
+        return factors[0] if operation == "*" and len(factors) == 1 else (operation, *trees)
+
+    return Symbol(at, max(x.ndim for x in operands))
+
+
+def _on_symbols() -> SimpleNamespace:
+    """The equations, with functions of numbers replaced by functions of symbols."""
+    symbols = {
+        **vars(equations),
+        "math": SimpleNamespace(
+            sqrt=lambda x: np.sqrt(Symbol.of(x)), pi=Symbol(lambda: "pi", 0), inf=np.inf
+        ),
+        "erf": lambda x: apply("erf", x),
+    }
+    for name, function in inspect.getmembers(equations, inspect.isfunction):
+        if function.__module__ == equations.__name__:
+            symbols[name] = FunctionType(function.__code__, symbols, name)
+    return SimpleNamespace(**symbols)
+
+
+on_symbols = _on_symbols()
+
+
+# ---- the lines of each equation ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One line of a derivation.
+
+    Attributes
+    ----------
+    name : name of the result in later lines; "" for the last line
+    value : the result, as a symbol
+    heading : a template; "" for the formula itself; {heading} is the step's heading
+    where : a formula for each name in braces
+    note : a template for a note after the line
+    tree : the formula at [row, column], with the names of earlier lines
+    """
+
+    name: str
+    value: Any
+    heading: str = ""
+    where: Mapping[str, Tree] = field(default_factory=dict)
+    note: str = ""
+    tree: Tree = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The line for JSON."""
+        fields = ("name", "tree", "heading", "where", "note")
+        return {name: getattr(self, name) for name in fields}
+
+
+# Returns an equation's formulas, given its parameters as symbols; None if there is just one.
+Formulas: TypeAlias = Callable[..., Sequence[Formula]] | None
+
+
+def softmax(x: Symbol, sum_heading: str) -> list[Formula]:
+    exp, row_max = on_symbols.exponentials(x), x.max(axis=-1, keepdims=True)
+    return [
+        Formula(
+            "shifted",
+            x - row_max,
+            "minus the row's maximum",
+            {"position": row_max.tree},
+            "the maximum is at {position}",
+        ),
+        Formula("exp", exp, "exp"),
+        Formula("row_sum", exp.sum(axis=-1, keepdims=True), sum_heading),
+        Formula("softmax", on_symbols.softmax(x), "{heading}"),
+    ]
+
+
+def weights(masked_scores: Symbol, dropout_mask: Symbol | None) -> list[Formula]:
+    return [
+        *softmax(masked_scores, "the row's sum of exp, over the {n} unmasked keys{note}"),
+        Formula("", on_symbols.weights(masked_scores, dropout_mask), "weights, after dropout"),
+    ]
+
+
+def embedding(
+    token_embedding: Symbol, position_embedding: Symbol, embedding_dropout: Symbol | None
+) -> list[Formula]:
+    inputs = (token_embedding, position_embedding)
+    return [
+        Formula("both", on_symbols.embedding(*inputs, None), "{heading}"),
+        Formula(
+            "",
+            on_symbols.embedding(*inputs, embedding_dropout),
+            "{heading}, times {dropout}",
+            {"dropout": "embedding_dropout"},
+        ),
+    ]
+
+
+def layer_norm(x: Symbol, gain: Symbol, bias: Symbol, epsilon: Symbol) -> list[Formula]:
+    mean = on_symbols.mean(x)
+    centred, D = x - mean, x.shape[-1].tree
+    return [
+        Formula(
+            "mean",
+            mean,
+            "mean, of the {D} numbers of {row}: their sum / {D}",
+            {"D": D, "row": ("at", "x", "row")},
+        ),
+        Formula(
+            "variance",
+            on_symbols.mean(np.square(centred)),
+            "variance: the sum of all ({x} - mean)² / {D}",
+            {"D": D, "x": "x"},
+        ),
+        Formula("deviation", on_symbols.deviation(centred, epsilon)),
+        Formula("normalised", on_symbols.normalised(x, epsilon)),
+        Formula(
+            "",
+            on_symbols.layer_norm(x, gain, bias, epsilon),
+            "{heading} = normalised · gain + bias",
+        ),
+    ]
+
+
+def residual(stream: Symbol, update: Symbol, dropout: Symbol | None) -> list[Formula]:
+    return [
+        Formula("kept", on_symbols.apply_dropout(update, dropout)),
+        Formula("", on_symbols.residual(stream, update, dropout), "{heading}"),
+    ]
+
+
+X = ("at", "hidden", "row", "column")
+
+
+def gelu(x: Symbol) -> list[Formula]:
+    return [
+        Formula(
+            "inside",
+            on_symbols.tanh_argument(x),
+            "√(2/π) (x + 0.044715 x³), of x = {x}",
+            {"x": X},
+        ),
+        Formula(
+            "share",
+            on_symbols.gelu_factor(x),
+            "share of x that passes: ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+        ),
+        Formula("", on_symbols.gelu(x), "{heading} = share · x"),
+    ]
+
+
+def share_of_x(activation: str, share: str, description: str) -> Formulas:
+    """The lines of an activation function that is x times a share."""
+
+    def lines(x: Symbol) -> list[Formula]:
+        heading = "share of x = {x} that passes: " + description
+        return [
+            Formula("share", getattr(on_symbols, share)(x), heading, {"x": X}),
+            Formula("", getattr(on_symbols, activation)(x), "{heading} = x · share"),
+        ]
+
+    return lines
+
+
+ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
+    equations.gelu: gelu,
+    equations.exact_gelu: share_of_x(
+        "exact_gelu", "normal_cdf", "Φ(x), how much of a normal distribution lies below x"
+    ),
+    equations.quick_gelu: share_of_x("quick_gelu", "quick_gelu_factor", "1 / (1 + e^(-1.702 x))"),
+    equations.silu: share_of_x("silu", "sigmoid", "1 / (1 + e^(-x))"),
+    equations.relu: None,
+}
+
+# All other equations move numbers from one place to another.
+COMPUTING: dict[Callable[..., Any], Formulas] = {
+    **dict.fromkeys(
+        (
+            equations.token_embedding,
+            equations.position_embedding,
+            equations.affine,
+            equations.scale,
+            equations.scale_of_layer,
+            equations.raw_scores,
+            equations.scores,
+            equations.masked_scores,
+            equations.context,
+            equations.head_output,
+            equations.logits,
+            equations.next_logits,
+        )
+    ),
+    equations.embedding: embedding,
+    equations.layer_norm: layer_norm,
+    equations.weights: weights,
+    equations.softmax: lambda x: softmax(
+        x, "the sum of exp over all {n} tokens of the vocabulary{note}"
+    ),
+    equations.residual: residual,
+    equations.activated: lambda hidden, activation: formulas_of(activation, hidden),
+}
+
+
+def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formula]:
+    """The formulas of an equation or activation function, given its parameters."""
+    if formulas := {**COMPUTING, **ACTIVATIONS}[equation]:
+        return formulas(*arguments)
+    return [Formula("", getattr(on_symbols, equation.__name__)(*arguments), "{heading}")]
+
+
+def derivation(equation: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Formula, ...]:
+    """The lines that compute one number of an equation's result.
+
+    Parameters
+    ----------
+    values : of the equation's parameters, of which only flags, functions and None matter here
+    """
+    known = {
+        name: value
+        for name, value in values.items()
+        if value is None or isinstance(value, bool) or callable(value)
+    }
+    return _derivation(equation, *known.items())
+
+
+@cache
+def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[Formula, ...]:
+    values = dict(known)
+    parameters = inspect.signature(equation).parameters
+    arguments = [values[name] if name in values else Symbol.named(name) for name in parameters]
+    *_, last = declared = formulas_of(equation, *arguments)
+    shown: list[Formula] = []
+    names: dict[Tree, str] = {}
+    for formula in declared:
+        whole = Symbol.of(formula.value).tree
+        tree = substitute(whole, names)
+        if shown and tree == shown[-1].name:  # nothing more to compute, as without dropout
+            continue
+        if formula is last or not is_leaf(tree):
+            shown.append(replace(formula, tree=tree))
+            names = {whole: formula.name, **names}
+    return tuple(shown)
+
+
+def as_data() -> dict[str, Any]:
+    """The derivations for the page, which has no dropout.
+
+    By equation or activation function; for the scale, also by whether it includes √Dk, and whether
+    the layer's number.
+    """
+    absent = dict.fromkeys(("embedding_dropout", "dropout", "dropout_mask"))
+    cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        **{equation.__name__: (equation, {}) for equation in COMPUTING},
+        **{f.__name__: (equations.activated, {"activation": f}) for f in ACTIVATIONS},
+    }
+    del cases["activated"], cases["scale_of_layer"]
+    for has_root in (True, False):
+        for number in ({}, {"layer_number": None}):
+            name = f"scale_of_layer {has_root} {not number}".lower()
+            cases[name] = (
+                equations.scale_of_layer,
+                {"divide_by_sqrt_d": has_root, **number},
+            )
+    return {
+        name: {
+            "parameters": [*inspect.signature(equation).parameters],
+            "lines": [line.as_data() for line in derivation(equation, {**absent, **known})],
+        }
+        for name, (equation, known) in cases.items()
+    }
