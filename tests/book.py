@@ -21,19 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
 from editions import CHAPTERS, LATER, file_of, lesson, prose, texts, translation_of
 
-__all__ = [
-    "CHAPTERS",
-    "LATER",
-    "CHANGES",
-    "OF_FIGURES",
-    "Changes",
-    "Chapter",
-    "check_figures",
-    "run_unchanged",
-    "changed",
-    "file_of",
-    "run",
-]
+__all__ = ["CHAPTERS", "LATER", "file_of"]
 
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))

@@ -9,12 +9,13 @@ from book import Chapter, run
 
 from attnlab import ForwardPass, softmax
 
+pytestmark = pytest.mark.slow
+
 CHAPTER = "12"
 
 STEPS = "STEPS, EVERY = 1200, 50"
 
 
-@pytest.mark.slow
 def test_watching_a_head_form(chapter: Chapter) -> None:
     (steps, _, one, one_best, _), (_, _, two, two_best, previous) = (
         chapter["one_layer"],
@@ -49,7 +50,6 @@ def test_watching_a_head_form(chapter: Chapter) -> None:
     assert in_layer_0 == 0 < 0.1 < in_layer_1
 
 
-@pytest.mark.slow
 def test_before_during_and_after_formation(chapter: Chapter) -> None:
     assert chapter["letters"] == list("qkzvmqkzvm")
     first, forming, last = np.split(chapter["stages"], 3)
@@ -61,7 +61,6 @@ def test_before_during_and_after_formation(chapter: Chapter) -> None:
     assert last[0].max() < 0.8  # the second q matches nothing
 
 
-@pytest.mark.slow
 def test_watched_quantities(chapter: Chapter) -> None:
     """Losses and weights, recomputed one by one."""
     forward, held_out = chapter["forward"], chapter["held_out"]
@@ -93,7 +92,6 @@ def number_after(text: str, before: str) -> float:
     return float(match[0])
 
 
-@pytest.mark.slow
 def test_exercise_1(chapter: Chapter, answer: str) -> None:
     assert number_after(answer, "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
@@ -103,7 +101,6 @@ def test_exercise_1(chapter: Chapter, answer: str) -> None:
     )
 
 
-@pytest.mark.slow
 def test_exercise_2(chapter: Chapter, answer: str) -> None:
     for edited in (chapter["replace_letter"](-2), chapter["forward"]):
         assert np.isclose(
@@ -111,7 +108,6 @@ def test_exercise_2(chapter: Chapter, answer: str) -> None:
         )
 
 
-@pytest.mark.slow
 def test_exercise_3(chapter: Chapter, answer: str) -> None:
     """The inserted line doesn't change the training."""
     line = "qkzvmabqkzvmab"
@@ -122,7 +118,6 @@ def test_exercise_3(chapter: Chapter, answer: str) -> None:
     assert second_k.max() > number_after(answer, "as before, with more than ")
 
 
-@pytest.mark.slow
 def test_exercise_4(answer: str) -> None:
     assert "rises far above 3.26" in answer
     # Two layers are enough; of two letters alone they have learned all there is after 300 steps.

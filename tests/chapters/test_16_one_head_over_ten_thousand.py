@@ -14,6 +14,8 @@ from attnlab.equations import AnyArray
 from attnlab.forward.gradients import cross_entropy
 from attnlab.pocket.grammar import sample
 
+pytestmark = pytest.mark.slow
+
 CHAPTER = "16"
 ANECDOTE = 'ANECDOTE = "Let’s count: three, four, five."'
 PREVIOUS, INDUCTION, RESTING, IDLE = (0, 1), (1, 2), (0, 2), (1, 1)
@@ -31,7 +33,6 @@ def test_single_example() -> None:
     assert round(float(np.sort(weights, axis=None)[-2]), 2) == 0.15
 
 
-@pytest.mark.slow
 def test_many_sentences(chapter: Chapter) -> None:
     assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
     first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
@@ -46,21 +47,18 @@ def test_many_sentences(chapter: Chapter) -> None:
     assert (chapter["deviations"] <= 2).sum() >= 13
 
 
-@pytest.mark.slow
 def test_errors_are_computed_over_texts(chapter: Chapter) -> None:
     assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
     assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
     assert chapter["bootstrap_error"] == pytest.approx(chapter["by_texts"], rel=0.1)
 
 
-@pytest.mark.slow
 def test_the_atlas_equals_the_chapters_calculation(chapter: Chapter) -> None:
     assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
     assert round(float(chapter["measured"].mean[1, 3]), 2) == 0.66
     assert chapter["measured"].texts[INDUCTION] == chapter["N"]
 
 
-@pytest.mark.slow
 def test_ten_thousand_sentences(chapter: Chapter) -> None:
     """By texts of equal length, side by side."""
     rng, pocket = np.random.default_rng(99), chapter["pocket"]
@@ -92,7 +90,6 @@ def test_after_the_last_comma_comes_the_previous_number() -> None:
     assert targets[commas[1]].nonzero()[0].tolist() == [commas[1] - 1]
 
 
-@pytest.mark.slow
 def test_the_texts_behind_a_mean(chapter: Chapter) -> None:
     found, pocket = chapter["measured"], chapter["pocket"]
     most, least = found.most(*PREVIOUS), found.least(*PREVIOUS)
@@ -123,7 +120,6 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
     }
 
 
-@pytest.mark.slow
 def test_means_hide_two_kinds_of_texts(chapter: Chapter) -> None:
     # Two modes, with almost nothing between them.
     said_twice, others = chapter["recital_counts"], chapter["other_counts"]
@@ -145,7 +141,6 @@ def test_means_hide_two_kinds_of_texts(chapter: Chapter) -> None:
     assert (most, max(rest)) == (0.94, 0.15)
 
 
-@pytest.mark.slow
 def test_two_atlases(chapter: Chapter) -> None:
     same, learned = (
         np.abs(chapter["z_scores"](chapter[name])) for name in ("same_model", "from_training")
@@ -166,7 +161,6 @@ def test_two_atlases(chapter: Chapter) -> None:
     assert round(float(chapter["measured"].mean[PREVIOUS]), 3) == 0.024
 
 
-@pytest.mark.slow
 def test_attention_is_not_importance(chapter: Chapter) -> None:
     first, needed = chapter["atlas"]["first"].mean, chapter["rise"]
     order = [divmod(int(index), 4) for index in np.argsort(-first, axis=None)]
@@ -187,7 +181,6 @@ def loss_of(chapter: Chapter) -> str:
     return "{:.4f} ± {:.4f}".format(*chapter["by_atlas"])
 
 
-@pytest.mark.slow
 def test_exercise_1(chapter: Chapter, answer: str) -> None:
     atlas, pocket = chapter["atlas"], chapter["pocket"]
     first = shares("A fluffy blue creature", "first")[RESTING]
@@ -204,7 +197,6 @@ def test_exercise_1(chapter: Chapter, answer: str) -> None:
     assert f"full stop with {weights[-1, again]:.2f}" in answer
 
 
-@pytest.mark.slow
 def test_exercise_2(chapter: Chapter, answer: str) -> None:
     fewer = run(CHAPTER, {"TEXTS, SEED = 1_600,": "TEXTS, SEED = 400,"}, until="# ## 16.5")
     assert f"{loss_of(fewer)} instead of {loss_of(chapter)}" in answer
@@ -213,7 +205,6 @@ def test_exercise_2(chapter: Chapter, answer: str) -> None:
     assert abs(mean - before) < error_before
 
 
-@pytest.mark.slow
 def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, {"KIND = None ": 'KIND = "recital" '}, until="# ## 16.4")
     assert answer.startswith(f"{chapter['by_texts']:.4f}, with")
@@ -224,7 +215,6 @@ def test_exercise_3(answer: str) -> None:
     assert f"its other tokens have a mean of {others.mean():.2f}." in answer
 
 
-@pytest.mark.slow
 def test_exercise_4(answer: str) -> None:
     twice = "for _ in range(TEXTS)]\n"
     chapter = run(CHAPTER, {twice: f"{twice}draws = 2 * draws\n"}, until="# ## 16.5")
