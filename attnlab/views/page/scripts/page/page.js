@@ -18,7 +18,7 @@ import { makeGrid } from "../views/grid.js";
 import { Heatmap } from "../views/heatmap.js";
 import { showCrumbs, showLevel } from "../views/levels.js";
 import { makeLines, showOthers, showOverlaid } from "../views/lines.js";
-import { drawPredictions, followQuery, makePrediction, makeSettings, updateSliders } from "../views/next.js";
+import { drawPredictions, followQuery, Prediction, makeSettings, updateSliders } from "../views/next.js";
 import { followLinkOfPass, followPass, linkOfPass, openPass, showPass } from "../views/pass.js";
 import { drawModel, picture } from "../views/picture.js";
 import { showStory } from "../views/story.js";
@@ -333,7 +333,7 @@ export function openTraces(descriptions) {
   summarise();
   texts = traceViews.map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
-  predictions = traces.map(makePrediction);
+  predictions = traces.map((trace) => new Prediction(trace));
   updateSliders();
   drawPredictions();
   explainSymbols();

@@ -140,70 +140,78 @@ export function drawPredictions() {
 }
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
-export function makePrediction(trace) {
-  const { first, rows: unusedRows } = trace.prediction;
-  const loaded = new Map(); // predictions by position
-  const elements = {
-    steps: make("ol", { class: "chain" }),
-    table: make("div", { class: "table", tabindex: "0", role: "region" }),
-    following: make("p", { class: "sum" }),
-  };
-  const heading = make("h3");
-  byId("predictions").append(
-    make("article", { "data-trace": trace.number }, heading, ...Object.values(elements)),
-  );
-  const list = make("ol", { class: "next" });
-  moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
-  const settingsNote = make("p", { class: "note" });
-  const sampled = make("p", { class: "sum" });
-  if (trace.number === 0) byId("drawn").replaceChildren();
-  byId("drawn").append(sampled);
-  const listed = new Set(); // tokens, for the notes on symbols
-  let shownSample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
-  const title = make("h3");
-  const goToArithmetic = () => {
-    byId("prediction-title").scrollIntoView();
-    byId("prediction-title").focus({ preventScroll: true });
-  };
-  const toArithmetic = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
-  texts[trace.number].following.append(title, list, make("div", { class: "how" }, toArithmetic, settingsNote));
+export class Prediction {
+  listed = new Set(); // tokens, for the notes on symbols
+  #loaded = new Map(); // predictions by position
+  #sample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
 
-  const draw = onceAFrame(async () => {
+  constructor(trace) {
+    this.trace = trace;
+    this.steps = make("ol", { class: "chain" });
+    this.table = make("div", { class: "table", tabindex: "0", role: "region" });
+    this.following = make("p", { class: "sum" });
+    this.heading = make("h3");
+    const parts = [this.heading, this.steps, this.table, this.following];
+    byId("predictions").append(make("article", { "data-trace": trace.number }, ...parts));
+    this.list = make("ol", { class: "next" });
+    moveByArrows(this.list, () => [...this.list.querySelectorAll(".chip")]);
+    this.note = make("p", { class: "note" });
+    this.sampled = make("p", { class: "sum" });
+    if (trace.number === 0) byId("drawn").replaceChildren();
+    byId("drawn").append(this.sampled);
+    this.title = make("h3");
+    const toArithmetic = buttonOf(goToPredictions, {}, `${say("from logits to probabilities")} ↓`);
+    texts[trace.number].following.append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
+    this.draw = onceAFrame(() => this.#draw());
+  }
+
+  async #draw() {
     if (isLook()) return;
+    const { trace } = this;
     const position = queryIn(trace);
-    if (position >= first && !loaded.has(position)) {
-      loaded.set(position, await source.predictionAfter(trace, position));
+    if (position >= trace.prediction.first && !this.#loaded.has(position)) {
+      this.#loaded.set(position, await source.predictionAfter(trace, position));
       if (position !== queryIn(trace)) return; // another token has been chosen
     }
-    title.replaceChildren(...nextTokenTitle(trace, position));
-    heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
-    const prediction = loaded.get(position);
-    for (const element of [list, sampled, ...Object.values(elements)]) element.hidden = !prediction;
-    settingsNote.textContent = prediction ? settingsInWords() : whyNoLogits(trace);
-    if (!prediction) return;
-    const candidates = withProbabilities(trace, prediction, settings);
-    list.ariaLabel = title.textContent;
-    list.replaceChildren(...candidatesOf(candidates, listed));
+    const prediction = this.#loaded.get(position);
+    this.title.replaceChildren(...nextTokenTitle(trace, position));
+    this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
+    for (const part of ["list", "sampled", "steps", "table", "following"]) this[part].hidden = !prediction;
+    this.note.textContent = prediction ? settingsInWords() : whyNoLogits(trace);
+    if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
+  }
+
+  #drawCandidates(position, candidates) {
+    const { trace, list, table } = this;
+    list.ariaLabel = this.title.textContent;
+    list.replaceChildren(...candidatesOf(candidates, this.listed));
     explainSymbols();
-    elements.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
-    const conditions = JSON.stringify([position, settings]);
-    if (shownSample.count !== samples.count) {
+    this.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
+    const sampledRow = this.#drawSample(JSON.stringify([position, settings]), candidates);
+    table.ariaLabel = this.heading.textContent;
+    table.replaceChildren(candidatesTable(trace.prediction.rows, candidates, sampledRow));
+    this.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
+  }
+
+  /** Show the last sample; return its row, or null if it was sampled under other conditions. */
+  #drawSample(conditions, candidates) {
+    if (this.#sample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
-      shownSample = { count: samples.count, conditions, row, words: sampleInWords(candidates, row) };
+      this.#sample = { count: samples.count, conditions, row, words: sampleInWords(candidates, row) };
     }
-    const isCurrent = shownSample.conditions === conditions;
-    elements.table.ariaLabel = heading.textContent;
-    elements.table.replaceChildren(candidatesTable(unusedRows, candidates, isCurrent ? shownSample.row : null));
-    elements.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
-    const isPast = shownSample.words !== undefined && !isCurrent;
-    sampled.classList.toggle("past", isPast);
-    sampled.replaceChildren(
-      shownSample.words ? prefixOf(trace) : "",
-      ...(isPast ? [say("Sampled before a setting or the token changed: ")] : []),
-      ...(shownSample.words ?? []),
-    );
-  });
-  return { draw, listed };
+    const { words, row } = this.#sample;
+    const isCurrent = this.#sample.conditions === conditions;
+    const isPast = words !== undefined && !isCurrent;
+    this.sampled.classList.toggle("past", isPast);
+    const past = isPast ? say("Sampled before a setting or the token changed: ") : "";
+    this.sampled.replaceChildren(...(words ? [prefixOf(this.trace), past, ...words] : []));
+    return isCurrent ? row : null;
+  }
+}
+
+function goToPredictions() {
+  byId("prediction-title").scrollIntoView();
+  byId("prediction-title").focus({ preventScroll: true });
 }
 
 /** The settings that differ from the defaults; "" if none do. */
