@@ -199,7 +199,7 @@ IN_CIRCLES = IMPORT_FROM_ABOVE - {"views/explorer.js"} | {
     *("page/page.js", "views/story.js", "views/tour.js")
 }
 LONG_FUNCTIONS = {
-    *("makeExplorer", "makeGrid", "makeLines", "makeStrip"),
+    *("makeGrid", "makeLines", "makeStrip"),
     *("buildStrips", "makeText"),
 }
 LONGEST = 60

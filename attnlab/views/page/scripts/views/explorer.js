@@ -366,7 +366,7 @@ function showFactor(percent) {
 }
 
 /** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
-function makeChanges(button) {
+function makeChanges() {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
   step.value = "weights";
   step.addEventListener("change", markToggles);
@@ -383,9 +383,9 @@ function makeChanges(button) {
     "details",
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
-    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's values"), patch)),
-    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
-    make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
+    controlsOf(step, make("span", {}, factor, make("span", { class: "value" })), controlOf("patch", say("Use the previous text's values"), patch)),
+    controlsOf(controlOf("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
+    controlsOf(toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
 
@@ -416,107 +416,104 @@ const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer.
 
 // ---- the explorer's controls ---------------------------------------------------------------------
 
+const controlOf = (id, words, onClick) => buttonOf(onClick, { id }, words);
+const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
+
 export function makeExplorer() {
-  const button = (id, words, onClick) => buttonOf(onClick, { id }, words);
+  document.querySelector("main").prepend(
+    make(
+      "section",
+      { id: "explore", "aria-label": say("Explore") },
+      ...promptControls(),
+      make("p", { id: "status", role: "status" }),
+      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
+      controlsOf(...historyControls(), generatingControls(), make("div", { id: "sampling" }, ...makeSliders()), ...openingControls()),
+      make("p", { id: "ablated", class: "note" }),
+      make("p", { id: "sampled", class: "note", role: "status" }),
+    ),
+  );
+  if (source.end) document.querySelector("footer").append(endControl());
+  addHeadControls();
+  showSettings();
+  linkParts.push(linkOfText);
+  Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
+  traceHistory.push(...description.traces);
+  byId("prompt").value = traceHistory[0].text;
+  resetRequest();
+  followChange();
+  markLatest();
+  followLinkOfText(location.hash, true);
+  addEventListener("hashchange", ({ newURL }) => followLinkOfText(new URL(newURL).hash));
+}
+
+/** The text box, its button and example texts. */
+function promptControls() {
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
-  prompt.addEventListener("input", markUnsent);
   const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.ablated);
   const traceExample = (text) => {
     prompt.value = text;
     tracePrompt();
   };
+  prompt.addEventListener("input", markUnsent);
   prompt.addEventListener("keydown", (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
     tracePrompt();
   });
+  const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
+  const examples = isPocket ? EXAMPLES : [];
+  const unsent = make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter"));
+  return [
+    make("label", { for: "prompt", class: "unseen" }, say("Text")),
+    make("div", { id: "prompt-row" }, prompt, unsent, controlOf("look", say("Show"), tracePrompt)),
+    make("p", { id: "examples" }, ...examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
+  ];
+}
+
+/** Comparing with the previous trace, and returning to it. */
+function historyControls() {
   const compare = make("input", { type: "checkbox", id: "compare" });
   compare.addEventListener("change", showLatest);
+  return [make("label", {}, compare, " ", say("Compare with the previous one")), controlOf("back", say("Back to the previous one"), goBack)];
+}
+
+function generatingControls() {
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
+  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const [tokens, seeded] = [make("label", {}, count, " ", say("tokens")), make("label", {}, say("seed"), " ", seed)];
+  return make("span", {}, controlOf("write", say("Generate"), continueText), " ", tokens, " ", seeded);
+}
+
+/** Opening another model, if the source can. */
+function openingControls() {
+  if (!source.openDirectory) return [];
   const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
   files.addEventListener("change", () => {
     if (files.files.length) openModel([...files.files]);
     files.value = ""; // so that the same files can be chosen again
   });
-  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
-  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
-  const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
-  const examples = isPocket ? EXAMPLES : [];
-  document.querySelector("main").prepend(
-    make(
-      "section",
-      { id: "explore", "aria-label": say("Explore") },
-      make("label", { for: "prompt", class: "unseen" }, say("Text")),
-      make(
-        "div",
-        { id: "prompt-row" },
-        prompt,
-        make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
-        button("look", say("Show"), tracePrompt),
-      ),
-      make(
-        "p",
-        { id: "examples" },
-        ...examples.map((text) => buttonOf(() => traceExample(text), {}, text)),
-      ),
-      make("p", { id: "status", role: "status" }),
-      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
-      make(
-        "div",
-        { class: "controls" },
-        make("label", {}, compare, " ", say("Compare with the previous one")),
-        button("back", say("Back to the previous one"), goBack),
-        make(
-          "span",
-          {},
-          button("write", say("Generate"), continueText),
-          " ",
-          make("label", {}, count, " ", say("tokens")),
-          " ",
-          make("label", {}, say("seed"), " ", seed),
-        ),
-        make("div", { id: "sampling" }, ...makeSliders()),
-        ...(source.openDirectory ? [button("open", say("Open a model"), () => files.click()), files] : []),
-      ),
-      make("p", { id: "ablated", class: "note" }),
-      make("p", { id: "sampled", class: "note", role: "status" }),
-    ),
+  return [controlOf("open", say("Open a model"), () => files.click()), files];
+}
+
+const endControl = () =>
+  make(
+    "details",
+    { id: "ending" },
+    make("summary", {}, say("Stop the explorer")),
+    make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", controlOf("end", say("Stop now"), () => source.end())),
   );
-  if (source.end)
-    document.querySelector("footer").append(
-      make(
-        "details",
-        { id: "ending" },
-        make("summary", {}, say("Stop the explorer")),
-        make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", button("end", say("Stop now"), () => source.end())),
-      ),
-    );
+
+/** Controls at the open head that change it, and what follows from the change. */
+function addHeadControls() {
   const title = byId("head-title");
   const cause = make("div", { id: "cause" });
   title.before(cause);
-  cause.append(
-    make(
-      "div",
-      {},
-      title,
-      make(
-        "div",
-        { id: "toggles" },
-        button("head-toggle", say("Ablate this head (S)"), () =>
-          toggle([selection.layer, selection.head]),
-        ),
-        button("mlp-toggle", "", () => toggle([selection.layer])),
-        makeChanges(button),
-        make(
-          "p",
-          { id: "is-ablated", class: "note" },
-          say("Ablated (silenced): its output, the context, is set to 0."),
-        ),
-      ),
-      byId("jobs"),
-    ),
-    make("div", { id: "change" }),
-  );
+  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle([selection.layer, selection.head]));
+  const ablateMlp = controlOf("mlp-toggle", "", () => toggle([selection.layer]));
+  const note = make("p", { id: "is-ablated", class: "note" }, say("Ablated (silenced): its output, the context, is set to 0."));
+  const toggles = make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges(), note);
+  cause.append(make("div", {}, title, toggles, byId("jobs")), make("div", { id: "change" }));
   // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
@@ -528,16 +525,6 @@ export function makeExplorer() {
   // These change when another head is opened, a view is first drawn, or arithmetic is shown.
   const headObserver = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
-  showSettings();
-  linkParts.push(linkOfText);
-  Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
-  traceHistory.push(...description.traces);
-  prompt.value = traceHistory[0].text;
-  resetRequest();
-  followChange();
-  markLatest();
-  followLinkOfText(location.hash, true);
-  addEventListener("hashchange", ({ newURL }) => followLinkOfText(new URL(newURL).hash));
 }
 
 /** Disable everything that needs the explorer. */
