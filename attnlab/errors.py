@@ -21,8 +21,7 @@ class AttnlabError(Exception):
     """
 
     def __init__(self, message: str = "", /) -> None:
-        text = message if isinstance(message, str) else quoted(message)
-        super().__init__(_shorten(_escape(f"{text}")))  # English, also if it is a Message
+        super().__init__(_shorten(_escape(f"{message}")))  # English, also if it is a Message
 
 
 def _escape(text: str) -> str:
