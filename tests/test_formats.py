@@ -7,7 +7,6 @@ transformers: this one, or the one that `ATTNLAB_TORCH` names, such as
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -291,78 +290,6 @@ def test_advice_for_quantized_weights_works(tmp_path: Path) -> None:
     call = re.search(r"GPT2\.from_hf\(.+\)$", str(caught.value))
     assert call, str(caught.value)
     walk(python, DEQUANTIZE.replace("CALL", call[0]), tmp_path)
-
-
-# llama.cpp's names of a block's modules.
-GGUF_NAMES = {
-    "ln_1": "attn_norm",
-    "ln_2": "ffn_norm",
-    "attn.c_attn": "attn_qkv",
-    "attn.c_proj": "attn_output",
-    "mlp.c_fc": "ffn_up",
-    "mlp.c_proj": "ffn_down",
-}
-WRITE_GGUF = """
-import json, gguf, numpy
-from safetensors.numpy import load_file
-names = NAMES
-stored = load_file("BASE/model.safetensors")
-tensors = {name.removeprefix("transformer."): x for name, x in stored.items()}
-writer = gguf.GGUFWriter("OLD/model-f32.gguf", "gpt2")
-writer.add_context_length(1024)
-writer.add_embedding_length(35)
-writer.add_block_count(3)
-writer.add_feed_forward_length(140)
-writer.add_head_count(5)
-writer.add_layer_norm_eps(1e-5)
-ids = json.load(open("BASE/vocab.json"))
-writer.add_tokenizer_model("gpt2")
-writer.add_token_list(sorted(ids, key=ids.get))
-writer.add_token_types([1] * len(ids))
-writer.add_token_merges(open("BASE/merges.txt").read().splitlines()[1:])
-writer.add_bos_token_id(262)
-writer.add_eos_token_id(262)
-writer.add_tensor("token_embd.weight", tensors["wte.weight"])
-writer.add_tensor("output.weight", tensors["wte.weight"])
-positions = numpy.zeros((1024, 35), "f4")  # transformers makes 1024 of any context length
-positions[:17] = tensors["wpe.weight"]
-writer.add_tensor("position_embd.weight", positions)
-for name, x in tensors.items():
-    if name.startswith("ln_f."):
-        writer.add_tensor(name.replace("ln_f", "output_norm"), x)
-    elif name.startswith("h."):
-        _, layer, rest = name.split(".", 2)
-        module, kind = rest.rsplit(".", 1)
-        x = numpy.ascontiguousarray(x.T) if x.ndim == 2 else x
-        writer.add_tensor(f"blk.{layer}.{names[module]}.{kind}", x)
-writer.write_header_to_file()
-writer.write_kv_data_to_file()
-writer.write_tensors_to_file()
-writer.close()
-"""
-
-
-def before_5(*libraries: str) -> str:
-    """A Python with these libraries and transformers before version 5, for some of the advice."""
-    python = python_with("torch", "transformers")
-    version = subprocess.run(
-        [python, "-c", "import transformers; print(transformers.__version__)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    if int(version.split(".")[0]) >= 5:
-        pytest.skip("needs transformers before version 5")
-    return python_with(*libraries)
-
-
-def test_advice_for_gguf_works(tmp_path: Path) -> None:
-    python = before_5("gguf", "accelerate")
-    copy_model("odd", tmp_path / "BASE")
-    (tmp_path / "OLD").mkdir()
-    walk(python, WRITE_GGUF.replace("NAMES", json.dumps(GGUF_NAMES)), tmp_path)
-    walk(python, suggested_code(tmp_path / "OLD"), tmp_path)
-    check_same(tmp_path / "NEW")
 
 
 WRITE_NANOGPT = f"""
