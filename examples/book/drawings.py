@@ -54,14 +54,26 @@ eliza -> rnn [minlen=3]; rnn -> lstm [minlen=2]; lstm -> attention [minlen=3];
 attention -> transformer -> gpt;
 """
 
-# Each drawing with its alt text.
+# Each drawing with its alt text in English and Chinese.
 DRAWINGS = {
-    "overview": (OVERVIEW, "From a text to the next token"),
-    "heads": (HEADS, "One head of D × D, and H heads of D × D/H, whose contexts are joined"),
-    "timeline": (TIMELINE, "From ELIZA in 1966 to GPT in 2018; blue: with attention"),
-    "relay": (RELAY, "A decoder that receives only the last state, and one that attends to all"),
+    "overview": (OVERVIEW, "From a text to the next token", "从文本到下一个词元"),
+    "heads": (
+        HEADS,
+        "One head of D × D, and H heads of D × D/H, whose contexts are joined",
+        "一个头，D × D；H 个头，D × D/H，上下文向量拼接起来",
+    ),
+    "timeline": (
+        TIMELINE,
+        "From ELIZA in 1966 to GPT in 2018; blue: with attention",
+        "从 1966 年的 ELIZA 到 2018 年的 GPT；蓝色：用到注意力",
+    ),
+    "relay": (
+        RELAY,
+        "A decoder that receives only the last state, and one that attends to all",
+        "一个解码器只拿到最后一个状态，另一个用注意力看所有的状态",
+    ),
 }
-# Chinese for the labels, and for the alt text of each drawing.
+# Chinese for the labels.
 CHINESE = {
     "tokens: a number each": "词元：各是一个编号",
     "token + position: a vector each": "词元 + 位置：各是一个向量",
@@ -77,16 +89,12 @@ CHINESE = {
     "attention": "注意力",
     "1980s\\nRNN": "1980 年代\\nRNN",
     "2014\\nRNN + attention": "2014\\nRNN + 注意力",
-    TIMELINE: "从 1966 年的 ELIZA 到 2018 年的 GPT；蓝色：用到注意力",
-    OVERVIEW: "从文本到下一个词元",
-    HEADS: "一个头，D × D；H 个头，D × D/H，上下文向量拼接起来",
-    RELAY: "一个解码器只拿到最后一个状态，另一个用注意力看所有的状态",
 }
 
 
 def drawing(name: str, language: str) -> str:
     """An SVG with its labels in a language."""
-    graph = DRAWINGS[name][0]
+    graph, *_ = DRAWINGS[name]
     if language == "zh":
         for english, chinese in CHINESE.items():
             graph = graph.replace(f'"{english}"', f'"{chinese}"')
@@ -95,5 +103,5 @@ def drawing(name: str, language: str) -> str:
 
 def as_markdown(name: str, language: str) -> str:
     """A drawing in a page's Markdown."""
-    graph, alt = DRAWINGS[name]
-    return f"![{CHINESE[graph] if language == 'zh' else alt}]({name}.svg)"
+    _, english, chinese = DRAWINGS[name]
+    return f"![{chinese if language == 'zh' else english}]({name}.svg)"
