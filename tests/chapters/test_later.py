@@ -57,6 +57,7 @@ def test_an_mlp_is_a_sum_of_experts() -> None:
     assert re.search(r"tokens for each expert: \[1, 1, 3", page.printed)
 
 
+@pytest.mark.slow
 def test_sparse_autoencoder() -> None:
     page = run_unchanged("sparse_autoencoder")
     assert page["explained"] > 0.9
@@ -94,6 +95,7 @@ def test_gradients_of_the_sparse_autoencoder_equal_finite_differences() -> None:
     assert page["W_dec"][dead] == pytest.approx(W[dead])
 
 
+@pytest.mark.slow
 def test_tuned_lens() -> None:
     page = run_unchanged("tuned_lens")
     logit, tuned, model = page["losses"].values()
