@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,6 +139,9 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     jackknife = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
     scaled = patching.standard_errors[1, 0] * np.sqrt(4 * 3 / (n * (n - 1)) * copies)
     assert scaled == pytest.approx(jackknife, rel=0.01)
+    swapped = attnlab.patch(*reversed(pairs), metric=METRICS, progress=False)
+    assert (swapped.clean - swapped.corrupted).mean() == pytest.approx(-change.mean())
+    assert ((swapped.standard_errors > 0) & (patching.standard_errors > 0)).all()
     for shown in ("4 pairs", "± standard error", "Cochran", "a target for each pair"):
         assert shown in repr(patching)
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
@@ -145,6 +150,8 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     assert "tandard error" not in repr(single)
     assert np.isnan(standard_error(np.ones((1, 2)))).all()
     assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
+    with pytest.raises(InvalidValueError, match="the mean change over these texts is 0"):
+        ratio_of_means(np.ones((2, 3)), np.array([1.0, -1.0]))
 
 
 def test_metric_functions_get_one_pair_at_a_time(pairs: tuple[Traces, Traces]) -> None:
@@ -156,6 +163,7 @@ def test_metric_functions_get_one_pair_at_a_time(pairs: tuple[Traces, Traces]) -
     measured = attnlab.patch(*pairs, metric=measure, progress=False)
     np.testing.assert_allclose(measured.effects, named.effects, atol=1e-12)
     np.testing.assert_allclose(measured.standard_errors, named.standard_errors, atol=1e-12)
+    assert measured.title.endswith(": measure")
 
 
 def test_positions_require_texts_of_equal_length(pairs: tuple[Traces, Traces]) -> None:
@@ -187,8 +195,6 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
         == pytest.approx(attribution.total)
     )
     assert "mean of 4 texts" in repr(attribution)
-    with pytest.raises(InvalidTypeError, match=r"such as \.each\[0\]\.by_token"):
-        attribution.by_token()
     one = clean[:1].attribution(" rolled").by_token()
     np.testing.assert_allclose(one.heads, clean[0].attribution(" rolled").by_token().heads)
     gradients = clean.gradients(list(tokens), " rang")
@@ -230,8 +236,6 @@ def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, T
     assert circuit.faithfulness == pytest.approx(kept.sum() / changes.sum())
     assert repr(circuit).startswith("Circuit of 9 edges, faithfulness 0.9")
     assert " ± " in repr(circuit)
-    with pytest.raises(InvalidTypeError, match="several pairs has a run for each"):
-        circuit.trace  # noqa: B018
     assert result.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
     for title, shown in (
         ("Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target", paths),
@@ -264,10 +268,6 @@ def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     assert lens.stops == clean[0].logit_lens().stops
     assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(lens)
     assert "nan" not in repr(clean[:1].logit_lens(" rang"))
-    with pytest.raises(OutOfRangeError):
-        clean.logit_lens(" rang", 5)
-    with pytest.raises(InvalidValueError, match="a value for each of the 4 texts"):
-        clean.logit_lens([" rang"])
 
 
 def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
@@ -284,49 +284,46 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
     attnlab.patch(clean[0], same[0], metric=" dog", progress=False)
 
 
-def test_traces_reject_invalid_arguments(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
-    clean, corrupted = pairs
-    with pytest.raises(InvalidTypeError, match="both of several"):
-        attnlab.patch(clean, corrupted[0], metric=" dog")
-    with pytest.raises(InvalidValueError, match="the same number of texts; got 4 and 2"):
-        attnlab.patch(clean, corrupted[:2], metric=" dog")
-    expected = r"same model and number of tokens; got .* \(pair 0\)"
-    with pytest.raises(InvalidValueError, match=expected):
-        attnlab.patch(clean[:2], corrupted[1:3], metric=" dog")
-    with pytest.raises(InvalidValueError, match="a value for each of the 4 texts; got 3"):
-        attnlab.patch(clean, corrupted, metric=METRICS[:3])
-    with pytest.raises(InvalidValueError, match="pair 3: ' xyzzy' isn't one token"):
-        attnlab.patch(clean, corrupted, metric=[*METRICS[:3], " xyzzy"])
-    with pytest.raises(InvalidValueError, match=r"^receiver must be one of"):
-        attnlab.path_patch(clean, corrupted, receiver="logits", metric=METRICS)
-    with pytest.raises(InvalidValueError, match="nothing to restore"):
-        attnlab.patch(clean, clean, metric=METRICS, progress=False)
-    with pytest.raises(InvalidValueError, match=r"pair 0: the metric is .* nothing to restore"):
-        attnlab.edges(clean, clean, metric=METRICS)
-    with pytest.raises(InvalidValueError, match="the mean change over these texts is 0"):
-        ratio_of_means(np.ones((2, 3)), np.array([1.0, -1.0]))
-    with pytest.raises(InvalidTypeError, match="must be a token or a pair"):
-        attnlab.attribution_patch(clean, corrupted, metric=len)
+REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
+    (lambda a, b: attnlab.patch(a, b[0], metric=" dog"), InvalidTypeError, "both of several"),
+    (lambda a, b: attnlab.patch(a, b[:2], metric=5), InvalidValueError, "of texts; got 4 and 2"),
+    (lambda a, b: attnlab.patch(a[:2], b[1:3], metric=5), InvalidValueError, r"got .* \(pair 0\)"),
+    (lambda a, b: attnlab.patch(a, b, metric=METRICS[:3]), InvalidValueError, "4 texts; got 3"),
+    (
+        lambda a, b: attnlab.patch(a, b, metric=[*METRICS[:3], " xyzzy"]),
+        InvalidValueError,
+        "pair 3: ' xyzzy' isn't one token",
+    ),
+    (
+        lambda a, b: attnlab.path_patch(a, b, receiver="logits", metric=METRICS),
+        InvalidValueError,
+        "^receiver must be one of",
+    ),
+    (lambda a, b: attnlab.patch(a, a, metric=METRICS), InvalidValueError, "nothing to restore"),
+    (lambda a, b: attnlab.edges(a, a, metric=METRICS), InvalidValueError, "pair 0: .* restore"),
+    (lambda a, b: attnlab.attribution_patch(a, b, metric=len), InvalidTypeError, "or a pair"),
+    (lambda a, b: attnlab.edges(a, b, metric=5).circuit(2).trace, InvalidTypeError, "for each"),
+    (lambda a, b: a.attribution(" dog").by_token(), InvalidTypeError, r"\.each\[0\]\.by_token"),
+    (lambda a, b: a.logit_lens(" rang", 5), OutOfRangeError, "position"),
+    (lambda a, b: a.logit_lens([" rang"]), InvalidValueError, "for each of the 4 texts"),
+    (lambda a, b: a[4:6], InvalidValueError, r"slice\(4, 6, None\) selects none of the 4 texts"),
+    (lambda a, b: a[4], OutOfRangeError, "there is no trace 4; traces are 0 to 3"),
+    (lambda a, b: a[-5], OutOfRangeError, "there is no trace -5; traces are 0 to 3"),
+    (lambda a, b: a["1"], InvalidTypeError, "a trace number must be an integer; got '1'"),
+    (lambda a, b: a.blocks, AttributeError, r"no attribute 'blocks'.*: traces\[0\]\.blocks$"),
+    (lambda a, b: a.tokens, AttributeError, r"no attribute 'tokens'.*: traces\[0\]\.tokens$"),
+    (lambda a, b: a.xyzzy, AttributeError, "Traces has no attribute 'xyzzy'$"),
+]
 
 
-def test_a_slice_without_texts_is_refused(pairs: tuple[Traces, Traces]) -> None:
-    with pytest.raises(InvalidValueError, match=r"slice\(4, 6, None\) selects none of the 4 texts"):
-        pairs[0][4:6]
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSALS)
+def test_refusals(pairs: tuple[Traces, Traces], call: Any, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call(*pairs)
+
+
+def test_slices(pairs: tuple[Traces, Traces]) -> None:
     assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
-
-
-def test_errors_name_the_trace(pairs: tuple[Traces, Traces]) -> None:
-    clean, _ = pairs
-    for number in (4, -5):
-        with pytest.raises(OutOfRangeError, match=f"there is no trace {number}; traces are 0 to 3"):
-            clean[number]
-    with pytest.raises(InvalidTypeError, match="a trace number must be an integer; got '1'"):
-        clean["1"]  # type: ignore[call-overload]
-    for name in ("blocks", "embedding", "tokens"):
-        with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*: traces\[0\]\.{name}$"):
-            getattr(clean, name)
-    with pytest.raises(AttributeError, match=r"Traces has no attribute 'xyzzy'$"):
-        clean.xyzzy  # noqa: B018
 
 
 def test_texts_of_several_lengths_have_no_position_in_a_title(

@@ -82,7 +82,8 @@ class Lens(Analysis):
         return tuple(tuple(vocabulary.token(int(id)) for id in row) for row in self.ids)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.probabilities, named_axis("stop", self.stops), self._columns
+        rows = named_axis("stop", self.stops)
+        return self.probabilities.reshape(len(self.stops), -1), rows, self._columns
 
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return self.tokens
@@ -140,16 +141,8 @@ class OneToken(Lens):
     ) -> None:
         super().__init__(title, trace, columns, numbers)
         nan = np.full(self.ranks.shape, np.nan)
-        self._has_means = errors is not None
-        names = "ranks", "probabilities"
-        self.standard_errors = dict(zip(names, map(read_only, errors or (nan, nan)), strict=True))
-
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        rows = named_axis("stop", self.stops)
-        return self.probabilities.reshape(len(self.stops), -1), rows, self._columns
-
-    def _grids(self) -> list[Grid]:
-        return Analysis._grids(self) if self._has_means else super()._grids()
+        ranks, probabilities = map(read_only, errors or (nan, nan))
+        self.standard_errors = {"ranks": ranks, "probabilities": probabilities}
 
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
@@ -158,7 +151,7 @@ class OneToken(Lens):
         return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
 
     def _tables(self) -> Iterator[Table]:
-        if not self._has_means:
+        if self.ranks.ndim == 2:
             yield from super()._tables()
             return
         lines = [header("", "probability", "± standard error", "rank", "± standard error")]
