@@ -1,5 +1,6 @@
 """corpus/: from texts to an atlas, with any executor, and with workers that die."""
 
+import contextlib
 import html
 import json
 import math
@@ -41,6 +42,7 @@ from attnlab.errors import (
     WorkerError,
     WriteError,
 )
+from attnlab.forward.parameters import ParameterVector
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.sealed import read_sealed, write_sealed
@@ -98,6 +100,9 @@ def test_windows_cover_the_ids_of_their_text(pocket: GPT2) -> None:
     assert atlas["lengths"].places[0, 0] == -(-len(ids) // 50)
     for passage in atlas["lengths"].most(0, 0) + atlas["lengths"].least(0, 0):
         assert list(passage.ids) == ids[passage.start : passage.start + 50]
+    config = attnlab.GPT2Config(vocab_size=256, n_positions=200, n_embd=4, n_layer=1, n_head=1)
+    zeros = GPT2(ParameterVector(config), attnlab.Tokenizer.byte_level())
+    assert measured(zeros, ["The dog"], ["loss"]).window == 128
 
 
 def test_one_text_has_no_standard_error(pocket: GPT2) -> None:
@@ -176,13 +181,45 @@ class Backwards(Executor):
         return future
 
 
-def test_results_do_not_depend_on_order_or_threads(serial: Atlas) -> None:
-    settings = {"measures": MEASURES, "chunk": 3}
-    backwards = measured("pocket", texts(20), executor=Backwards(), **settings)
-    assert bits(backwards) == bits(serial)
-    with ThreadPoolExecutor(3) as executor:
-        threads = measured("pocket", texts(20), executor=executor, **settings)
-    assert bits(threads) == bits(serial)
+@contextlib.contextmanager
+def executor_of(kind: str) -> Iterator[Executor]:
+    if kind == "Dask":
+        needs("distributed", "dev")
+        import distributed
+
+        settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+        with (
+            distributed.LocalCluster(host="127.0.0.1", **settings) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield client.get_executor()
+        return
+    executors = {
+        "the last task first": Backwards,
+        "threads": lambda: ThreadPoolExecutor(3),
+        **{
+            start: lambda start=start: ProcessPoolExecutor(
+                4, mp_context=multiprocessing.get_context(start)
+            )
+            for start in ("spawn", "forkserver")
+        },
+    }
+    with executors[kind]() as executor:
+        yield executor
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("the last task first", "threads"),
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("spawn", "forkserver", "Dask")),
+    ],
+)
+def test_every_executor_gives_the_same_bits(kind: str, serial: Atlas, pocket: GPT2) -> None:
+    for model in ("pocket", pocket):
+        with executor_of(kind) as executor:
+            atlas = measured(model, texts(20), MEASURES, executor=executor, chunk=3)
+        assert bits(atlas) == bits(serial)
     assert bits(run(None, 19)) != bits(serial)
 
 
@@ -199,29 +236,6 @@ def test_blas_thread_count_is_restored() -> None:
         run(None, 1)
         assert use_one_thread() == 2
         set_threads(before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_four_processes_give_the_same_bits(start: str, serial: Atlas, pocket: GPT2) -> None:
-    context = multiprocessing.get_context(start)
-    with ProcessPoolExecutor(4, mp_context=context) as executor:
-        for model in ("pocket", pocket):
-            atlas = measured(model, texts(20), MEASURES, executor=executor, chunk=3)
-            assert bits(atlas) == bits(serial)
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_bits(serial: Atlas, pocket: GPT2) -> None:
-    needs("distributed", "dev")
-    import distributed
-
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-    )
-    with cluster, distributed.Client(cluster) as client:
-        atlas = measured(pocket, texts(20), MEASURES, executor=client.get_executor(), chunk=3)
-    assert bits(atlas) == bits(serial)
 
 
 @pytest.mark.slow
@@ -267,13 +281,6 @@ def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
     assert bits(atlas) == bits(expected)
 
 
-def test_a_broken_executor_is_reported() -> None:
-    with ThreadPoolExecutor(1) as executor:
-        executor._broken = "gone"
-        with pytest.raises(WorkerError, match="texts from text 0 to text 2: BrokenThreadPool"):
-            measured("pocket", texts(3), executor=executor)
-
-
 def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (SharedModel(pocket), SharedModel(pocket, "pocket")):
         content = pickle.dumps(shared)
@@ -301,9 +308,6 @@ def test_failing_texts_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> Non
     assert [name for name, _ in atlas.faults] == ["text 1", "text 2", "text 3"]
     with pytest.raises(InvalidValueError, match="no text could be measured: text 0: not a string"):
         measured(pocket, [3])  # type: ignore[list-item]
-
-
-def test_an_empty_corpus(tmp_path: Path, pocket: GPT2) -> None:
     (tmp_path / "blank.txt").write_text("\n\n  \n")
     (tmp_path / "none").mkdir()
     for corpus_texts in ([], tmp_path / "blank.txt", tmp_path / "none"):
@@ -407,6 +411,10 @@ def test_an_error_cancels_pending_tasks() -> None:
     with pytest.raises(WorkerError, match="texts from text 0 to text 1: OSError: gone"):
         measured("pocket", texts(9), executor=executor, chunk=2)
     assert [future.cancelled() for future in executor.futures] == [False, True, True, True]
+    with ThreadPoolExecutor(1) as threads:
+        threads._broken = "gone"
+        with pytest.raises(WorkerError, match="texts from text 0 to text 2: BrokenThreadPool"):
+            measured("pocket", texts(3), executor=threads)
 
 
 def test_chunks_of_a_different_run_are_refused(tmp_path: Path) -> None:
@@ -526,7 +534,8 @@ def test_means_and_passages_of_a_head(serial: Atlas) -> None:
     assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
     profile = serial.head(1, 2)
     assert profile.mean[0] == induction.mean[1, 2]
-    assert profile.table().splitlines()[1].split()[0] == "induction"
+    mean, error = (f"{x[0]:.3f}" for x in (profile.mean, profile.error))
+    assert profile.table().splitlines()[1].split()[:3] == ["induction", mean, error]
     assert serial.get("first") is None
     assert list(serial) == list(MEASURES)
     assert profile.measures == ("induction", "entropy", "writer")
