@@ -216,6 +216,10 @@ def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
             [[1, 2, "mask", "flip", 7, 1, 0, 2, 0, 99, 99, 0]],
             {"blocks.1.attention.heads.2.mask": by_hand},
         ),
+        (  # the first query still has the later keys
+            [["mask"], [1, 2, "mask", "flip", 0, 0]],
+            {"mask": True, "blocks.1.attention.heads.2.mask": np.arange(64).reshape(8, 8) > 0},
+        ),
     ):
         described = post_trace(explorer, TEXT, *changes)
         expected = trace.edited(edits)

@@ -551,14 +551,12 @@ def _mismatches(
         if tensors[name].dtype not in STORED_AS
     ]
     names_by_problem = {
-        "missing: {names}": list_names(missing, required - len(present)),
-        "unexpected: {names}": list_names(unexpected),
-        "wrong shape: {names}": list_names(misshaped),
-        "unsupported dtype: {names}": list_names(unreadable),
+        "missing": list_names(missing, required - len(present)),
+        "unexpected": list_names(unexpected),
+        "wrong shape": list_names(misshaped),
+        "unsupported dtype": list_names(unreadable),
     }
-    problems = [
-        template.format(names=names) for template, names in names_by_problem.items() if names
-    ]
+    problems = [f"{problem}: {names}" for problem, names in names_by_problem.items() if names]
     qkv = tensor_name("blocks.0.attention.W_QKV")
     if qkv in expected and tensors[qkv].shape == expected[qkv][::-1]:
         problems.append(
