@@ -113,7 +113,8 @@ def test_every_chapter_is_in_both_languages(book: Path) -> None:
             assert f'<a href="{chapter.stem}.ipynb" download>' in html
             assert ">下一页<" in html or ">Next<" in html
             assert (">下一页<" in html) == (language == "zh")
-            assert '<div class="attnlab">' in html or 'src="data:image/png' in html
+            is_drawn = '<div class="attnlab">' in html or 'src="data:image/png' in html
+            assert is_drawn or (chapter in LATER and "cell_output" in html)
             notebook = json.loads((book / language / f"{chapter.stem}.ipynb").read_text("utf-8"))
             assert notebook["cells"]
 
