@@ -250,10 +250,8 @@ def empty_function(code: str) -> ast.FunctionDef | None:
     return None
 
 
-def fill_in(code: str, number: str) -> str:
+def fill_in(code: str, empty: ast.FunctionDef, number: str) -> str:
     """A code cell with the solution in place of the last line of its empty function."""
-    if not (empty := empty_function(code)):
-        return code
     text, function = solution(number, empty.name)
     is_documented = ast.get_docstring(function) is not None
     first = function.body[is_documented].lineno
@@ -316,7 +314,7 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
                     yield Cell(f'<p class="prediction">{label}</p>', True, graded)
         elif empty := empty_function(cell.text):
             task = f"{number}-{empty.name}"
-            text = fill_in(cell.text, number) if is_teacher else cell.text
+            text = fill_in(cell.text, empty, number) if is_teacher else cell.text
             yield Cell(text, False, nbgrader(task, is_solution=True))
         elif task and (match := CHECKED.search(cell.text)):
             tests = hidden_tests(match, number) if is_teacher else ""
