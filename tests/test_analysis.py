@@ -915,7 +915,8 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace)
         assert text.startswith(title + table), name
         assert text.endswith(source), name
         note = text.removeprefix(title + table).removesuffix(source)
-        assert note.replace("\n", " ") == analysis.note, name
+        notes = analysis._notes() if isinstance(analysis, Analysis) else (analysis.note,)
+        assert note.replace("\n", " ") == " ".join(notes), name
         assert max(map(len, note.splitlines())) < 80, name
     needs("matplotlib", "plot")
     for name, analysis in result.items():

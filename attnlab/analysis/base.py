@@ -70,8 +70,12 @@ class Analysis(Document):
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
         yield from self._tables()
-        yield Paragraph(self.note)
+        yield from map(Paragraph, self._notes())
         yield Message("Source: {source}", source=self.source)
+
+    def _notes(self) -> tuple[str, ...]:
+        """The limits of the analysis, a paragraph each."""
+        return (self.note,)
 
     def _grids(self) -> list[Grid]:
         """The heatmaps that a notebook shows."""
@@ -80,7 +84,7 @@ class Analysis(Document):
         return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
 
     def _repr_html_(self) -> str:
-        notes = map(Paragraph, filter(None, (self.meaning, self.note)))
+        notes = map(Paragraph, filter(None, (self.meaning, *self._notes())))
         return door.document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
 
     def _below_grids(self) -> list[str | Table]:

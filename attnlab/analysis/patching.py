@@ -51,7 +51,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Paragraph, Table, format_with_error, header
+from attnlab.support.tables import Table, format_with_error, header
 
 HEADS = "blocks.*.attention.heads.*.context"
 
@@ -175,7 +175,11 @@ class Patching(Analysis):
             clean=clean,
             corrupted=corrupted,
         )
-        yield Paragraph(
+
+    def _notes(self) -> tuple[str, ...]:
+        if len(self.effects) == 1:
+            return super()._notes()
+        return self.note, Message(
             "Standard errors say how much the mean would vary with other pairs drawn as these "
             "were; they don't cover other kinds of texts. Source: Cochran, “Sampling Techniques” "
             "(1977), chapter 6, ratio of means."
