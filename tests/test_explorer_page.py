@@ -582,7 +582,7 @@ def test_a_part_of_a_character_among_the_predictions_is_explain(
     assert f"as in {half}, are bytes, here e7 of 猫" in letters.inner_text()
     ask(page, TEXT)
     # Such a token isn't in the text, but among the predictions.
-    page.evaluate("predictions[0].listed.add(tokenOf([9, 'Ļ', '\\ufffd', '99']))")
+    page.evaluate("traces[0].listed.add(tokenOf([9, 'Ļ', '\\ufffd', '99']))")
     page.locator(".flow .chip").first.click()
     until(page, "document.querySelector('#letters').textContent.includes('Ļ')")
     assert letters.inner_text().endswith(

@@ -592,7 +592,7 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
     words = page.locator("#stage-words")
     page.locator("#play").click()  # shows the first stage without advancing
     assert words.inner_text() == "Embedding: each of the 8 tokens becomes a vector of 128 numbers."
-    assert page.evaluate("playing.timer") is None
+    assert page.evaluate("timer") is None
     assert page.locator("#stage-count").inner_text() == "1 / 6"
     page.locator("#later").click()
     weights = np.stack([np.tril(head.weights, -1) for head in ball.blocks[0].attention.heads])
@@ -604,7 +604,7 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
         f"{percent(weights.max())}, of “{query}” on “{key}” in head 0.{head}."
     )
     drawn(page)
-    stage = page.evaluate("playing.stages[playing.stage]")
+    stage = page.evaluate("selection.stage")
     assert [stage["curve"][name] for name in ("layer", "head", "i", "j")] == [0, head, i, j]
     dimmed = page.evaluate("picture.maps.map(({ cell }) => cell.classList.contains('later'))")
     assert dimmed == [False] * 4 + [True] * 4
@@ -614,7 +614,7 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
         "MLP 0: each vector is changed on its own. "
         f"That of “{ball.tokens[most].text.strip()}” changes most."
     )
-    assert page.evaluate("playing.stages[playing.stage].token") == most
+    assert page.evaluate("selection.stage.token") == most
     for _ in range(3):
         page.locator("#later").click()
     assert words.inner_text() == (
@@ -767,15 +767,15 @@ def test_a_late_story_moves_nothing(ball: Trace, look: Look) -> None:
 def test_playing_and_presenting(ball: Trace, look: Look) -> None:
     page = look(ball)
     page.locator("#play").click()
-    until(page, "playing.stage === 1")
+    until(page, "stages.indexOf(selection.stage) === 1")
     page.locator("#play").click()
-    assert page.evaluate("playing.timer") is None
+    assert page.evaluate("timer") is None
     page.keyboard.press("p")
     assert not page.locator(".masthead").is_visible()
     assert page.locator("#picture").is_visible()
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("playing.stage") == 2
+    assert page.evaluate("stages.indexOf(selection.stage)") == 2
     page.keyboard.press("ArrowLeft")
-    assert page.evaluate("playing.stage") == 1
+    assert page.evaluate("stages.indexOf(selection.stage)") == 1
     page.keyboard.press("Escape")
     assert page.locator(".masthead").is_visible()

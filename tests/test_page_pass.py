@@ -552,7 +552,7 @@ def test_a_strips_colours_tell_sign_and_size(page: Any, small: Trace) -> None:
 def test_a_term_leads_to_the_number_that_it_is_of(page: Any, small: Trace) -> None:
     go_to(page, "blocks.1.mlp.hidden", 3).locator(".leads").nth(2).click()
     until_chosen(page, "blocks.1.mlp.X")
-    name = page.evaluate("[chosenStep.path, chosenStep.component]")
+    name = page.evaluate("[selection.chosenStep.path, selection.chosenStep.component]")
     column = np.abs(small.blocks[1].mlp.X[-1] * small.blocks[1].mlp.W_1[:, 3])
     assert name == ["blocks.1.mlp.X", int(np.argsort(-column)[2])]
     assert focused(page).startswith(f"component {name[1]}: ")
@@ -693,7 +693,7 @@ def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> 
         )
         page.reload()
         until_chosen(page, path)
-        until(page, f"chosenStep.component === {component}")
+        until(page, f"selection.chosenStep.component === {component}")
         assert page.evaluate("shownStep.position") == (4 if hash == link else 11)
 
 

@@ -185,3 +185,8 @@ export function onceAFrame(draw) {
 export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 export const isPresenting = () => document.documentElement.classList.contains("presenting");
+
+/** Add a radio button for each choice, {value: words}, to a group. */
+export function addChoices(id, name, choices, choose) {
+  byId(id).append(...Object.entries(choices).map(([value, words]) => radioOf(name, words, () => choose(value), value)));
+}

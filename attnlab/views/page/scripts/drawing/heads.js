@@ -1,12 +1,13 @@
 // The heads whose weights are drawn as lines, one or several, each in its colour.
 
 import { valuesOf } from "../sources/rows.js";
-import { isLoaded, selection } from "../state/state.js";
+import { selection } from "../state/store.js";
+import { isLoaded } from "../state/traces.js";
 import { palette } from "./colours.js";
 
 // "Color Universal Design" (Okabe and Ito, 2008): distinguishable by colour-blind readers. Without yellow
 // and black, which are invisible in one of the themes.
-export const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
+const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
 /** The heads whose lines are drawn, each with its colour. */
 export function visibleHeads() {

@@ -4,7 +4,9 @@ import { MAP_PIXELS } from "../numbers/constants.js";
 import { smallMap } from "../numbers/maps.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isLook, nameOfPart, pendingTraces, selection } from "../state/state.js";
+import { nameOfPart } from "../state/changes.js";
+import { isLook, selection } from "../state/store.js";
+import { pendingTraces } from "../state/traces.js";
 import { bitmapOf, scaleOf } from "./colours.js";
 import { make } from "./draw.js";
 
@@ -114,3 +116,6 @@ export function makeMap(view, layer, head, attributes, ...labels) {
   allMaps.add(map);
   return (cell.map = map);
 }
+
+/** The small maps of the traces shown. */
+export const mapsShown = () => [...allMaps];

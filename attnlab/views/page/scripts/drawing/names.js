@@ -1,7 +1,8 @@
 // The names of what views show.
 
 import { say, sayParts } from "../sources/description.js";
-import { hasHead, selection, traces } from "../state/state.js";
+import { selection } from "../state/store.js";
+import { hasHead, traces } from "../state/traces.js";
 import { make, tokenElement } from "./draw.js";
 
 /** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */

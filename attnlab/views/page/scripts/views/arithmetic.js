@@ -6,99 +6,43 @@ import { format } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
 import { description, say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
-import { loadLayer } from "../sources/source.js";
-import { alignment, clampedSelection, DIFFERENCE, hasHead, isAt, isLook, MATRICES, pendingTraces, selection, traces,
-  whyNoDifference } from "../state/state.js";
-import { boxedTable, buttonOf, byId, formulaOf, make, number, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import { closeArithmetic, goTo, select } from "../state/actions.js";
+import { isLook, on, selection, set } from "../state/store.js";
+import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference } from "../state/traces.js";
+import { boxedTable, buttonOf, byId, formulaOf, make, number, onceAFrame, positionsInWords, rowOf, tokenElement,
+  withSymbol } from "../drawing/draw.js";
 import { noteOf, numbersIn, sumIn, Working } from "../drawing/explain.js";
+import { cursorOf, focusStrip } from "../drawing/levels.js";
 import { resultOf } from "../drawing/sums.js";
-import { showLevel } from "./levels.js";
-import { goToVector } from "./pass.js";
-import { heatmaps, updateLink } from "../page/page.js";
-
-const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
-
-export let openCell = null; // the cell whose arithmetic is shown; it stays when another one is selected
-
-export function openArithmetic(cursor) {
-  const { layer, head, query, key } = selection;
-  openCell = { layer, head, query, key, component: 0, cursor };
-  showOpened();
-  byId("panel").scrollTop = 0;
-  byId("arithmetic-title").focus({ preventScroll: true });
-  if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
-  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // so that the panel's top is in view
-  const cell = cursor.getBoundingClientRect();
-  if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
-  for (const part of [cursor.closest("figure"), cursor])
-    part.scrollIntoView({ block: "nearest", inline: "nearest" });
-}
 
 function showOpened() {
-  if (isLook()) showLevel("number");
-  document.documentElement.classList.add("calculating");
-  byId("close").hidden = false;
-  showArithmetic();
-  fitBeside();
-  for (const heatmap of heatmaps) heatmap.layOut(); // their positions and sizes may have changed
-  updateLink();
-}
-
-/** The open cell and its component for the link, such as open=layer.1.head.2.query.7.key.1.component.0. */
-export function linkOfArithmetic() {
-  if (!openCell) return {};
-  const { layer, head, query, key, component } = openCell;
-  return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
-}
-
-/** Open the cell that a link names, if any. */
-export async function followLinkOfArithmetic({ open = "" }) {
-  const values = Object.fromEntries(
-    [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
-  );
-  if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
-  const { component = 0, ...cell } = values;
-  const target = clampedSelection(cell);
-  const shown = traces;
-  await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
-  if (traces !== shown) return undefined;
-  openCell = { ...target, component, cursor: heatmaps[0].cursor };
-  return showOpened();
+  const isOpen = selection.openCell !== null;
+  document.documentElement.classList.toggle("calculating", isOpen);
+  byId("close").hidden = !isOpen;
+  if (isOpen) {
+    showArithmetic();
+    return fitBeside();
+  }
+  byId("arithmetic-title").textContent = say("Arithmetic");
+  const words = say("Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector.");
+  byId("sums").replaceChildren(make("p", { class: "note" }, words));
 }
 
 /** Fit the panel to the visible part of the page, so that all of its content can be scrolled to. */
-export function fitBeside() {
+function fitBeside() {
   const top = Math.max(16, byId("overview").getBoundingClientRect().top);
   byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
 }
 
 /** Return to the cell whose arithmetic was shown. */
-export function leaveArithmetic() {
-  const cursor = openCell?.cursor;
+function leaveArithmetic() {
+  const cursor = selection.openCell && (selection.openCell.cursor ?? cursorOf(0));
   closeArithmetic();
-  heatmaps.forEach((heatmap) => heatmap.layOut());
   cursor?.focus();
 }
 
-export function closeArithmetic() {
-  openCell = null;
-  if (isAt("number")) showLevel("matrix");
-  updateLink();
-  document.documentElement.classList.remove("calculating");
-  byId("close").hidden = true;
-  byId("arithmetic-title").textContent = say("Arithmetic");
-  byId("sums").replaceChildren(
-    make(
-      "p",
-      { class: "note" },
-      // prettier-ignore
-      say("Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector."),
-    ),
-  );
-}
-
 function showArithmetic() {
-  const { layer, head, query, key } = openCell;
+  const { layer, head, query, key } = selection.openCell;
   const positions = { query: alignment.queries[query], key: alignment.keys[key] };
   const shown = traces.filter(
     (trace) =>
@@ -131,9 +75,9 @@ function tableOfChoices(caption, header, rows, foot, chosen, choose) {
  */
 function cellOf(trace) {
   const [i, j] = cellIn(trace);
-  const head = headOf(trace, openCell.layer, openCell.head);
+  const head = headOf(trace, selection.openCell.layer, selection.openCell.head);
   const rowsOf = (read) => Object.fromEntries([...MATRICES, "context"].map((name) => [name, read(head, name, i)]));
-  const component = Math.min(openCell.component, head.Dh - 1);
+  const component = Math.min(selection.openCell.component, head.Dh - 1);
   return { trace, head, i, j, component, rows: rowsOf(stepRow), computed: rowsOf(uneditedRow) };
 }
 
@@ -209,10 +153,7 @@ function explainInCell({ trace, head, i, j, rows }, name) {
 function chooseInTable(trace, name, value) {
   const tables = () => [...document.querySelectorAll("#sums .table")];
   const scrolled = tables().map(({ scrollTop }) => scrollTop);
-  openCell[name] = value;
-  updateLink();
-  showArithmetic();
-  for (const heatmap of heatmaps) heatmap.mark();
+  set({ openCell: { ...selection.openCell, [name]: value } });
   tables().forEach((table, n) => (table.scrollTop = scrolled[n]));
   document
     .querySelector(`#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`)
@@ -307,10 +248,10 @@ function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, .
 }
 
 /** A trace's query and key whose arithmetic is shown. */
-const cellIn = ({ number }) => [alignment.queries[openCell.query][number], alignment.keys[openCell.key][number]];
+const cellIn = ({ number }) => [alignment.queries[selection.openCell.query][number], alignment.keys[selection.openCell.key][number]];
 
 function comparisonOf(shown) {
-  const { layer, head } = openCell;
+  const { layer, head } = selection.openCell;
   const rows = MATRICES.map((step) => {
     const [a, b] = shown.map((trace) => {
       const [i, j] = cellIn(trace);
@@ -321,4 +262,23 @@ function comparisonOf(shown) {
   });
   const table = boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows);
   return make("article", { class: "compared" }, table);
+}
+
+/** Go to a component of a token's vector in the open cell's head, in the forward pass. */
+async function goToVector(trace, position, name, component) {
+  const { layer, head } = selection.openCell;
+  if (queryIn(trace) !== position) select(queryOf(trace, position));
+  Object.assign(selection.chosenStep, { trace: trace.number });
+  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
+  byId("pass").scrollIntoView();
+  focusStrip();
+}
+
+export function startArithmetic() {
+  on("traces openCell", showOpened);
+  byId("arithmetic").addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !isLook()) leaveArithmetic();
+  });
+  byId("close").addEventListener("click", leaveArithmetic);
+  for (const change of ["scroll", "resize"]) addEventListener(change, onceAFrame(fitBeside));
 }

@@ -3,19 +3,23 @@
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
-import { alignment, describedCell, isAblation, isAmong, isLook, isSame, nameOfChange, nameOfPart, selection, settings,
-  traceOf, traces, traceViews, views } from "../state/state.js";
+import { openTraces, select, showLevel } from "../state/actions.js";
+import { isAblation, isAmong, nameOfChange, nameOfPart } from "../state/changes.js";
+import { followLink, linkParts, startEntry } from "../state/link.js";
+import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
+import { openStory } from "../state/story.js";
+import { alignment, traceOf, traces, traceViews, views } from "../state/traces.js";
 import { barOf, buttonOf, byId, make, number, tokenElement } from "../drawing/draw.js";
+import { cursorOf } from "../drawing/levels.js";
+import { mapsShown } from "../drawing/maps.js";
 import { makeChange } from "./change.js";
-import { showLevel, startEntry } from "./levels.js";
 import { makeSliders, showSettings } from "./next.js";
-import { picture } from "./picture.js";
-import { followLink, grids, heatmaps, linkParts, openStory, openTraces, predictions, select } from "../page/page.js";
 
 const HISTORY_LENGTH = 100;
 
 export const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its changes, `ablated`
+let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
@@ -201,18 +205,17 @@ async function showLatest() {
   followChange();
   markLatest();
   const shown = traces;
-  if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
+  if (focused.map) mapsShown().find(({ cell, ...map }) => cell.closest("#grids") && isSame(map, focused.map))?.cell.focus();
   await opening;
-  if (focusedFigure >= 0) heatmaps[focusedFigure]?.cursor.focus();
+  if (focusedFigure >= 0) cursorOf(focusedFigure)?.focus();
   // Keep the selected tokens if the texts are the same.
   if (traces === shown && traces.every(({ ids }) => ids.join() === previousIds)) select(query, key);
 }
 
-/** Show what changed from the previous trace to the last one; as one of the predictions, it is redrawn with them. */
+/** Show what changed from the previous trace to the last one. */
 function followChange() {
   const before = traceHistory.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(traceHistory.at(-2), 0)) : null;
-  const change = makeChange(before, traces.at(-1));
-  predictions.push(change);
+  change = makeChange(before, traces.at(-1));
   change.draw();
 }
 
@@ -329,16 +332,14 @@ function markAblated() {
       return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
     }),
   );
-  for (const { view, maps } of [...grids, picture]) {
+  for (const { view, cell, layer, head } of mapsShown()) {
     const changes = view.isDifference ? [] : view.traces[0].ablated;
-    for (const { cell, layer, head } of maps) {
-      const isAblated = isAmong(changes, [layer, head]);
-      const name = nameOfPart([layer, head]);
-      cell.classList.toggle("ablated", isAblated);
-      const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
-      cell.classList.toggle("changed", isChanged);
-      cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
-    }
+    const isAblated = isAmong(changes, [layer, head]);
+    const name = nameOfPart([layer, head]);
+    cell.classList.toggle("ablated", isAblated);
+    const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+    cell.classList.toggle("changed", isChanged);
+    cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
   }
   markToggles();
   if (source.hasEnded) source.markEnded();
@@ -436,6 +437,7 @@ export function makeExplorer() {
   addHeadControls();
   showSettings();
   linkParts.push(linkOfText);
+  on("query settings depth", () => change.draw());
   Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
   traceHistory.push(...description.traces);
   byId("prompt").value = traceHistory[0].text;

@@ -1,19 +1,20 @@
 // The grid of small maps, one for each head, painted when first visible.
 
 import { say } from "../sources/description.js";
-import { hasHead, isSame, selection, views } from "../state/state.js";
+import { chooseHead } from "../state/actions.js";
+import { isSame, on, selection } from "../state/store.js";
+import { hasHead, onHead, views } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { byId, focusOne, isPress, make } from "../drawing/draw.js";
 import { visibleHeads } from "../drawing/heads.js";
+import { cursorOf } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { labelOf, nameOf } from "../drawing/names.js";
-import { chooseHead } from "./lines.js";
-import { heatmaps } from "../page/page.js";
 
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
 /** A view's grid: a row of small maps for each layer. */
-export function makeGrid(view) {
+function makeGrid(view) {
   const grid = make("div", {
     role: "grid",
     class: "grid",
@@ -53,7 +54,7 @@ export function makeGrid(view) {
     if (isPress(event)) {
       event.preventDefault();
       chooseHead(layer, head, isAdding(event), () => {
-        if (selection.display === "map") heatmaps[views.indexOf(view)].cursor.focus();
+        if (selection.display === "map") cursorOf(views.indexOf(view)).focus();
       });
       return;
     }
@@ -92,4 +93,14 @@ export function makeGrid(view) {
 /** On a narrow screen, scroll to the head that was tapped. */
 function goToHead() {
   if (isNarrow.matches) byId("head").scrollIntoView({ block: "start" });
+}
+
+let grids; // one for each view
+
+export function startGrids() {
+  on("traces", () => {
+    byId("grids").replaceChildren();
+    grids = views.map(makeGrid);
+  });
+  onHead(() => grids.forEach((grid) => grid.mark()));
 }

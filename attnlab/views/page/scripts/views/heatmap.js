@@ -3,15 +3,15 @@
 import { brief, fixed, format } from "../numbers/formats.js";
 import { say, sayStored } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
-import { alignment, describedCell, isAt, isLoaded, isLook, nearest, selection, traces, views } from "../state/state.js";
+import { point, select } from "../state/actions.js";
+import { describedCell, isAt, isLook, isSame, on, selection } from "../state/store.js";
+import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
 import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
 import { byId, clipText, colourOf, formulaOf, hatchPattern, isPress, isPrinted, make, maxHeight, number, onceAFrame,
   positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { enterCell, focusGrid } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
-import { openCell } from "./arithmetic.js";
-import { enterCell } from "./levels.js";
-import { grids, point, select } from "../page/page.js";
 
 const LARGEST_CELL = 40;
 const LARGEST_CELL_IN_LOOK = 96; // in Look, where one map fills the page, if the window has room
@@ -23,7 +23,7 @@ const LABEL_SIZE = 12; // font size of labels
 const SMALLEST_FRAME = 5; // of a cell, in pixels
 const SMALLEST_LABEL_SIZE = 5; // on paper, where all labels are shown
 
-export class Heatmap {
+class Heatmap {
   #matrix; // of the open head's selected step; null if this trace has no such head
   #bitmap;
   #scale;
@@ -278,7 +278,8 @@ export class Heatmap {
     const { query, key } = this.#nearestCell(selection);
     const put = (element, i, j) => moveFrame(element, i, j, this.#side, SMALLEST_FRAME);
     put(cursor, query, key);
-    const isOpen = openCell?.layer === selection.layer && openCell.head === selection.head;
+    const { openCell } = selection;
+    const isOpen = openCell && isSame(openCell, selection);
     const [openRow, openColumn] = isOpen ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)] : [-1, -1];
     opened.hidden = openRow < 0 || openColumn < 0;
     if (!opened.hidden) put(opened, openRow, openColumn);
@@ -351,7 +352,7 @@ export class Heatmap {
       choose(query, key); // the cursor's cell, if this text lacks the selected one
       enterCell(cursor);
     } else if (event.key === "Escape") {
-      if (!isLook()) grids[views.indexOf(view)].focus();
+      if (!isLook()) focusGrid(views.indexOf(view));
     } else {
       const to = cellAfterKey(event, query, key, view.T, view.Tk);
       if (!to) return;
@@ -359,4 +360,30 @@ export class Heatmap {
       this.scrollToCell();
     }
   }
+}
+
+let heatmaps; // one for each view
+
+/** Draw the selected step in all views. */
+function drawHeatmaps() {
+  const bounds = heatmaps.map((heatmap) => heatmap.compute());
+  // One scale for both traces, so that their colours are comparable.
+  const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
+  heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
+}
+
+export function startHeatmaps() {
+  on("traces", () => {
+    byId("heatmaps").replaceChildren();
+    heatmaps = views.map((view) => new Heatmap(view));
+  });
+  onHead(drawHeatmaps);
+  on("query key hovered", () => heatmaps.forEach((heatmap) => heatmap.mark()));
+  on("textSize openCell", () => heatmaps.forEach((heatmap) => heatmap.layOut()));
+  on("zoom", () => {
+    for (const heatmap of heatmaps) {
+      heatmap.layOut();
+      heatmap.scrollToCell();
+    }
+  });
 }

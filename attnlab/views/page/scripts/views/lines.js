@@ -2,71 +2,19 @@
 
 import { say } from "../sources/description.js";
 import { matrixOf } from "../sources/rows.js";
-import { describedCell, isLoaded, isSame, nameOfPart, nearest, selection } from "../state/state.js";
+import { point, pointAtQuery, select } from "../state/actions.js";
+import { describedCell, on, selection } from "../state/store.js";
+import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
-import { buttonOf, byId, clipText, colourOf, make, maxHeight, onceAFrame, prepareCanvas, textScale } from "../drawing/draw.js";
-import { HEAD_COLOURS, strengthOf, visibleHeads } from "../drawing/heads.js";
+import { byId, clipText, colourOf, make, maxHeight, onceAFrame, prepareCanvas, textScale } from "../drawing/draw.js";
+import { strengthOf, visibleHeads } from "../drawing/heads.js";
 import { labelOf, nameOf } from "../drawing/names.js";
-import { chooseDisplay, openHead, point, pointAtQuery, select } from "../page/page.js";
 
 const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
 const ROW_HEIGHT = 24; // of a token
 const LOW_ROW_HEIGHT = 15; // in a long text
 
-/** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
-function toggleOverlay(layer, head) {
-  const clicked = { layer, head };
-  const before = selection.overlaid.length ? selection.overlaid : [{ layer: selection.layer, head: selection.head }];
-  const isIncluded = before.some((head) => isSame(head, clicked));
-  if (!isIncluded && before.length === HEAD_COLOURS.length) return;
-  const after = isIncluded ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
-  if (!after.length) return;
-  selection.overlaid = after.length > 1 ? after : [];
-  const next = isIncluded ? after.at(-1) : clicked;
-  return openHead(next.layer, next.head);
-}
-
-/** Open one head, or add it to the selected ones; `then` is called when it is open. */
-export function chooseHead(layer, head, isAdding, then) {
-  selection.isHeadChosen = true;
-  if (isAdding || byId("several").ariaPressed === "true") return toggleOverlay(layer, head);
-  selection.overlaid = [];
-  return openHead(layer, head, then);
-}
-
-/** The overlaid heads' names, as buttons that remove them. */
-export function showOverlaid() {
-  byId("overlaid").replaceChildren(
-    ...(selection.overlaid.length ? visibleHeads() : []).map(({ layer, head, colour }) => {
-      const name = nameOfPart([layer, head]);
-      const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-      swatch.style.backgroundColor = colour;
-      const remove = () => {
-        toggleOverlay(layer, head);
-        byId("several").focus();
-      };
-      return buttonOf(remove, { "aria-label": say("remove {name}", { name }) }, swatch, name, " ×");
-    }),
-  );
-}
-
-/** If only one of several selected heads is shown: how many there are, and a button to show all. */
-export function showOthers() {
-  const isOneShown = selection.overlaid.length > 0 && selection.display !== "lines";
-  byId("others").hidden = !isOneShown;
-  if (!isOneShown) return;
-  const showLines = () => {
-    chooseDisplay("lines");
-    byId("looks").querySelector(":checked").focus();
-  };
-  byId("others").replaceChildren(
-    say("One of {n} selected heads; the lines show all of them.", { n: selection.overlaid.length }),
-    " ",
-    buttonOf(showLines, { class: "leads" }, say("Show the lines")),
-  );
-}
-
-export function makeLines(view) {
+function makeLines(view) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   const extent = make("div", { class: "extent" }, canvas);
   const scroller = make(
@@ -197,4 +145,16 @@ export function makeLines(view) {
   scroller.addEventListener("scroll", draw);
   new ResizeObserver(onceAFrame(layOut)).observe(figure);
   return { draw, layOut };
+}
+
+let allLines; // one for each trace
+
+export function startLines() {
+  on("traces", () => {
+    byId("lines").replaceChildren();
+    allLines = traceViews.map(makeLines);
+  });
+  onHead(() => allLines.forEach((lines) => lines.draw()));
+  on("query key hovered", () => allLines.forEach((lines) => lines.draw()));
+  on("textSize printed", () => allLines.forEach((lines) => lines.layOut()));
 }

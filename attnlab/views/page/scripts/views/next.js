@@ -5,13 +5,14 @@ import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
 import { description, say, sayParts } from "../sources/description.js";
 import { whyNoLogits, withProbabilities } from "../sources/following.js";
 import { source } from "../sources/source.js";
-import { alignment, isLook, queryIn, selection, settings, traces } from "../state/state.js";
+import { select } from "../state/actions.js";
+import { changed, isLook, on, selection, settings } from "../state/store.js";
+import { alignment, queryIn, traces } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
 import { barOf, buttonOf, byId, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf, tableOf,
   tokenElement } from "../drawing/draw.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 import { lineOf } from "../drawing/sums.js";
-import { explainSymbols, predictions, select, texts } from "../page/page.js";
 
 const ROWS = 10; // rows of the table, unless all are shown
 export const CANDIDATES = 5; // shown next to the text
@@ -26,7 +27,7 @@ const sliderSets = []; // sliders by name; all sets show the same settings
 const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
 
 /** Make the controls above the predictions. */
-export function makeSettings() {
+function makeSettings() {
   positionSlider = slider(say("after position"), {
     shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spokenText: (n) => {
@@ -61,7 +62,7 @@ export function makeSliders() {
   const set = (name, value) => {
     settings[name] = value;
     showSettings();
-    drawPredictions();
+    changed("settings");
   };
   const sliders = {
     temperature: slider(say("temperature"), {
@@ -123,25 +124,14 @@ function slider(name, { shownText, spokenText, onChange, state }) {
 }
 
 /** Set the sliders and their ranges, which depend on the texts. */
-export function updateSliders() {
+function updateSliders() {
   positionSlider.set(selection.query, alignment.queries.length - 1);
   if (settings.top_k > mostTokens()) settings.top_k = null;
   showSettings();
 }
 
-/** Show the predictions after the selected query. */
-export function followQuery() {
-  positionSlider.set(selection.query);
-  drawPredictions();
-}
-
-export function drawPredictions() {
-  for (const prediction of predictions) prediction.draw();
-}
-
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
-export class Prediction {
-  listed = new Set(); // tokens, for the notes on symbols
+class Prediction {
   #loaded = new Map(); // predictions by position
   #sample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
 
@@ -161,7 +151,7 @@ export class Prediction {
     byId("drawn").append(this.sampled);
     this.title = make("h3");
     const toArithmetic = buttonOf(goToPredictions, {}, `${say("from logits to probabilities")} ↓`);
-    texts[trace.number].following.append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
+    byId("texts").querySelectorAll(".following")[trace.number].append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
     this.draw = onceAFrame(() => this.#draw());
   }
 
@@ -184,8 +174,8 @@ export class Prediction {
   #drawCandidates(position, candidates) {
     const { trace, list, table } = this;
     list.ariaLabel = this.title.textContent;
-    list.replaceChildren(...candidatesOf(candidates, this.listed));
-    explainSymbols();
+    list.replaceChildren(...candidatesOf(candidates, this.trace.listed));
+    changed("predictions");
     this.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
     const sampledRow = this.#drawSample(JSON.stringify([position, settings]), candidates);
     table.ariaLabel = this.heading.textContent;
@@ -361,4 +351,20 @@ function sampleInWords({ tokens, renormalized }, sampled) {
     ),
     origin,
   ];
+}
+
+let predictions; // one for each trace
+
+const drawPredictions = () => predictions.forEach((prediction) => prediction.draw());
+
+export function startPredictions() {
+  makeSettings();
+  on("traces", () => {
+    byId("predictions").replaceChildren();
+    predictions = traces.map((trace) => new Prediction(trace));
+    updateSliders();
+    drawPredictions();
+  });
+  on("query", () => positionSlider.set(selection.query));
+  on("query settings depth", drawPredictions);
 }

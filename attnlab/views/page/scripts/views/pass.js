@@ -8,40 +8,40 @@ import { readFollowing, whyNoLogits } from "../sources/following.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { isPartOfQKV, matrixPathOf, passStepsOf } from "../sources/steps.js";
-import { isLook, queryIn, queryOf, traces } from "../state/state.js";
+import { goTo, openHead } from "../state/actions.js";
+import { changed, isLook, on, selection } from "../state/store.js";
+import { queryIn, traces } from "../state/traces.js";
 import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
 import { buttonOf, byId, formulaOf, isPress, make, number, onceAFrame, radioOf, tokenElement, withSymbol } from "../drawing/draw.js";
 import { linesOfNumber, Working } from "../drawing/explain.js";
+import { cursorOf, focusStrip } from "../drawing/levels.js";
 import { lineOf, resultOf } from "../drawing/sums.js";
-import { openCell } from "./arithmetic.js";
-import { heatmaps, openHead, select, updateLink } from "../page/page.js";
 
 const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
 
-const chosenStep = { trace: 0, path: "embedding", component: 0, isLinked: false }; // isLinked: in the page's link
-
 let shownStep; // from `readPass`, with its `step` and `part`
+let shownTrace; // whose parts are listed
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
 
 /** Show the pass of a token in the current traces. */
-export function openPass() {
+function openPass() {
   byId("pass").ariaBusy = "true";
-  chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
+  selection.chosenStep.trace = Math.min(selection.chosenStep.trace, traces.length - 1);
   const radios = byId("pass-traces");
   radios.hidden = traces.length < 2;
   radios.querySelectorAll("label").forEach((label) => label.remove());
   for (const { number: n, name } of traces) {
     const radio = radioOf("pass-trace", name, () => {
-      chosenStep.trace = n;
+      selection.chosenStep.trace = n;
       openPass();
     });
-    radio.firstElementChild.checked = n === chosenStep.trace;
+    radio.firstElementChild.checked = n === selection.chosenStep.trace;
     radios.append(radio);
   }
-  const trace = traces[chosenStep.trace];
+  const trace = (shownTrace = traces[selection.chosenStep.trace]);
   const steps = passStepsOf(trace);
-  if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
+  if (!steps.some(({ path }) => path === selection.chosenStep.path)) selection.chosenStep.path = "embedding";
   const partNames = [
     ["", say("Embedding")],
     ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
@@ -60,36 +60,6 @@ export function openPass() {
 /** The part of the model that a step is listed in: a layer, "" before the blocks, or "end" after them. */
 const partOf = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
-
-/** Go to a step and one of its numbers; the page's link then includes them. */
-function goTo(path, component = chosenStep.component) {
-  Object.assign(chosenStep, { path, component, isLinked: true });
-  updateLink();
-  return showPass();
-}
-
-/** Go to a component of a token's vector in a head. */
-export async function goToVector(trace, position, name, component) {
-  if (queryIn(trace) !== position) select(queryOf(trace, position));
-  if (chosenStep.trace !== trace.number) {
-    chosenStep.trace = trace.number;
-    openPass();
-  }
-  await new Promise(requestAnimationFrame); // let `followPass` run first
-  const { layer, head } = openCell;
-  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
-  byId("pass").scrollIntoView();
-  strip.focus();
-}
-
-/** The chosen step and component for the link, if the reader has chosen any. */
-export const linkOfPass = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
-
-/** Go where a link leads, if this page has such a step. */
-export function followLinkOfPass({ stop: linked, component }) {
-  if (!passStepsOf(traces[chosenStep.trace]).some(({ path }) => path === linked)) return;
-  goTo(linked, component >= 0 ? Math.floor(component) : 0);
-}
 
 /** The position nearest to `wanted` whose rows are available. */
 function nearestPosition(trace, wanted) {
@@ -173,9 +143,9 @@ function ifAvailable(f) {
 }
 
 /** Show the selected query's pass. */
-export const followPass = onceAFrame(() => {
+const followPass = onceAFrame(() => {
   if (isLook()) return;
-  const trace = traces[chosenStep.trace];
+  const trace = traces[selection.chosenStep.trace];
   if (shownStep?.trace !== trace || nearestPosition(trace, queryIn(trace)) !== shownStep.position) {
     showPass();
   } else {
@@ -202,12 +172,12 @@ function showPassTitle() {
   );
 }
 
-export async function showPass() {
+async function showPass() {
   const choice = ++latestChoice;
-  const trace = traces[chosenStep.trace];
+  const trace = traces[selection.chosenStep.trace];
   const position = nearestPosition(trace, queryIn(trace));
   const pass = await passOf(trace, position);
-  const step = pass.steps.find(({ path }) => path === chosenStep.path);
+  const step = pass.steps.find(({ path }) => path === selection.chosenStep.path);
   if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
   if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);
   if (choice !== latestChoice) return;
@@ -267,7 +237,7 @@ function stripScale(row) {
 /** Move through the list of steps with the keyboard; Enter moves to the chosen step's numbers. */
 function moveByKey(event) {
   const steps = shownStep.steps;
-  const index = steps.findIndex(({ path }) => path === chosenStep.path);
+  const index = steps.findIndex(({ path }) => path === selection.chosenStep.path);
   const inPart = steps.filter((step) => partOf(step) === partOf(steps[index]));
   const to = {
     ArrowUp: steps[index - 1],
@@ -277,7 +247,7 @@ function moveByKey(event) {
   };
   if (isPress(event)) {
     event.preventDefault();
-    strip.focus();
+    focusStrip();
   }
   if (!(event.key in to)) return;
   event.preventDefault();
@@ -314,7 +284,7 @@ function showChosenStep() {
         })),
   );
   strip.show(row);
-  return showComponent(Math.min(chosenStep.component, row.length - 1));
+  return showComponent(Math.min(selection.chosenStep.component, row.length - 1));
 }
 
 /** A step with its formula, as the library writes it. */
@@ -328,15 +298,15 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
 
 /** Mark a component of the row, and show how it is computed. */
 function showComponent(c) {
-  chosenStep.component = c;
+  selection.chosenStep.component = c;
   strip.mark(c);
   return showNumber();
 }
 
 /** Choose a component by pointer or keys. */
 function chooseComponent(c) {
-  chosenStep.isLinked = true;
-  updateLink();
+  Object.assign(selection.chosenStep, { component: c, isLinked: true });
+  changed("link");
   return showComponent(c);
 }
 
@@ -455,11 +425,10 @@ function makeStrip() {
   return {
     show(values) {
       row = values;
-      chosen = Math.min(chosenStep.component, row.length - 1);
+      chosen = Math.min(selection.chosenStep.component, row.length - 1);
       cells.ariaLabel = shownStep.step.path;
       layOut();
     },
-    focus: () => markCell.focus(),
     mark(c) {
       chosen = c;
       moveMark();
@@ -475,9 +444,9 @@ function makeStrip() {
 async function showNumber() {
   const choice = latestChoice;
   const { step } = shownStep;
-  const c = chosenStep.component;
+  const c = selection.chosenStep.component;
   const explanation = await explanationOf(shownStep, step, c);
-  if (choice !== latestChoice || c !== chosenStep.component) return;
+  if (choice !== latestChoice || c !== selection.chosenStep.component) return;
   const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
   byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
 }
@@ -486,7 +455,7 @@ async function showNumber() {
 function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
   const goToNumber = async () => {
     await goTo(step.path, c);
-    strip.focus();
+    focusStrip();
   };
   return buttonOf(goToNumber, { class: "leads" }, words);
 }
@@ -580,7 +549,7 @@ function explainConcat(pass, step, c) {
     lead: (j) => make("span", {}, `${j} `, tokenElement(trace.keys[j])),
   });
   const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
-  const goToHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
+  const goToHead = () => openHead(step.layer, h, () => cursorOf(trace.number).focus());
   return [...sum, make("p", {}, buttonOf(goToHead, { class: "leads" }, `${name} ↑`))];
 }
 
@@ -603,4 +572,10 @@ function explainProbability(pass, step, c) {
   });
 }
 
-byId("pass-steps").addEventListener("keydown", moveByKey);
+export function startPass() {
+  on("opened depth", () => isLook() || openPass());
+  on("query", followPass);
+  on("palette", () => isLook() || showPass());
+  on("chosenStep", () => (shownTrace === traces[selection.chosenStep.trace] ? showPass() : openPass()));
+  byId("pass-steps").addEventListener("keydown", moveByKey);
+}

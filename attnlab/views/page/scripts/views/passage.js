@@ -2,7 +2,7 @@
 
 import { say } from "../sources/description.js";
 import { source } from "../sources/source.js";
-import { selection } from "../state/state.js";
+import { selection } from "../state/store.js";
 import { byId, make } from "../drawing/draw.js";
 import { traceHistory } from "./explorer.js";
 

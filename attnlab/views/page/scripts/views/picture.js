@@ -7,17 +7,17 @@ import { readFollowing, whyNoLogits } from "../sources/following.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { valuesOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isAmong, isAt, isLoaded, isLook, isSame, queryIn, queryOf, selection } from "../state/state.js";
+import { select } from "../state/actions.js";
+import { isAmong } from "../state/changes.js";
+import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
+import { isLoaded, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
 import { barOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas } from "../drawing/draw.js";
+import { enterHead, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { nameOf } from "../drawing/names.js";
 import { paintBands, paintCurves, paintDiscs, paintRibbons, paintStage } from "../drawing/paint.js";
 import { endsOfCurve, isOnCurve, LABELLED_MAP, mapPosition, planOf } from "../drawing/plan.js";
-import { enterHead, zoomTo } from "./levels.js";
-import { showFarthest } from "./story.js";
-import { playing, setFollowing, stopPlaying } from "./tour.js";
-import { select } from "../page/page.js";
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MAX_CURVES = 1500; // the strongest ones are drawn
@@ -26,8 +26,7 @@ const NEXT_SHOWN = 5;
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the style sheet
 
-export let picture; // of the last shown trace
-export const drawModel = (view) => (picture = new Picture(view));
+let picture; // of the last shown trace
 
 class Picture {
   nextTokens = []; // the most probable ones after the text, {id, word, probability}
@@ -41,6 +40,7 @@ class Picture {
   constructor(view) {
     this.view = view;
     [this.trace] = view.traces;
+    this.trace.drawing = this; // what the tour and the story are about
     const { layers, H } = this.trace;
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.cells = make("div", { role: "listbox", class: "minis", "aria-label": say("Heads") });
@@ -84,7 +84,7 @@ class Picture {
       if (!this.#isShown) return;
       selection.isReading = false;
       this.layOut();
-      showFarthest();
+      changed("picture");
     });
   }
 
@@ -252,7 +252,7 @@ class Picture {
   }
 
   #draw() {
-    const stage = isAt("model") ? playing.stages[playing.stage] : undefined;
+    const stage = isAt("model") ? (selection.stage ?? undefined) : undefined;
     const { T } = this.trace;
     const query = Math.min(T - 1, queryIn(this.trace));
     this.#paint(query, stage);
@@ -398,9 +398,8 @@ class Picture {
   /** Follow a token, or stop following it and show all again. */
   #follow(position) {
     const isFollowed = selection.isFollowing && position === queryIn(this.trace);
-    stopPlaying();
     select(queryOf(this.trace, position));
-    setFollowing(!isFollowed);
+    set({ isFollowing: !isFollowed });
   }
 
   /** The strongest curve under the pointer. */
@@ -430,8 +429,21 @@ function moveTo(element, x, y) {
 }
 
 /** Draw the picture, in Look. */
-export function showPicture() {
+function showPicture() {
   if (!isLook()) return;
   picture.layOut();
   picture.read();
+}
+
+export function startPicture() {
+  on("traces", () => {
+    picture = new Picture(traceViews.at(-1));
+    // First, because a server or worker computes while the rest is drawn; a file has no work to start.
+    if (isLook() && picture.trace.id !== undefined) picture.read();
+  });
+  on("level depth", showPicture);
+  onHead(() => picture.mark());
+  on("query key hovered stage story", () => picture.draw());
+  on("presenting printed", () => isLook() && picture.layOut());
+  addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
 }

@@ -5,45 +5,15 @@ import { brief, percent, wordOf } from "../numbers/formats.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isAt, isLook, nameOfPart, selection, traces } from "../state/state.js";
+import { chooseHead } from "../state/actions.js";
+import { nameOfPart } from "../state/changes.js";
+import { isAt, isLook, on, selection } from "../state/store.js";
+import { headsToDescribe } from "../state/story.js";
+import { traces } from "../state/traces.js";
 import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { enterHead } from "./levels.js";
-import { chooseHead } from "./lines.js";
-import { picture } from "./picture.js";
+import { enterHead } from "../drawing/levels.js";
 
-const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
-
-/** The pack "story" of a trace, decoded; null if the source doesn't have it. */
-async function readStory(trace) {
-  if (!source.has(trace, "story")) return null;
-  const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
-  const [count] = numbers.splice(0, 1);
-  const ids = numbers.splice(0, count);
-  const before = numbers.splice(0, count);
-  const heads = [];
-  while (numbers.length) {
-    const [layer, head, key, weight, ...after] = numbers.splice(0, 4 + count);
-    heads.push({ layer, head, key, weight, after });
-  }
-  return { ids, before, heads };
-}
-
-/**
- * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
- * changes the probability of the most probable token most. The second attends to another key, and its ablation
- * lowers the probability of another token most.
- */
-function headsToDescribe({ before, heads }) {
-  const drop = ({ after }, n) => before[n] - after[n];
-  const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
-  const [second] = heads
-    .filter(({ key }) => key !== first.key)
-    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
-    .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
-  const isLarge = second && drop(second, second.affected) >= MIN_DROP;
-  return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
-}
 
 /** Two fractions as percentages, with up to two decimals if they differ. */
 function percentages(a, b) {
@@ -83,7 +53,7 @@ function effectIfUndecided(trace, word, before, after) {
 }
 
 /** Show only the paragraphs about the open block or head; at the model's level, all. */
-export function filterStory() {
+function filterStory() {
   for (const paragraph of byId("story").children) {
     const { layer, head } = paragraph.about;
     paragraph.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
@@ -99,9 +69,9 @@ function paragraphAbout({ layer, head }, sentences) {
 }
 
 /** If the picture leaves out tokens, show which drawn token attends farthest back. */
-export function showFarthest() {
-  const [trace] = picture.view.traces;
-  const farthest = picture.findFarthest();
+function showFarthest() {
+  const trace = traces.at(-1);
+  const farthest = trace.drawing.findFarthest();
   byId("story").querySelector(".farthest")?.remove();
   if (farthest) {
     const { i, j, weight } = farthest;
@@ -114,16 +84,26 @@ export function showFarthest() {
   filterStory();
 }
 
-/** Show a trace's story; return the heads that it describes. */
-export async function showStory(trace) {
-  const story = await readStory(trace);
-  if (traces.at(-1) !== trace) return []; // another text has been opened
-  trace.story = story;
+/** Show the last trace's story. */
+function showStory() {
+  const trace = traces.at(-1);
+  const { story } = trace;
+  byId("story").ariaBusy = "false";
   const heads = story ? headsToDescribe(story) : [];
   byId("story").replaceChildren(...heads.map((head) => paragraphAbout(head, sentencesOf(trace, story, head))));
   showFarthest();
   if (story) rankHeads(trace, story);
-  return heads;
+}
+
+export function startStory() {
+  on("traces", () => {
+    byId("story").hidden = !source.has(traces.at(-1), "story");
+    byId("story").ariaBusy = "true";
+    byId("ranked").replaceChildren();
+  });
+  on("story", showStory);
+  on("picture", showFarthest);
+  on("level depth head", filterStory);
 }
 
 // What other parts of the page show below the list: functions of a trace and of the next tokens' ids.

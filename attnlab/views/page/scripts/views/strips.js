@@ -4,17 +4,18 @@
 import { fixed, format } from "../numbers/formats.js";
 import { say } from "../sources/description.js";
 import { headOf, isSeen, stepRow } from "../sources/rows.js";
-import { describedCell, isLoaded, nearest, selection } from "../state/state.js";
+import { point, select } from "../state/actions.js";
+import { describedCell, on, selection } from "../state/store.js";
+import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
 import { boxedTable, buttonOf, byId, make, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
+import { openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
-import { openArithmetic } from "./arithmetic.js";
-import { point, select } from "../page/page.js";
 
 const STRIP_ROW = 1.375; // rem, as in page.css
 
 /** The strips of a view, built when first shown: a long text has many rows. */
-export function makeStrips(view) {
+function makeStrips(view) {
   let built;
   return {
     draw() {
@@ -117,4 +118,15 @@ function largestOf(arrays) {
   let largest = 0;
   for (const values of arrays) for (const x of values) largest = Math.max(largest, Math.abs(x));
   return largest || 1;
+}
+
+let allStrips; // one for each trace
+
+export function startStrips() {
+  on("traces", () => {
+    byId("strips").replaceChildren();
+    allStrips = traceViews.map(makeStrips);
+  });
+  onHead(() => allStrips.forEach((strips) => strips.draw()));
+  on("query key hovered", () => allStrips.forEach((strips) => strips.draw()));
 }

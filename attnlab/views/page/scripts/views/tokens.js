@@ -1,17 +1,19 @@
 // A text as its tokens, with lines from the selected one to those it attends to.
 
+import { brief } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
-import { alignmentStatus, describedCell, hasHead, nearest, selection } from "../state/state.js";
+import { point, pointAtQuery, select } from "../state/actions.js";
+import { describedCell, on, selection } from "../state/store.js";
+import { alignmentStatus, hasHead, nearest, onHead, traces, traceViews } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { inks, palette, paletteIndices } from "../drawing/colours.js";
 import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
 import { strengthOf, visibleWeights } from "../drawing/heads.js";
 import { labelOf, nameOf } from "../drawing/names.js";
-import { point, pointAtQuery, select } from "../page/page.js";
 
-export function makeText(view) {
+function makeText(view) {
   const [trace] = view.traces;
   const canvas = make("canvas", { "aria-hidden": "true" });
   const flow = make("div", {
@@ -130,4 +132,42 @@ export function makeText(view) {
   };
   new ResizeObserver(layOut).observe(flow);
   return { draw, layOut, following };
+}
+
+/** Explain the symbols in tokens that aren't letters, if there are any. */
+function explainSymbols() {
+  const predicted = traces.flatMap(({ listed }) => [...listed]);
+  const tokens = [...traces.flatMap((trace) => trace.tokens), ...predicted];
+  const partial = predicted.find(({ text }) => text.includes("�"));
+  const multibyte = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
+  const notes = [
+    tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
+    tokens.some(({ symbol }) => symbol.includes("Ċ")) && say("Ċ is a new line"),
+    multibyte &&
+      say("other letters, as in {symbol}, are bytes, here {bytes} of {text}", {
+        symbol: brief(multibyte.symbol),
+        bytes: brief(multibyte.bytes),
+        text: multibyte === partial ? say("a character") : multibyte.part_of || `“${brief(multibyte.text)}”`,
+      }),
+    partial &&
+      say("{symbol} is part of a character that the next tokens complete", {
+        symbol: brief(partial.symbol),
+      }),
+  ];
+  byId("letters").textContent = notes.filter(Boolean).join(say("; "));
+}
+
+let texts; // one for each trace
+
+export function startTexts() {
+  on("traces", () => {
+    byId("texts").after(byId("letters")); // kept when the texts are replaced
+    byId("texts").replaceChildren();
+    texts = traceViews.map(makeText);
+    byId("texts").querySelector(".stage").append(byId("letters"));
+  });
+  onHead(() => texts.forEach((text) => text.draw()));
+  on("query key hovered", () => texts.forEach((text) => text.draw()));
+  on("textSize depth printed", () => texts.forEach((text) => text.layOut()));
+  on("traces predictions", explainSymbols);
 }

@@ -2,14 +2,16 @@
 
 import { percent, wordOf } from "../numbers/formats.js";
 import { joinSentences, say } from "../sources/description.js";
-import { isAt, isLook, selection } from "../state/state.js";
-import { byId, isPresenting, make, onceAFrame, reducesMotion } from "../drawing/draw.js";
-import { showLevel, zoomOut } from "./levels.js";
-import { picture } from "./picture.js";
+import { showLevel } from "../state/actions.js";
+import { changed, isAt, isLook, on, selection, set } from "../state/store.js";
+import { traces } from "../state/traces.js";
+import { byId, isPresenting, isPrinted, make, reducesMotion } from "../drawing/draw.js";
+import { zoomOut } from "../drawing/levels.js";
 
 const STAGE_MILLISECONDS = 4000;
 
-export const playing = { stages: [], stage: null, timer: null }; // stage: the index of the one shown, or null
+let stages = []; // of the tour of the shown picture
+let timer = null; // while it plays
 
 /** The stages of a tour, each with its layers, and its columns as indices of the layout's `starts` in picture.js. */
 function stagesOf(layers) {
@@ -29,18 +31,18 @@ function stagesOf(layers) {
 
 /** Add to a stage its sentences, and the curve or token that they mention. */
 function describeStage(stage) {
-  const [trace] = picture.view.traces;
+  const trace = traces.at(-1);
   const { name, layer, layers } = stage;
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
-    const [likeliest] = picture.nextTokens;
+    const [likeliest] = trace.drawing.nextTokens;
     if (!likeliest) return { ...stage, words: say("Next token") };
     const { word, probability } = likeliest;
     return { ...stage, words: say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(probability) }) };
   }
   if (name === "mlp") {
     const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
-    const added = picture.norms ? picture.mlpNorms(layer) : [0];
+    const added = trace.drawing.norms ? trace.drawing.mlpNorms(layer) : [0];
     const largest = added.reduce((a, b) => Math.max(a, b));
     if (!largest) return { ...stage, words: changes }; // an ablated MLP, or not loaded yet
     const token = added.indexOf(largest);
@@ -50,76 +52,81 @@ function describeStage(stage) {
     name === "blocks"
       ? say("Layers {first} to {last}: attention and an MLP again, {count} more times.", { first: layers[0], last: layers.at(-1), count: layers.length })
       : say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
-  const curve = picture.curves.findLast(({ layer }) => layers.includes(layer));
+  const curve = trace.drawing.curves.findLast(({ layer }) => layers.includes(layer));
   if (!curve) return { ...stage, words: first };
   const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i].symbol));
   const largest = say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
   return { ...stage, curve, words: joinSentences(first, largest) };
 }
 
-const describeStages = () => stagesOf(picture.view.layers).map(describeStage);
+const describeStages = () => stagesOf(traces.at(-1).layers).map(describeStage);
 
 /** Show a stage of the tour; end the tour if there is no such stage. */
-export function showStage(index) {
-  playing.stages = describeStages();
-  playing.stage = index in playing.stages ? index : null;
-  if (playing.stage === null || playing.stage === playing.stages.length - 1) stopPlaying();
-  byId("stage-count").textContent = playing.stage === null ? "" : `${playing.stage + 1} / ${playing.stages.length}`;
-  byId("stage-words").textContent = playing.stages[playing.stage]?.words ?? "";
-  picture.draw();
+function showStage(index) {
+  stages = describeStages();
+  const stage = stages[index] ?? null;
+  if (!stage || stage === stages.at(-1)) stopPlaying();
+  byId("stage-count").textContent = stage ? `${index + 1} / ${stages.length}` : "";
+  byId("stage-words").textContent = stage?.words ?? "";
+  set({ stage });
 }
 
-export function stopPlaying() {
-  clearInterval(playing.timer);
-  playing.timer = null;
+function stopPlaying() {
+  clearInterval(timer);
+  timer = null;
   byId("play").textContent = `▶ ${say("Tour")}`;
 }
 
 /** Show the next stage (change: 1) or the previous one (-1); without a shown stage, the first or the last. */
 const stepStage = (change) => {
   stopPlaying();
-  const before = playing.stage ?? (change > 0 ? -1 : playing.stages.length);
+  const before = selection.stage ? stages.indexOf(selection.stage) : change > 0 ? -1 : describeStages().length;
   showStage(before + change);
 };
 
 /** Play the tour, or stop it; if reduced motion is requested, show only the first stage. */
 function play() {
-  if (playing.timer) return stopPlaying();
+  if (timer) return stopPlaying();
   selection.isFollowing = false;
   showStage(0);
   if (reducesMotion.matches) return;
   byId("play").textContent = `■ ${say("Stop")}`;
-  playing.timer = setInterval(() => showStage(playing.stage + 1), STAGE_MILLISECONDS);
+  timer = setInterval(() => showStage(stages.indexOf(selection.stage) + 1), STAGE_MILLISECONDS);
 }
 
 /** List the stages' sentences, for the printed page. */
-export function listStages() {
+function listStages() {
   byId("tour").replaceChildren(...describeStages().map(({ words }) => make("li", {}, words)));
-}
-
-/** Show only the selected token's path, or all paths. */
-export function setFollowing(isOn) {
-  selection.isFollowing = isOn;
-  showStage(null);
 }
 
 /** Enter or leave the mode for presenting the picture. */
 function present(isOn) {
   if (isOn) showLevel("model");
   document.documentElement.classList.toggle("presenting", isOn);
-  picture.layOut();
+  changed("presenting");
 }
 
-byId("play").addEventListener("click", play);
-byId("all-tokens").addEventListener("click", () => setFollowing(false));
-byId("earlier").addEventListener("click", () => stepStage(-1));
-byId("later").addEventListener("click", () => stepStage(1));
-addEventListener("keydown", (event) => {
-  if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.altKey || event.metaKey || !isLook()) return;
-  if (event.key.toLowerCase() === "p") present(!isPresenting());
-  else if (isPresenting() && event.key === "Escape") present(false);
-  else if (isPresenting() && event.key === "ArrowRight") stepStage(1);
-  else if (isPresenting() && event.key === "ArrowLeft") stepStage(-1);
-  else if (event.key === "Escape" && !isAt("model")) zoomOut();
-});
-addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
+export function startTour() {
+  on("traces isFollowing", () => showStage(null));
+  on("level", () => {
+    if (!isAt("model")) stopPlaying();
+    if (isAt("block")) showStage(null);
+  });
+  on("printed", () => {
+    if (!isPrinted() || !isLook()) return;
+    showStage(null); // the list of stages is printed below the whole picture
+    listStages();
+  });
+  byId("play").addEventListener("click", play);
+  byId("all-tokens").addEventListener("click", () => set({ isFollowing: false }));
+  byId("earlier").addEventListener("click", () => stepStage(-1));
+  byId("later").addEventListener("click", () => stepStage(1));
+  addEventListener("keydown", (event) => {
+    if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.altKey || event.metaKey || !isLook()) return;
+    if (event.key.toLowerCase() === "p") present(!isPresenting());
+    else if (isPresenting() && event.key === "Escape") present(false);
+    else if (isPresenting() && event.key === "ArrowRight") stepStage(1);
+    else if (isPresenting() && event.key === "ArrowLeft") stepStage(-1);
+    else if (event.key === "Escape" && !isAt("model")) zoomOut();
+  });
+}

@@ -5,7 +5,8 @@ import { equations } from "../numbers/equations.js";
 import { unpackedMask, wordOf } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
 import { description, say, tokenOf } from "../sources/description.js";
-import { UNCHANGED } from "../sources/following.js";
+import { isAblation, isAmong, nameOfChange, nameOfPart } from "./changes.js";
+import { DISPLAYS, isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
 export const MATRICES = Object.keys(description.steps).filter(
@@ -14,32 +15,7 @@ export const MATRICES = Object.keys(description.steps).filter(
 export const DIFFERENCE = "B − A";
 const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
 
-// Queries and keys are indices of `alignment`.
-export const selection = {
-  layer: 0,
-  head: 0,
-  step: "weights",
-  query: 0,
-  key: 0,
-  display: "map",
-  zoom: 1,
-  textSize: 1,
-  depth: "look",
-  level: "model",
-  hovered: null, // the { query, key } under the pointer
-  overlaid: [], // the selected heads, {layer, head}, if there are several
-  isFollowing: false, // whether the picture shows only the selected token's path
-  isReading: false, // whether the picture loads its numbers
-  isHeadChosen: false, // by the reader; the page then doesn't open another by itself
-  isNewEntry: false, // whether the next link is a new entry in the browser's history
-};
 if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an atlas's passage is about one head
-
-/** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
-export const isLook = () => selection.depth === "look";
-
-/** The query and key that are described: those under the pointer, or the selected ones. */
-export const describedCell = () => selection.hovered ?? selection;
 
 export let traces; // what is shown: one trace, or two to compare
 export let traceViews; // one of each trace
@@ -95,6 +71,7 @@ export function traceOf(described, number) {
     keys: [...cached, ...described.tokens],
     packs: new Map(), // name -> promise of its numbers
     loaded: new Map(), // layer -> its data, once loaded
+    listed: new Set(), // its predicted tokens that have been shown
     closing: new AbortController(), // aborts its requests when other traces are shown
   };
 }
@@ -151,25 +128,6 @@ function excerptAround({ tokens, excerpt }, n) {
   return `“${start ? "…" : ""}${shown}${start + NAME_EXCERPT_LENGTH < text.length ? "…" : ""}”`;
 }
 
-/** The name of a head, or without `head`, of an MLP. */
-export const nameOfPart = ([layer, head]) =>
-  head === undefined
-    ? say("MLP of layer {layer}", { layer })
-    : say("layer {layer}, head {head}", { layer, head });
-
-/** Whether a change is an ablation of a head or an MLP. */
-export const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
-
-/** A change of a trace in words, see source.js; for an ablation, the name of the head or MLP. */
-export function nameOfChange([layer, head, step, edit, ...cells]) {
-  if (layer === "mask") return say("no causal mask");
-  if (layer === "root") return say("no division by √Dk");
-  const name = nameOfPart([layer, head]);
-  if (step === undefined) return name;
-  if (edit === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
-  return edit === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: edit / 100 });
-}
-
 /** What is ablated or edited in a trace, in words. */
 function changesIn({ ablated, note }) {
   // A note such as ", edited" is written to follow a title.
@@ -189,9 +147,6 @@ function whyZero(a, b) {
     ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
     : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
-
-/** Whether a list of changes includes a change. */
-export const isAmong = (changes, change) => changes.some((other) => other.join() === change.join());
 
 /** Whether a query or key is in all traces. positions: its position in each, or null. */
 export const isEverywhere = (positions) => !positions.includes(null);
@@ -265,15 +220,9 @@ export function editedIn(layer, head, step) {
   return names.length === 2 ? say(", edited in A and in B") : say(", edited in {name}", { name: names[0] });
 }
 
-export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
-
 /** Whether a view has a head and its numbers are loaded. */
 export const isLoaded = (view, { layer, head }) =>
   hasHead(view, layer, head) && !pendingTraces(view, layer).length;
-
-export const LEVELS = ["model", "block", "head", "matrix", "number"];
-
-export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
 /** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
 export function differenceOf(positions, list) {
@@ -286,9 +235,6 @@ export const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((p
 
 /** The index in `alignment.queries` of a position in a trace. */
 export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
-
-// The displays of a head, each with its element's id.
-export const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
 /** The values of a link, as a selection that this page can show. In links, `look` is the display. */
 export function clampedSelection({ layer, head, query, key, step, look }) {
@@ -308,4 +254,6 @@ export function clampedSelection({ layer, head, query, key, step, look }) {
   };
 }
 
-export const settings = { ...UNCHANGED }; // as `model.generate` names them
+/** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
+export const onHead = (draw) =>
+  on("head step display depth level palette overlaid", () => !pendingTraces({ traces }, selection.layer).length && draw());

@@ -1,0 +1,118 @@
+// What a reader can do: each sets the store, after loading what it needs.
+
+import { valuesOf } from "../sources/rows.js";
+import { loadLayer } from "../sources/source.js";
+import { changed, isAt, isLook, isSame, selection, set } from "./store.js";
+import { clampedSelection, isLoaded, labelView, pendingTraces, setTraces, traces, views } from "./traces.js";
+
+/** Select a query and a key; by default, the key with the largest weight. */
+export const select = (query, key = strongestKey(query) ?? selection.key) => set({ hovered: null, query, key });
+
+/** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
+export function point(cell) {
+  if (cell?.query === selection.hovered?.query && cell?.key === selection.hovered?.key) return;
+  set({ hovered: cell });
+}
+
+/** Show a query and its strongest key while the pointer is there. */
+export const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
+
+/** The first view whose open head has a query, once its numbers are loaded. */
+export const viewOfQuery = (query) =>
+  views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
+
+/** The key with the largest weight for a query of the open head, in the first text that has both. */
+export function strongestKey(query) {
+  const view = viewOfQuery(query);
+  if (!view) return undefined;
+  const { layer, head } = selection;
+  const weights = valuesOf(view, layer, head, "weights", view.rows.indexOf(query));
+  return view.columns[weights.indexOf(Math.max(...weights))];
+}
+
+/** Open a head, immediately if its numbers are loaded; then call `then`. */
+export function openHead(layer, head, then = () => {}) {
+  if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
+  Object.assign(selection, { layer, head });
+  const loading = traces
+    .filter((trace) => pendingTraces({ traces: [trace] }, layer).length)
+    .map((trace) => loadLayer(trace, layer));
+  const show = () => {
+    selection.key ??= strongestKey(selection.query) ?? 0;
+    changed("head");
+    then();
+  };
+  if (!loading.length) return show();
+  set({ isLoading: true });
+  const shown = traces;
+  return Promise.all(loading).then(() => {
+    set({ isLoading: false });
+    // Another head or text may have been chosen since.
+    if (traces === shown && selection.layer === layer && selection.head === head) show();
+  });
+}
+
+export const chooseStep = (step) => set({ step });
+
+export const chooseDisplay = (display) => set({ display });
+
+/** Show traces, described as in `description.traces`, instead of the current ones. */
+export function openTraces(descriptions) {
+  const { layer, head, level } = selection;
+  Object.assign(selection, { hovered: null, key: undefined, overlaid: [], openCell: null, stage: null });
+  if (level === "number") selection.level = "matrix";
+  setTraces(descriptions);
+  Object.assign(selection, clampedSelection({ layer, head, query: Infinity }));
+  changed("traces");
+  const opening = openHead(selection.layer, selection.head);
+  changed("opened"); // what may take longer to load than the open head
+  return opening;
+}
+
+/** Choose how much the page shows. */
+export function setDepth(depth) {
+  selection.depth = depth;
+  if (isLook()) Object.assign(selection, { display: "map", ...(isAt("model") && { step: "weights" }) });
+  views.forEach(labelView);
+  closeArithmetic();
+  changed("depth", "level");
+}
+
+const MAX_OVERLAID = 6; // as many as there are colours, see drawing/heads.js
+
+/** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
+export function toggleOverlay(layer, head) {
+  const clicked = { layer, head };
+  const before = selection.overlaid.length ? selection.overlaid : [{ layer: selection.layer, head: selection.head }];
+  const isIncluded = before.some((head) => isSame(head, clicked));
+  if (!isIncluded && before.length === MAX_OVERLAID) return;
+  const after = isIncluded ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
+  if (!after.length) return;
+  selection.overlaid = after.length > 1 ? after : [];
+  const next = isIncluded ? after.at(-1) : clicked;
+  return openHead(next.layer, next.head);
+}
+
+/** Open one head, or add it to the selected ones; `then` is called when it is open. */
+export function chooseHead(layer, head, isAdding, then) {
+  selection.isHeadChosen = true;
+  if (isAdding || selection.isAdding) return toggleOverlay(layer, head);
+  selection.overlaid = [];
+  return openHead(layer, head, then);
+}
+
+/** Show a level, without animation. */
+export function showLevel(level) {
+  const isWeights = isLook() && ["model", "block", "head"].includes(level);
+  set({ level, ...(isWeights && { step: "weights" }), ...(level !== "number" && selection.openCell && { openCell: null }) });
+}
+
+/** Show the arithmetic of a cell, {layer, head, query, key, component}. */
+export const openCellAt = (openCell) => set({ openCell, ...(isLook() && { level: "number" }) });
+
+/** Close the arithmetic of a cell. */
+export const closeArithmetic = () => set({ openCell: null, ...(isAt("number") && { level: "matrix" }) });
+
+/** Go to a step of the pass and one of its numbers; the page's link then includes them. */
+export const goTo = (path, component = selection.chosenStep.component) =>
+  set({ chosenStep: { ...selection.chosenStep, path, component, isLinked: true } });

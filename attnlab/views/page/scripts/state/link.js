@@ -1,0 +1,97 @@
+// The link of what is shown, in the page's address.
+
+import { loadLayer } from "../sources/source.js";
+import { passStepsOf } from "../sources/steps.js";
+import { closeArithmetic, goTo, openCellAt, openHead, setDepth } from "./actions.js";
+import { changed, DEPTHS, isAt, isLook, LEVELS, selection, set, TEXT_SIZES } from "./store.js";
+import { clampedSelection, pendingTraces, traces } from "./traces.js";
+
+// Written after a delay, because browsers limit how often a page may change its address.
+let linkTimer;
+
+export const linkParts = []; // functions that return further parts of the link
+
+export function updateLink() {
+  clearTimeout(linkTimer);
+  linkTimer = setTimeout(writeLink, 200);
+}
+
+/** Write the link of what is shown into the address. */
+function writeLink() {
+  clearTimeout(linkTimer);
+  linkTimer = null;
+  const { layer, head, step, query, key, display, textSize, depth, level } = selection;
+  const link = new URLSearchParams({
+    layer,
+    head,
+    step,
+    query,
+    key,
+    look: display,
+    ...(textSize !== 1 && { letters: textSize }),
+    ...(!isLook() && { depth }),
+    ...(!isAt("model") && isLook() && { level }),
+    ...linkOfArithmetic(),
+    ...linkOfPass(),
+    ...Object.assign({}, ...linkParts.map((part) => part())),
+  });
+  const write = selection.isNewEntry ? "pushState" : "replaceState";
+  selection.isNewEntry = false;
+  try {
+    history[write](history.state, "", `#${link}`);
+  } catch {} // frames without an address (srcdoc) refuse it
+}
+
+/** Show what follows as a new entry in the browser's history. */
+export function startEntry() {
+  if (linkTimer) writeLink();
+  selection.isNewEntry = true;
+  updateLink();
+}
+
+/** Apply a link, such as #layer=1&head=2&query=9. */
+export function followLink(link) {
+  const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
+  for (const name of ["layer", "head", "query", "key"])
+    values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
+  Object.assign(selection, { key: undefined }, clampedSelection(values));
+  selection.isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
+  selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
+  const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
+  setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
+  if (TEXT_SIZES.includes(Number(values.letters))) set({ textSize: Number(values.letters) });
+  changed("query");
+  followLinkOfPass(values);
+  followLinkOfArithmetic(values);
+  return openHead(selection.layer, selection.head);
+}
+
+/** The open cell and its component for the link, such as open=layer.1.head.2.query.7.key.1.component.0. */
+function linkOfArithmetic() {
+  if (!selection.openCell) return {};
+  const { layer, head, query, key, component } = selection.openCell;
+  return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
+}
+
+/** Open the cell that a link names, if any. */
+async function followLinkOfArithmetic({ open = "" }) {
+  const values = Object.fromEntries(
+    [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
+  );
+  if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
+  const { component = 0, ...cell } = values;
+  const target = clampedSelection(cell);
+  const shown = traces;
+  await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
+  if (traces !== shown) return undefined;
+  return openCellAt({ ...target, component });
+}
+
+/** The chosen step and component for the link, if the reader has chosen any. */
+const linkOfPass = () => (selection.chosenStep.isLinked ? { stop: selection.chosenStep.path, component: selection.chosenStep.component } : {});
+
+/** Go where a link leads, if this page has such a step. */
+function followLinkOfPass({ stop: linked, component }) {
+  if (!passStepsOf(traces[selection.chosenStep.trace]).some(({ path }) => path === linked)) return;
+  goTo(linked, component >= 0 ? Math.floor(component) : 0);
+}

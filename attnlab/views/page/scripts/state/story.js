@@ -1,0 +1,55 @@
+// The heads that affect the next token most, from the pack "story", see attnlab/views/page/overview.py.
+
+import { source } from "../sources/source.js";
+import { openHead, select } from "./actions.js";
+import { changed, selection } from "./store.js";
+import { queryOf, traces } from "./traces.js";
+
+const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
+
+/** The pack "story" of a trace, decoded; null if the source doesn't have it. */
+async function readStory(trace) {
+  if (!source.has(trace, "story")) return null;
+  const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
+  const [count] = numbers.splice(0, 1);
+  const ids = numbers.splice(0, count);
+  const before = numbers.splice(0, count);
+  const heads = [];
+  while (numbers.length) {
+    const [layer, head, key, weight, ...after] = numbers.splice(0, 4 + count);
+    heads.push({ layer, head, key, weight, after });
+  }
+  return { ids, before, heads };
+}
+
+/**
+ * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
+ * changes the probability of the most probable token most. The second attends to another key, and its ablation
+ * lowers the probability of another token most.
+ */
+export function headsToDescribe({ before, heads }) {
+  const drop = ({ after }, n) => before[n] - after[n];
+  const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
+  const [second] = heads
+    .filter(({ key }) => key !== first.key)
+    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
+    .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
+  const isLarge = second && drop(second, second.affected) >= MIN_DROP;
+  return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
+}
+
+/** Open the last text's most important head once it is known, unless the reader has chosen one. */
+export async function openStory() {
+  const trace = traces.at(-1);
+  const before = selection.query;
+  const story = await readStory(trace);
+  if (traces.at(-1) !== trace) return; // another text has been opened
+  trace.story = story;
+  changed("story");
+  if (!story || selection.isHeadChosen || selection.query !== before) return;
+  const [first] = headsToDescribe(story);
+  const query = queryOf(trace, trace.T - 1);
+  await openHead(first.layer, first.head, () => {
+    if (selection.query === before) select(query); // another token may have been chosen while it loaded
+  });
+}

@@ -1,0 +1,79 @@
+// What the page shows: the model, the text, and how two texts differ.
+
+import { say } from "../sources/description.js";
+import { on } from "../state/store.js";
+import { alignment, DIFFERENCE, differenceOf, isEverywhere, traces, views, whyNoDifference } from "../state/traces.js";
+import { byId, make, tokenElement } from "../drawing/draw.js";
+import { prefixOf } from "../drawing/names.js";
+
+function summarise() {
+  const sizes = traces.map((trace) => {
+    const { layers, H, T, cached, note } = trace;
+    const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
+    const after = cached ? say(" after {cached} cached", { cached }) : "";
+    const blocks =
+      layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
+    const heads = H === 1 ? say("{H} head", { H }) : say("{H} heads", { H });
+    return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
+  });
+  byId("alignment")?.remove();
+  byId("summary").textContent = sizes.join(" · ");
+  const models = new Set(traces.map(({ model }) => model));
+  byId("about").replaceChildren(
+    ...traces.flatMap((trace, n) => [
+      ...(n ? [" · "] : []),
+      prefixOf(trace),
+      // Of a shared model, the name is shown once.
+      ...(models.size > 1 || (trace.model && n === 0) ? [make("b", {}, trace.model), " "] : []),
+      make("q", {}, make("bdi", {}, trace.excerpt)),
+    ]),
+  );
+  const compared = byId("compared");
+  compared.hidden = traces.length < 2;
+  if (compared.hidden) return;
+  const [a, b] = traces;
+  const count = (condition) => alignment.queries.filter(condition).length;
+  const [onlyA, onlyB] = [count(([, inB]) => inB === null), count(([inA]) => inA === null)];
+  const differ = count((pair) => differenceOf(pair, "tokens") === "changed");
+  const sentences = [
+    whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
+    differ || onlyA || onlyB
+      ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
+      : say("The tokens are the same."),
+    (onlyA || onlyB) &&
+      say("Only in A: {onlyA}; only in B: {onlyB}. The difference covers what both have.", {
+        onlyA,
+        onlyB,
+      }),
+  ];
+  compared.replaceChildren(sentences.filter(Boolean).join(" "));
+  if (differ || onlyA || onlyB) compared.after(alignmentOf(a, b));
+}
+
+/** Both texts, token by token. */
+function alignmentOf(a, b) {
+  const symbols = (trace, n) => (n === null ? "–" : tokenElement(trace.tokens[n]));
+  return make(
+    "ol",
+    { id: "alignment", "aria-label": say("A above, B below") },
+    ...alignment.queries.map(([n, m]) =>
+      make(
+        "li",
+        { class: differenceOf([n, m], "tokens") },
+        make("span", { class: "unseen" }, "A: "),
+        make("span", {}, symbols(a, n)),
+        make("span", { class: "unseen" }, "; B: "),
+        make("span", {}, symbols(b, m)),
+      ),
+    ),
+  );
+}
+
+export function startSummary() {
+  on("traces", () => {
+    document.body.classList.toggle("comparing", traces.length === 2);
+    document.body.style.setProperty("--views", views.length);
+    document.body.style.setProperty("--traces", traces.length);
+    summarise();
+  });
+}
