@@ -23,7 +23,7 @@ from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
 from attnlab.equations import AnyArray, Array, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import inputs_of
+from attnlab.forward.changed import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at

@@ -11,7 +11,8 @@ from copy import copy
 from typing import Any
 
 from attnlab.equations import identity
-from attnlab.forward.edits import EditedRun, inputs_of
+from attnlab.forward.changed import ChangedRun, inputs_of
+from attnlab.forward.edits import EditedRun
 from attnlab.steps import Graph, Node, Run
 
 # A function whose parameters are steps, see `node_with_equation`.
@@ -27,21 +28,19 @@ def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
     return with_nodes(run, nodes)
 
 
-def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
+def with_nodes(run: Run, nodes: Mapping[str, Node]) -> ChangedRun:
     """The run with other nodes; steps that don't depend on them are shared."""
-    other = run.fork()
-    other.graph = run.graph.with_nodes(nodes)
-    other.is_long = False  # a fast equation would bypass the new nodes
-    other.strict = False  # other equations may produce NaN
-    if isinstance(run, EditedRun) and isinstance(other, EditedRun):
-        other.base = with_nodes(run.base, nodes)
-        other._index_edits()  # the set of steps that depend on edits may have changed
-    stale = set(nodes)  # and everything that depends on them
-    for path in upstream(run.graph, run.values, stop_at=nodes):
-        if not stale.isdisjoint(inputs_of(run.graph[path])):
-            stale.add(path)
-    other.values = {path: value for path, value in run.values.items() if path not in stale}
-    return other
+    changed: ChangedRun
+    if isinstance(run, EditedRun):  # edits apply to what the other nodes compute
+        changed = EditedRun(with_nodes(run.base, nodes), run.edits[-1])
+        changed.note = run.note
+    else:
+        base = run.fork()  # the original run doesn't keep what only this one needs
+        base.is_long = base.strict = False
+        changed = ChangedRun(base, run.graph.with_nodes(nodes), nodes)
+    changed.is_long = False  # a fast equation would bypass the new nodes
+    changed.strict = False  # other equations may produce NaN
+    return changed
 
 
 def node_with_equation(run: Run, path: str, equation: Equation) -> Node:

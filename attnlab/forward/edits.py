@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.changed import ChangedRun, inputs_of
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
 from attnlab.support.checks import as_array, check_kind
 from attnlab.support.messages import Message
@@ -49,8 +50,8 @@ MAX_PATHS_SHOWN = 3
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
 
 
-class EditedRun(Run):
-    """A run in which some steps are edited.
+class EditedRun(ChangedRun):
+    """A run in which the values of some steps are edited.
 
     Parameters
     ----------
@@ -65,8 +66,7 @@ class EditedRun(Run):
     edits: tuple[Mapping[str, Edit], ...]
 
     def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
-        vars(self).update(vars(base))  # graph, tokens, note, ...
-        self.base, self.values = base, {}
+        super().__init__(base, base.graph, ())
         self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
         self._index_edits()
 
@@ -82,8 +82,9 @@ class EditedRun(Run):
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
-            # Whether a step depends on the last edits, by path; `base` covers the earlier ones.
-            self._depends: dict[str, bool] = {}
+            # Only what the last edits change depends on them; the base has the earlier edits.
+            self._depends = {}
+            # Containers first, so that an edit of a layer doesn't overwrite those of its heads.
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
                 paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
@@ -93,39 +94,20 @@ class EditedRun(Run):
                 for other, effect in effects_of(path):
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
+        self.changed = {*self._changes, *self._effects}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Functions are stored as their results.
+        # Functions, which may not be picklable, are stored as their results.
         values = tuple(
             {path: self.value(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
         )
-        return super().__getstate__() | {
-            "edits": values,
-            "_changes": {},
-            "_effects": {},
-            "_depends": {},
-        }
+        indexes: dict[str, Any] = {"_changes": {}, "_effects": {}, "_depends": {}}
+        return super().__getstate__() | {"edits": values} | indexes
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._index_edits()
-
-    def fork(self) -> EditedRun:
-        fork = super().fork()
-        assert isinstance(fork, EditedRun)
-        fork.base = self.base.fork()
-        return fork
-
-    def depends(self, path: str) -> bool:
-        """Whether a step is edited, or computed from a step that is."""
-        if path not in self._depends:
-            node = self.graph[path]
-            if node.step.after_blocks:  # in order, to limit recursion
-                for layer in range(node.number):
-                    self.depends(f"blocks.{layer}.output")
-            self._depends[path] = any(map(self.depends, inputs_of(node)))
-        return self._depends[path]
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
@@ -148,32 +130,8 @@ class EditedRun(Run):
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
 
-    # Run's methods on the owner, since an EditedRun's would search for the owner again.
-
-    def is_stored(self, path: str) -> bool:
-        return Run.is_stored(self._owner(path), path)
-
-    def value(self, path: str) -> Any:
-        return Run.value(self._owner(path), path)
-
-    def _owner(self, path: str) -> Run:
-        """The run that computes a step: this one, or an earlier one."""
-        run: Run = self
-        while isinstance(run, EditedRun) and not run.depends(path):
-            run = run.base
-        return run
-
-    def _store(self, path: str) -> Any:
-        owner = self._owner(path)
-        if owner is not self:
-            return owner._stored_value(path)
-        return self.values.setdefault(path, read_only(super()._store(path)))  # parameters too
-
-    def _input(self, path: str) -> Any:
-        return Run._input(self._owner(path), path)
-
     def _evaluate(self, path: str, node: Node) -> Any:
-        if not self._is_changed(path):
+        if path not in self.changed:
             return super()._evaluate(path, node)
         value = self._before_edits(path)
         for part, edit in self._changes.get(path, ()):
@@ -192,34 +150,11 @@ class EditedRun(Run):
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
-        while isinstance(run, EditedRun) and run._is_changed(path):
+        while isinstance(run, EditedRun) and path in run.changed:
             if any(map(run.depends, inputs_of(node))):
                 return Run._evaluate(run, path, node)
             run = run.base
         return run._input(path)
-
-    def _is_changed(self, path: str) -> bool:
-        return path in self._changes or path in self._effects
-
-    def _selects_from_layer(self, node: Node) -> bool:
-        return super()._selects_from_layer(node) or self._is_changed(node.layer_step)
-
-    def _is_fast(self, path: str) -> bool:
-        return super()._is_fast(path) and not any(
-            self._is_changed(step) or self._is_changed(self.graph[step].layer_step)
-            for step in self._skipped_steps(path)
-        )
-
-    def _skipped_steps(self, path: str) -> Iterator[str]:
-        """The steps that the fast equation of a step skips."""
-        node = self.graph[path]
-        needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
-        queue = [*node.needs]
-        while queue:
-            step = queue.pop()
-            if step not in needs:
-                yield step
-                queue += self.graph[step].needs
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
@@ -252,11 +187,6 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
 
 # ---- which step an edit changes, and what depends on it ------------------------------------------
-
-
-def inputs_of(node: Node) -> tuple[str, ...]:
-    """The paths of the steps that a step is computed from."""
-    return (*node.needs, node.layer_step) if node.layer_step else node.needs
 
 
 def enclosing_steps(graph: Graph, path: str) -> list[str]:

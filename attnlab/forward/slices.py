@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray, identity
 from attnlab.forward import fast
-from attnlab.forward.edits import EditedRun
+from attnlab.forward.changed import ChangedRun
 from attnlab.steps import Node, Run, read_only
 
 
@@ -136,7 +136,7 @@ def is_kept(node: Node) -> bool:
     )
 
 
-def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
+def with_step(run: Run, path: str, value: AnyArray, start: int) -> ChangedRun:
     """A run of the rows from `start` on, in which a step has another value.
 
     Parameters
@@ -147,14 +147,14 @@ def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
     start : the first position at which anything changes
     """
     later = LaterRows(run, start)
-    run_with_step = EditedRun(later, {path: 0})  # a placeholder, set below
-    run_with_step.values[path] = read_only(later.slice_of(path, value))
+    changed = ChangedRun(later, later.graph, [path])
+    changed.values[path] = read_only(later.slice_of(path, value))
     rows = value.size // value.shape[-1]  # of all runs
-    run_with_step.is_long = rows > fast.SHORT
-    return run_with_step
+    changed.is_long = rows > fast.SHORT
+    return changed
 
 
-def final_row(run: EditedRun) -> AnyArray:
+def final_row(run: ChangedRun) -> AnyArray:
     """The last row of `final`, (..., D), computed block by block; earlier blocks are freed.
 
     In the last block, only keys and values are computed for all rows.
