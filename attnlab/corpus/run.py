@@ -132,8 +132,11 @@ def atlas(
             f"{path} is in the directory of texts, where the run's files would be read as "
             "texts; choose another directory"
         )
-    if any(function is not None for function in task.measures.values()):
-        chunks = try_measures_first(task, chunks)
+    if any(task.measures.values()):  # functions of the user's are tried before any work
+        first = [*islice(chunks, 1)]
+        for tried in first:
+            task.try_measures(tried)
+        chunks = chain(first, chunks)
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
@@ -174,15 +177,6 @@ def is_within(directory: Path, texts: Any) -> bool:
         return False
     corpus = as_path(texts, "texts").resolve()
     return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
-
-
-def try_measures_first(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Raise if a user-defined measure fails on the first chunk; return all chunks."""
-    first = next(chunks, None)
-    if first is None:
-        return chunks
-    task.try_measures(first)
-    return chain([first], chunks)
 
 
 def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:

@@ -139,8 +139,6 @@ def verdict(
     if disagreeing:
         return "\n".join(disagreeing)
     count = sum(comparison.figures for comparison in comparisons)
-    template = "all {count} published figures agree"
-    if count == 1:
-        template = "the published figure agrees"
-    agree = Message(template, count=count)
+    one, many = "the published figure agrees", "all {count} published figures agree"
+    agree = Message(one if count == 1 else many, count=count)
     return Message("{names}: {agree}", names=", ".join(tables), agree=agree)
