@@ -500,6 +500,18 @@ def test_revision_argument(hub: Hub, client: Client, name: str, commit: str) -> 
     assert hub.log == []
 
 
+def test_files_are_of_one_commit_though_the_branch_moves(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"), commit=B)
+
+    def move(request: Request) -> bool:
+        if request.path.endswith("/vocab.json"):  # after config.json
+            hub.add(TINY, published("one_head"), commit=C)
+        return False
+
+    hub.instead = move
+    assert client.ask(TINY).check_model("odd").name == B
+
+
 def test_uncached_revisions_are_requested(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit=B, name="newer")
     client.keep(TINY, contents("one_head"))
