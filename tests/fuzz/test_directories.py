@@ -117,7 +117,7 @@ def test_damaged_models_are_refused_or_hold_what_they_say(data: st.DataObject) -
         assert np.array_equal(parameter, tensor.T if name == "W_U" else tensor), name
 
 
-@fuzz(20, 500, data=st.data())
+@fuzz(20, 200, data=st.data())
 def test_the_same_model_in_other_words_has_the_recorded_numbers(data: st.DataObject) -> None:
     base, files = changed(data, MODELS, NEUTRAL)
     with directory() as parent:
@@ -137,7 +137,7 @@ def check_recorded(base: str, path: Path, files: Files) -> None:
     assert tokens == {text: plain.encode(text) for text in TEXTS}
 
 
-@fuzz(20, 500, data=st.data())
+@fuzz(20, 200, data=st.data())
 def test_damaged_tokenizers_are_refused_or_encode(data: st.DataObject) -> None:
     _, files = changed(data, TOKENIZERS, DAMAGE)
     with directory() as parent:
