@@ -201,7 +201,7 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     weights[3, 5, :5] = 0
     verdict = check({"weights": weights}, trace.blocks[0].attention)
     assert verdict.differing == f"6 of {weights.size} cells differ, all at head 3:"
-    sizes = [abs(cell.mine - cell.right) for cell in verdict.cells]
+    sizes = [abs(cell.mine - cell.expected) for cell in verdict.cells]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -307,7 +307,7 @@ def test_a_mistake_is_identified_beside_an_unknown_one(odd: GPT2) -> None:
     verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
     assert formulas(verdict) == [KNOWN["scale_D"]]
     assert verdict.unexplained[0] == "blocks.0.attention.output"
-    assert "There is more: blocks.0.attention.output, " in repr(verdict)
+    assert "This does not explain everything: blocks.0.attention.output, " in repr(verdict)
     del steps["blocks.0.attention.scores"]
     in_attention = check(of_layer(steps), trace.blocks[0].attention)
     assert formulas(in_attention) == [KNOWN["scale_D"]]

@@ -98,12 +98,12 @@ class Cell(NamedTuple):
     Attributes
     ----------
     place : its index in words, such as head and tokens
-    mine, right : your number and the expected one
+    mine, expected : your number and the expected one
     """
 
     place: str
     mine: float
-    right: float
+    expected: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,7 +161,9 @@ class Verdict(Stages):
                 differing=self.differing,
             )
             lines: list[tuple[str, ...]] = [("", Message("yours"), Message("expected"))]
-            lines += [(cell.place, f"{cell.mine:.6g}", f"{cell.right:.6g}") for cell in self.cells]
+            lines += [
+                (cell.place, f"{cell.mine:.6g}", f"{cell.expected:.6g}") for cell in self.cells
+            ]
             yield Table(lines)
             return
         template = "This produces exactly your {path}:"
@@ -180,7 +182,8 @@ class Verdict(Stages):
                     yield f"      {say(line)}"
         if self.unexplained:
             yield Paragraph(
-                "  There is more: {names} would still differ. Fix this, then check again.",
+                "  This does not explain everything: {names} still differ. Fix this, then check "
+                "again.",
                 names=", ".join(self.unexplained),
             )
 
