@@ -22,7 +22,6 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
-from attnlab.steps import read_only
 from attnlab.support.checks import as_reals, check_shape
 from attnlab.text.tokens import Tokens
 
@@ -148,7 +147,7 @@ def blocks_in_turn(trace: Trace) -> Iterator[Any]:
     previous = None
     for block in trace.blocks:
         if previous is not None:  # the next block's input
-            trace._run.values[f"{previous.path}.output"] = read_only(previous.output)
+            trace._run.keep(f"{previous.path}.output", previous.output)
         previous = block.fork()
         yield previous
 

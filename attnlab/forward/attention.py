@@ -73,6 +73,7 @@ class Attention(Result):
     mask = Step[Mask]("Tq Tk", "True = may attend")
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     scale = Step("", "√Dk", equations.scale)
+    # Transient: each T x T step is needed once, by the next one. Only what a user reads is kept.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     masked_scores = Step(
@@ -281,9 +282,11 @@ class Head(SelfAttention):
 
     _table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention._table_steps, "W_O", "output")
 
+    # All of these are cut from the layer's steps along the axis of heads, or are the layer's.
     _parts_of_layer: ClassVar[tuple[str, ...]] = (*SelfAttention.steps, "W_O")
 
     W_O = Step[Array]("Dv D")
+    # Not cut from the layer's output, which is the sum of these and b_O.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     @property
@@ -377,12 +380,14 @@ class MultiHeadAttention(SelfAttention):
         W="W_V",
         b="b_V",
     )
+    # The same equations as for one head: NumPy's products and reductions leave leading axes alone.
     dropout_mask = SelfAttention.dropout_mask.with_axes("H Tq Tk")
     raw_scores = SelfAttention.raw_scores.with_axes("H Tq Tk")
     scores = SelfAttention.scores.with_axes("H Tq Tk")
     masked_scores = SelfAttention.masked_scores.with_axes("H Tq Tk")
     weights = SelfAttention.weights.with_axes("H Tq Tk")
     context = SelfAttention.context.with_axes("H Tq Dv")
+    # Where heads meet again; until here they don't know each other.
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
     output = Step(
         "Tq D",

@@ -150,6 +150,7 @@ class EditedRun(ChangedRun):
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
+        # Nothing before it has changed. If the base edits it too, look below that edit.
         while isinstance(run, EditedRun) and path in run.changed:
             if any(map(run.depends, inputs_of(node))):
                 return Run._evaluate(run, path, node)
@@ -229,7 +230,7 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     if node.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
-    array = np.array(value)
+    array = np.array(value)  # a copy, whose part is a view: writing to the part changes the copy
     part = select_part(run, path, value)
     select_part(run, path, array)[...] = evaluate_edit(run, path, edit, part)
     return array
@@ -240,14 +241,17 @@ def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     prefix, _, name = path.rpartition(".")
     layer, separator, _ = prefix.rpartition(".heads.")
     is_in_head = bool(separator)
-    if path == "W_E":
+    if path == "W_E":  # whose rows the embedding reads under another name
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
+    # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs: replacing
+    # one adds the difference to the sum.
     elif is_in_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif is_in_head and name == "scale":
         yield f"{layer}.scores", with_head_scale(prefix)
+    # Another X for one head: its columns of QKV, which the layer computes from one X for all heads.
     elif is_in_head and name == "X":
         yield f"{prefix}.memory", lambda run, X: run.value(path)
         yield f"{layer}.QKV", with_head_X(prefix)

@@ -99,7 +99,7 @@ def mlp_output(
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
     """The weights, computed in one array by blocks of queries."""
     blocks = [*row_blocks(mask)]
-    if len(blocks) == 1:
+    if len(blocks) == 1:  # at most 128 queries
         rows, keys = blocks[0]
         if keys.stop == K.shape[-2]:  # one block with all keys: no copy
             return weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
@@ -140,6 +140,7 @@ def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
         all_axes_but_keys = tuple(range(mask.ndim - 1))
+        # Under a causal mask, the first 128 queries need only the first 128 keys: half of the work.
         visible = np.flatnonzero(mask[..., rows, :].any(axis=all_axes_but_keys))
         yield rows, slice(0, int(visible[-1]) + 1)
 
@@ -157,7 +158,7 @@ def weights_of_rows(
     block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
     block /= scale
     np.copyto(block, -math.inf, where=~mask[..., rows, keys])
-    block -= block.max(axis=-1, keepdims=True)
+    block -= block.max(axis=-1, keepdims=True)  # softmax, as in `equations.softmax`
     np.exp(block, out=block)
     block /= block.sum(axis=-1, keepdims=True)
     if dropout_mask is not None:

@@ -60,6 +60,7 @@ class CachedRows:
 
     def extend(self, new: Array) -> Array:
         """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
+        # The cache is filled in place, without copying earlier rows for each new token.
         if self._cache is None or self._cache.length != self._length:
             # A copy: newer tokens may be cached, which an edit of this pass must not overwrite.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
@@ -175,7 +176,7 @@ class MLP(Explainable):
     epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
-        "LayerNorm(mid)",
+        "LayerNorm(mid)",  # before the MLP, not after it as in the Transformer of 2017
         equations.layer_norm,
         x="parent.mid",
         fast=fast.layer_norm,
@@ -241,6 +242,8 @@ class BlockAttention(MultiHeadAttention):
         fast=fast.layer_norm,
         transient=True,
     )
+    # GPT-2 stores the three projections as one matrix. One product is faster than three, and the
+    # thirds of parameters and of the product are views.
     W_QKV = Step[Array]("D 3·H·Dh", "W_Q, W_K and W_V side by side")
     b_QKV = Step[Array]("3·H·Dh", "b_Q, b_K and b_V side by side")
     W_Q = Step("D H·Dk", "the first third of W_QKV", equations.W_Q, W="W_QKV", view=True)
@@ -258,6 +261,7 @@ class BlockAttention(MultiHeadAttention):
         b="b_QKV",
         fast=fast.affine,
     )
+    # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
@@ -285,12 +289,14 @@ class Block(Explainable):
     _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
+    # Only in training; None in every trace.
     attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     input = Step(
         "T D",
         "the previous block's output; for the first block, embedding",
         equations.identity,
+        # The residual stream: what one block leaves is what the next one finds.
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
     )
@@ -384,6 +390,7 @@ class ForwardPass(Explainable):
     divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
+    # W_E is a third of GPT-2 small; for 12 tokens, only their rows are read from the disk.
     rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the needed rows are read")
     token_embedding = Step(
         "T D",
@@ -408,6 +415,7 @@ class ForwardPass(Explainable):
         after_blocks=True,
     )
     W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)
+    # The output matrix is the embedding again: a token is likely if `final` points its way.
     logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
 
     def __init__(
@@ -426,9 +434,8 @@ class ForwardPass(Explainable):
         cache: KeyValueCache | None,
         dropout: Mapping[str, Array],
         tokens: Tokens | None = None,
-        computed: Mapping[str, Array] | None = None,
     ) -> None:
-        """Like `__init__`; `computed` are steps that are already computed, by path."""
+        """Like `__init__`, also for a text's tokens."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
         cached = 0 if cache is None else check_cache(cache, parameters).length
@@ -444,15 +451,15 @@ class ForwardPass(Explainable):
             "mask": causal_mask(T, cached),
             "cached": cached,
             "n_head": config.n_head,
+            # Settings are inputs too, so that an equation needs nothing but its parameters.
             "epsilon": config.layer_norm_epsilon,
             "activation": config.activation.function,
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
             **check_dropout(dropout, config, new_ids.shape, cached),
-            **(computed or {}),
         }
-        parameters = parameters.frozen()
+        parameters = parameters.frozen()  # a later training step must not change this pass
         learned = () if config.tie_word_embeddings else ("W_U",)
         graph = graph_of(type(self), config.n_layer, formulas_of(config), learned)
         run = Run(

@@ -42,6 +42,7 @@ def rows_of(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
+# y[i] = Σ_j x[j] W[j, i], so d_x[j] = Σ_i d_y[i] W[j, i]: a product with the transpose.
 def affine_x(W: Array, d_y: Array) -> Array:
     d_x: Array = (rows_of(d_y) @ transpose(W)).reshape(*d_y.shape[:-1], len(W))
     return d_x  # (..., n)
@@ -119,6 +120,7 @@ def layer_norm_gradient(
     leading_axes = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y
     d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
+    # Of d_x̂, LayerNorm's output can't show a shift or a stretch of x: both are taken out.
     product *= gain  # x̂ · d_x̂
     d_x: Array = d_y * gain
     normalised *= mean(product)
@@ -256,6 +258,7 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
     """
     D = d_embedding.shape[-1]
     d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
+    # A sum over the positions of each id. np.add.at would do, but is far slower.
     order = np.argsort(ids, axis=None, kind="stable")
     used, starts = np.unique(ids.ravel()[order], return_index=True)
     d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)

@@ -60,6 +60,7 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
 def parameter_paths(config: GPT2Config) -> Iterator[str]:
     """Yield the path of every parameter."""
     in_block = tuple(shapes_in_block(config))
+    # The order of the forward pass: embeddings, blocks, the last LayerNorm.
     first, second, *last = shapes_outside_of_blocks(config)
     yield from (first, second)
     for layer in range(config.n_layer):

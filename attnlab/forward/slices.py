@@ -14,7 +14,7 @@ import numpy as np
 from attnlab.equations import AnyArray, identity
 from attnlab.forward import fast
 from attnlab.forward.changed import ChangedRun
-from attnlab.steps import Node, Run, read_only
+from attnlab.steps import Node, Run
 
 
 class SliceRun(Run):
@@ -66,14 +66,7 @@ class TextRun(SliceRun):
         state = super().__getstate__()
         for name in ("source", "number"):
             del state[name]
-        return restore_run, (state,)
-
-
-def restore_run(state: dict[str, Any]) -> Run:
-    """A run from its state."""
-    run = object.__new__(Run)
-    run.__setstate__(state)
-    return run
+        return object.__new__, (Run,), state
 
 
 class LaterRows(SliceRun):
@@ -88,6 +81,7 @@ class LaterRows(SliceRun):
     def __init__(self, source: Run, start: int) -> None:
         super().__init__(source, source)
         self.start = start
+        # Later queries attend to earlier keys, which are the source's: as in generation.
         self.values = {
             f"blocks.{layer}.attention.{name}_cache": EarlierRows(
                 source, f"blocks.{layer}.attention.{name}", start
@@ -107,7 +101,7 @@ class LaterRows(SliceRun):
     def slice_of(self, path: str, value: Any) -> Any:
         axes: list[str] = self.graph[path].step.axes.split()
         *_, rows, columns = ["", "", *axes]
-        if columns == "T":
+        if columns == "T":  # ids and positions
             return value[..., self.start :]
         return value[..., self.start :, :] if rows in ("T", "Tq") else value
 
@@ -148,7 +142,7 @@ def with_step(run: Run, path: str, value: AnyArray, start: int) -> ChangedRun:
     """
     later = LaterRows(run, start)
     changed = ChangedRun(later, later.graph, [path])
-    changed.values[path] = read_only(later.slice_of(path, value))
+    changed.keep(path, later.slice_of(path, value))
     rows = value.size // value.shape[-1]  # of all runs
     changed.is_long = rows > fast.SHORT
     return changed
@@ -165,6 +159,8 @@ def final_row(run: ChangedRun) -> AnyArray:
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]
+    # Only the last row of the last block is wanted. Its query needs all keys and values, but no
+    # other query.
     query = f"blocks.{last}.attention.Q"
     if run.depends(query):
         run = with_step(run, query, run.value(query), run.value("positions").size - 1)

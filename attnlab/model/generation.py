@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlab import equations
-from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward.edits import Edit
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
-from attnlab.model.trace import NextToken, Trace, trace_of
+from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts
@@ -164,18 +163,18 @@ def join_steps(
     """
     traces = [step.trace for step in steps]
     tokens = Tokens(token for trace in traces for token in trace.tokens)
+    trace = Trace(tokens, vocabulary, parameters)
     if edits is not None:
-        return Trace(tokens, vocabulary, parameters).edited(edits)
-    values: dict[str, Array] = {}
-
+        return trace.edited(edits)
     paths = ["final"]
     for layer in range(parameters.config.n_layer):
         steps_of_block = ("input", "mid", "output", "attention.QKV", "attention.context")
         paths += [f"blocks.{layer}.{name}" for name in steps_of_block]
+    # Enough for every other step: the others follow from these without other tokens' rows.
     for path in paths:
-        values[path] = np.concatenate([at(trace, path) for trace in traces], axis=-2)
-    values["next_logits"] = traces[-1].next_logits
-    return trace_of(tokens, vocabulary, parameters, values)
+        trace._run.keep(path, np.concatenate([at(part, path) for part in traces], axis=-2))
+    trace._run.keep("next_logits", traces[-1].next_logits)
+    return trace
 
 
 def as_max_new_tokens(

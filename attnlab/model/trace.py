@@ -75,19 +75,9 @@ class Trace(ForwardPass):
         parameters: Parameters,
         cache: KeyValueCache | None = None,
     ) -> None:
-        self._init_trace(tokens, vocabulary, parameters, cache)
-
-    def _init_trace(
-        self,
-        tokens: Tokens,
-        vocabulary: Vocabulary,
-        parameters: Parameters,
-        cache: KeyValueCache | None = None,
-        computed: Mapping[str, Array] | None = None,
-    ) -> None:
         check_kind(tokens, Tokens, "tokens")
         check_kind(vocabulary, Vocabulary, "vocabulary")
-        self._init_pass(tokens.ids, parameters, cache, {}, tokens, computed)
+        self._init_pass(tokens.ids, parameters, cache, {}, tokens)
         vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -495,15 +485,6 @@ class Trace(ForwardPass):
             return [self]
         check_kind(other, Trace, "other")
         return [self, other]
-
-
-def trace_of(
-    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, computed: Mapping[str, Array]
-) -> Trace:
-    """A trace with some steps already computed, by path."""
-    trace = object.__new__(Trace)
-    trace._init_trace(tokens, vocabulary, parameters, computed=computed)
-    return trace
 
 
 @dataclass(frozen=True)

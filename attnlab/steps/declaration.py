@@ -68,6 +68,7 @@ class Step(Generic[Value]):
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks = after_blocks
         self.inputs = inputs
+        # The names of the equation's parameters are the graph's edges: nothing else declares them.
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
 
     @property
@@ -75,6 +76,7 @@ class Step(Generic[Value]):
         """Whether it has a row for each token, in each head if it has a head axis."""
         return self.axes.removeprefix("H ").startswith("T")
 
+    # Python calls this when the class with `weights = Step(...)` is created.
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         equals = f" = {self.formula}" if self.formula else ""
@@ -101,8 +103,9 @@ class Step(Generic[Value]):
     @overload
     def __get__(self, result: object, owner: type) -> Value: ...
     def __get__(self, result: Any, owner: type) -> Step[Value] | Value:
-        if result is None:
+        if result is None:  # on the class: Head.weights is the declaration
             return self
+        # On a result: head.weights is the array, which the run computes now if it hasn't yet.
         value: Value = result._run.value(result._prefix + self.name)
         return value
 

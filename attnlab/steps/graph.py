@@ -73,10 +73,11 @@ class Graph(dict[str, Node]):
         return self.root, self.n_layer, tuple(self.formulas.items()), self.learned
 
     def __missing__(self, path: str) -> Node:
+        # For blocks.3.attention.scores: the class BlockAttention declares it, and layer 3 has it.
         *prefix, name = path.split(".")
         result_class = self.class_at(prefix)
         step = result_class.steps[name]
-        if path in self.learned:
+        if path in self.learned:  # W_U, in a model that doesn't tie it to W_E
             step = step.as_parameter()
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
@@ -199,6 +200,7 @@ def _pattern(path: str, layer: int) -> str:
     return path.replace(".heads.1.", ".heads.@.")
 
 
+# All models of one architecture share a graph: its nodes hold no numbers.
 GRAPHS: dict[tuple[Any, ...], Graph] = {}
 
 
@@ -207,4 +209,5 @@ def graph_of(
 ) -> Graph:
     """The graph of a result class, created once."""
     key = root, n_layer, formulas, learned
+    # setdefault is atomic, so that two threads get the same graph.
     return GRAPHS.setdefault(key, Graph(*key))

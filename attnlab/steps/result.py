@@ -79,6 +79,7 @@ class Result(ReadOnly, StdoutSafe):
     _prefix: str
 
     def __init_subclass__(cls) -> None:
+        # A subclass has its parent's steps, and may declare some of them otherwise.
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
         cls.steps = cls.steps | declared
 
@@ -98,6 +99,7 @@ class Result(ReadOnly, StdoutSafe):
             f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
 
+    # Python calls this only for names that nothing else has: to say what was meant.
     def __getattr__(self, name: str) -> Any:
         hint = hint_for(name)
         if not hint and (paths := paths_in_parts(type(self), name)):
@@ -112,9 +114,6 @@ class Result(ReadOnly, StdoutSafe):
             for name, value in dict(vars(self)).items()  # a copy: threads may be adding parts
             if not isinstance(getattr(type(self), name, None), Part)
         }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
 
     @property
     def title(self) -> str:
@@ -253,7 +252,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _table(self) -> str:
         lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
-        fork = self.fork()
+        fork = self.fork()  # printing a table must not fill the memory
         for name in self._steps_shown():
             axes = self.axes_of(name)
             if not self.is_stored(name) and not self._computes_for_repr(name):
@@ -281,7 +280,7 @@ ResultType = TypeVar("ResultType", bound=Result)
 
 def view_of(result_class: type[ResultType], title: str, run: Run, path: str = "") -> ResultType:
     """Create a result: a view of the steps of a run below a path."""
-    result = object.__new__(result_class)
+    result = object.__new__(result_class)  # __init__ is for users: it refuses, or checks arguments
     result._init_view(title, run, path)
     return result
 

@@ -61,6 +61,10 @@ class Run:
         for value in values.values():
             read_only(value)
 
+    def keep(self, path: str, value: Any) -> None:
+        """Keep a step that was computed elsewhere."""
+        self.values[path] = read_only(value)
+
     def __getstate__(self) -> dict[str, Any]:
         values = dict(self.values)  # a copy: other threads may be adding to it
 
@@ -69,6 +73,7 @@ class Run:
             node = self.graph[path]
             return node.step.view or node.always_select or node.layer_step in values
 
+        # A pickle would store the numbers of a view again.
         kept = {path: value for path, value in values.items() if not is_view(path)}
         return vars(self) | {"values": kept}
 
@@ -79,6 +84,7 @@ class Run:
 
     def fork(self) -> Run:
         """A copy of the run; steps that the copy computes aren't stored in the original."""
+        # Not copy.copy, which would drop views, as pickles do.
         fork = object.__new__(type(self))
         vars(fork).update(vars(self), values=dict(self.values))
         return fork
@@ -111,14 +117,18 @@ class Run:
         mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
+    # From here on, one step asks for the steps it needs: `value` is what users read, `_store` keeps
+    # what it computes, `_input` keeps it unless it is transient, `_evaluate` only computes.
+
     def _store(self, path: str) -> Any:
         """Compute a step and store it."""
         node = self.graph[path]
-        if node.step.after_blocks:
+        if node.step.after_blocks:  # one by one: each block would recurse into the one before
             self._run_blocks(node.number)
         value = self._evaluate(path, node)
         if node.is_input:
             return value  # kept by the model's parameters
+        # setdefault: if another thread was faster, its array is the one that all users see.
         return self.values.setdefault(path, read_only(value))
 
     @property
@@ -152,18 +162,19 @@ class Run:
         step = node.step
         if node.select is not None and self._selects_from_layer(node):
             layer_value = self._stored_value(node.layer_step)
-            if layer_value is None:
+            if layer_value is None:  # an optional step, such as a bias
                 return None
             return node.part_of(layer_value, self._input(node.n_head))
         if step.equation is identity:  # two names for one array
             return self._stored_value(node.needs[0])
-        if step.equation is None:
-            if step.optional:
+        if step.equation is None:  # inputs are in `values`, so this is a parameter
+            if step.optional:  # or an input that was left out
                 return None
             if self.read_parameter is None:
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
         if step.fast is not None and self._is_fast(path):
+            # It skips the T x T steps, but uses them if they happen to be there.
             needed = {
                 name: self._input(need)
                 for name, need, if_stored in node.fast_needs
@@ -212,6 +223,7 @@ class Run:
             needs = (re.sub("masked_scores$", "scores", need) for need in self.graph[path].needs)
             return next((need for need in needs if not is_finite(lenient.value(need))), None)
 
+        # Walk back from where it was noticed to the first step that isn't finite.
         while (need := infinite_need(path)) is not None:
             path = need
         if self.graph[path].step.equation in (None, identity):  # an input
