@@ -1,29 +1,31 @@
 """A computation as a spreadsheet of formulas.
 
-The functions of `attnlab.equations` run on `Cells` instead of arrays: adding two cells makes the
-formula that adds them. Each step becomes a sheet, to which the formulas of later steps refer.
+Each step becomes a sheet. Its cells are the formulas of its equation's derivation, as in an
+explanation, with cells of earlier sheets instead of names. Equations that move numbers move cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
 from attnlab.steps import Result
+from attnlab.steps.declaration import parameters_of
 from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import importing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.views.colours import LIGHT
+from attnlab.views.derivations import COMPUTING, derivation
+from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, is_leaf
 
 with importing_extra("sheets"):
     import xlsxwriter
@@ -49,178 +51,161 @@ ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
+# The axis of numbers that are the same in all columns.
+ONE = "1"
+
 # A cell's address is one integer, made of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
-# Operator precedence. An atom, which is a reference, a number or a call, needs no parentheses.
-COMPARISON, SUM, PRODUCT, POWER, ATOM = range(5)
-
-OPERATORS = {
-    np.less_equal: ("{}<={}", COMPARISON),
-    np.add: ("{}+{}", SUM),
-    np.negative: ("-({})", SUM),
-    np.subtract: ("{}-{}", SUM),
-    np.multiply: ("{}*{}", PRODUCT),
-    np.divide: ("{}/{}", PRODUCT),
-    np.square: ("{}^2", POWER),
-}
-FUNCTIONS = {
-    np.absolute: "ABS({})",
-    np.copysign: "IF({1}<0,-ABS({0}),ABS({0}))",
-    np.exp: "EXP({})",
-    np.maximum: "MAX({},{})",
-    np.minimum: "MIN({},{})",
-    np.sqrt: "SQRT({})",
-    np.tanh: "TANH({})",
-}
+# Operators and functions of formulas.
+PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
+FUNCTIONS = {"if": "IF", "maximum": "MAX", **{f: f.upper() for f in ("erf", "exp", "sqrt", "tanh")}}
 
 Node: TypeAlias = Any
 
 
-class Cells(NDArrayOperatorsMixin):
-    """An array of cells, which equations use like an array of numbers.
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """An array of cells of sheets, or of cells to be written.
 
-    Parameters
+    Attributes
     ----------
-    book : the workbook; sums and products put their operands on its sheets
     values : the numbers (...)
-    texts : formulas (...); None for cells of a sheet
-    addresses : addresses (...) of cells of a sheet, see NEXT_COLUMN; None for formulas
-    precedence : precedence of the formulas' outermost operator
-    source : the name of the function that made the formulas
+    addresses : addresses (...) on a sheet, see NEXT_COLUMN; None if they aren't on one yet
+    formulas : formulas (...) to be written; None for numbers
     """
 
-    def __init__(
-        self,
-        book: Book,
-        values: AnyArray,
-        texts: AnyArray | None = None,
-        addresses: AnyArray | None = None,
-        precedence: int = ATOM,
-        source: str = "",
-    ) -> None:
-        self.book, self.values, self.texts, self.addresses = book, values, texts, addresses
-        self.precedence, self.source = precedence, source
+    values: AnyArray
+    addresses: Any = None
+    formulas: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
 
-    def formulas(self, precedence: int = COMPARISON) -> AnyArray:
-        """The cells as texts, in parentheses if their operator binds less than `precedence`."""
-        if self.texts is None:
-            assert self.addresses is not None
-            return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.addresses), object)
-        return self.texts if self.precedence >= precedence else "(" + self.texts + ")"
+class Derived:
+    """The cells of a derivation's lines, over the rows and columns of a step.
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> Any:
-        if ufunc is np.matmul:
-            return _product(*inputs)
-        template, precedence = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
-        if precedence == ATOM:  # a call's arguments need no parentheses
-            least = [COMPARISON] * 2
-        else:  # at equal precedence, the right operand needs them: a - (b - c), but a - b - c
-            left = ATOM if precedence == POWER else precedence  # (a^2)^2, but a*b*c
-            least = [left, precedence + 1]
-        result = self._elementwise(ufunc, template, inputs, least, precedence)
-        if out is None:
-            return result
-        vars(out[0]).update(vars(result))  # an in-place operation, such as +=
-        return out[0]
+    Parameters
+    ----------
+    book : the workbook
+    values : the equation's parameters by name, then earlier lines: cells, or other values
+    """
 
-    def __array_function__(
-        self, function: Any, _: Any, arguments: Sequence[Any], named: dict[str, Any]
-    ) -> Any:
-        if function is np.where:
-            return self._elementwise(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
-        if function is np.broadcast_to:
-            return self._view(lambda x: np.broadcast_to(x, *arguments[1:], **named))
-        return NotImplemented
+    def __init__(self, book: Book, values: Mapping[str, Any]) -> None:
+        self.book, self.values = book, dict(values)
+        self.arrays: list[AnyArray] = []  # what to put in the places of a template
 
-    def _elementwise(
-        self,
-        function: Callable[..., Any],
-        template: str,
-        inputs: Iterable[Any],
-        least: Sequence[int],
-        precedence: int,
-    ) -> Cells:
-        """The result of an elementwise function.
+    def formulas(self, tree: Tree) -> AnyArray:
+        """The spreadsheet's formulas of a formula, over rows and columns."""
+        self.arrays = []
+        template = self.template(tree)
+        return _each(template.format, *self.arrays) if self.arrays else np.array(template, object)
 
-        Parameters
-        ----------
-        template : template of the result's formulas, with braces for the inputs
-        least : the least precedence at which each input needs no parentheses
-        precedence : precedence of the result
-        """
-        cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in inputs]
-        texts = [x.formulas(lowest) for x, lowest in zip(cells, least, strict=False)]
-        formulas = np.asarray(np.frompyfunc(template.format, len(texts), 1)(*texts), object)
-        with np.errstate(all="ignore"):  # the branch that IF doesn't take may overflow
-            values = np.asarray(function(*(x.values for x in cells)))
-        return Cells(self.book, values, formulas, None, precedence, function.__name__)
+    def template(self, tree: Tree, outer: int = 0) -> str:
+        """A formula as a template of the spreadsheet's formulas, in parentheses if need be."""
+        match tree:
+            case "pi":
+                return "PI()"
+            case "-inf":
+                return _literal(-np.inf)
+            case str() | ("at", *_):
+                return self.place(self.texts(tree))
+            case ("len", ("at", name, *_)):
+                return str(self.values[name].shape[-1])
+            case ("sum", ("*", first, second)):
+                return self.place(_each(Range.times, self.ranges(first), self.ranges(second)))
+            case ("sum", row) if not is_leaf(row):
+                return f"SUMPRODUCT({self.template(row)})"  # of an array, unlike SUM
+            case ("sum" | "max" as reduction, row):
+                return f"{reduction.upper()}({self.template(row)})"
+            case (operation, *operands) if operation in FUNCTIONS:
+                return f"{FUNCTIONS[operation]}({','.join(map(self.template, operands))})"
+            case (operation, left, right):
+                precedence = PRECEDENCE[operation]
+                sign = "^" if operation == "**" else operation
+                # a - (b - c) and (a^2)^2, but a - b - c and a * b * c
+                inner = (precedence + (sign == "^"), precedence + (sign in "-/"))
+                texts = map(self.template, (left, right), inner)
+                return f"({sign.join(texts)})" if precedence < outer else sign.join(texts)
+        return _literal(tree)
 
-    def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
-        texts, addresses = (None if x is None else take(x) for x in (self.texts, self.addresses))
-        return Cells(self.book, take(self.values), texts, addresses, self.precedence, self.source)
+    def place(self, texts: AnyArray) -> str:
+        self.arrays.append(texts)
+        return f"{{{len(self.arrays) - 1}}}"
 
-    def __getitem__(self, index: Any) -> Cells:
-        if not isinstance(index, Cells):
-            return self._view(lambda x: np.asarray(x[index]))
-        # An array of ids: look up each id in every column, in formulas that follow the ids.
-        columns, numbers = self.book.lines(self.swapaxes(0, 1)), index.formulas(SUM)
-        texts = [[f"INDEX({column.text},{number}+1)" for column in columns] for number in numbers]
-        return Cells(self.book, self.values[index.values], np.array(texts, object))
+    def texts(self, tree: Tree) -> AnyArray:
+        """The references or ranges of a name in a formula, over rows and columns."""
+        if isinstance(tree, tuple) and isinstance(tree[2], tuple):  # W_E[ids[row], column]
+            columns, ids = self.ranges(("at", tree[1], ":", "column")), self.texts(tree[2])
+            return _each("INDEX({},{}+1)".format, columns, ids)
+        if ":" in tree:
+            return _each(str, self.ranges(tree))
+        cells = self.values[tree if isinstance(tree, str) else tree[1]]
+        if not isinstance(cells, Cells):
+            return np.asarray(_literal(cells), object)
+        return over_rows_and_columns(_each(self.book.reference, cells.addresses), tree)
 
-    def reshape(self, *shape: int) -> Cells:
-        return self._view(lambda x: x.reshape(*shape))
+    def ranges(self, tree: Tree) -> AnyArray:
+        """The `Range`s of an indexed array with ":", over rows and columns."""
+        _, name, *index = tree
+        addresses = self.values[name].addresses
+        along_columns = addresses.swapaxes(-2, -1) if index[0] == ":" else addresses
+        return over_rows_and_columns(self.book.ranges(along_columns), tree)
 
-    def swapaxes(self, *axes: int) -> Cells:
-        return self._view(lambda x: x.swapaxes(*axes))
+    def value(self, tree: Tree, *, is_reduced: bool = False) -> Any:
+        """The numbers of a formula, over rows and columns, and along the row that is reduced."""
+        if tree in CONSTANTS:
+            return np.float64(CONSTANTS[tree][0])
+        if is_leaf(tree):
+            cells = self.values[tree if isinstance(tree, str) else tree[1]]
+            values = np.asarray(cells.values if isinstance(cells, Cells) else cells, np.float64)
+            if ":" in tree:
+                return np.expand_dims(values, -2)
+            return values[..., np.newaxis] if is_reduced and values.ndim else values
+        if not isinstance(tree, tuple):
+            return np.float64(tree)
+        operation, *operands = tree
+        reduces = operation in ("sum", "max", "len")
+        numbers = (self.value(x, is_reduced=is_reduced or reduces) for x in operands)
+        value = OPERATIONS[operation](*map(Rounded, numbers)).value
+        return value[..., np.newaxis] if is_reduced and reduces else value
 
-    def sum(self, axis: int, keepdims: bool) -> Cells:
-        return self._reduce_rows("SUM({})", self.values.sum(axis=axis, keepdims=keepdims))
 
-    def max(self, axis: int, keepdims: bool) -> Cells:
-        return self._reduce_rows("MAX({})", self.values.max(axis=axis, keepdims=keepdims))
-
-    def _reduce_rows(self, template: str, values: AnyArray) -> Cells:
-        texts = [template.format(line.text) for line in self.book.lines(self).flat]
-        return Cells(self.book, values, np.array(texts, object).reshape(values.shape))
+def over_rows_and_columns(array: AnyArray, tree: Tree) -> AnyArray:
+    """Align an array, indexed as in a formula, with the rows and columns of a step."""
+    match [part for part in tree[2:] if part != ":"] if isinstance(tree, tuple) else []:
+        case [int(row)]:
+            return np.asarray(array[row])
+        case ["row"]:
+            return np.expand_dims(array, -1)
+        case ["column"] if array.ndim > 1:  # for each head
+            return np.expand_dims(array, -2)
+    return array
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row or column of cells.
-
-    Attributes
-    ----------
-    text : such as `Q!B3:AG3`
-    is_row : whether it is a row
-    """
+class Range:
+    """A row or column of cells, such as `Q!B3:AG3`."""
 
     text: str
     is_row: bool
 
-    def times(self, other: Line) -> str:
-        """The formula of the dot product of two lines."""
+    def __str__(self) -> str:
+        return self.text
+
+    def times(self, other: Range) -> str:
+        """The formula of the dot product of two ranges."""
         if self.is_row == other.is_row:
-            return f"SUMPRODUCT({self.text},{other.text})"
+            return f"SUMPRODUCT({self},{other})"
         row, column = (self, other) if self.is_row else (other, self)
-        return f"MMULT({row.text},{column.text})"
+        return f"MMULT({row},{column})"
 
 
-def _product(left: Cells, right: Cells) -> Cells:
-    book = left.book
-    rows, columns = book.lines(left), book.lines(right.swapaxes(-2, -1))
-    if left.values.ndim > 1:
-        rows, columns = rows[..., :, np.newaxis], columns[..., np.newaxis, :]
-    texts = np.asarray(np.frompyfunc(Line.times, 2, 1)(rows, columns), object)
-    return Cells(book, left.values @ right.values, texts)
+def _each(function: Callable[..., Any], *arrays: Any) -> AnyArray:
+    """Apply a function to each element, with broadcasting."""
+    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), object)
 
 
 class Book:
@@ -243,7 +228,6 @@ class Book:
         self.entries: list[tuple[str, str, str]] = []  # of the table of contents
         self.token_formulas: list[str] = []
         self.contents = self._sheet("steps")
-        self.step, self.axes = "", ""  # of the formulas that are being made
 
     def _sheet(self, name: str) -> Any:
         self.names.append(name)
@@ -254,27 +238,14 @@ class Book:
         sheet, cell = divmod(int(address), NEXT_SHEET)
         return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
-    def constants(self, numbers: Any) -> Cells:
-        """Numbers as literals in formulas."""
-        values = np.asarray(numbers)
-        texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
-        return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
+    def ranges(self, addresses: AnyArray) -> AnyArray:
+        """Each row of addresses, of neighbours on a sheet, as a `Range`: (..., n) -> (...)."""
+        is_row = addresses.shape[-1] < 2 or addresses.flat[1] - addresses.flat[0] == NEXT_COLUMN
 
-    def lines(self, cells: Cells) -> AnyArray:
-        """Each row of cells as a `Line`, (..., n) -> (...); formulas get a sheet first."""
-        step = None if cells.addresses is None else _spacing(cells.addresses)
-        if step is None:
-            name = f"{self.step}.{cells.source}"
-            sheet_cells = self.put(name, f"{cells.source}, a part of {self.step}", cells, self.axes)
-            vars(cells).update(vars(sheet_cells))  # so that further uses refer to the sheet
-            return self.lines(cells)
-        assert cells.addresses is not None
+        def of(first: int, last: int) -> Range:
+            return Range(f"{self.reference(first)}:{_name(last % NEXT_SHEET)}", bool(is_row))
 
-        def line(first: int, last: int) -> Line:
-            return Line(f"{self.reference(first)}:{_name(last % NEXT_SHEET)}", step == NEXT_COLUMN)
-
-        lines = np.frompyfunc(line, 2, 1)(cells.addresses[..., 0], cells.addresses[..., -1])
-        return np.asarray(lines, object)
+        return _each(of, addresses[..., 0], addresses[..., -1])
 
     def row_labels(self, cells: Cells) -> str:
         """The range of a sheet's row labels."""
@@ -313,18 +284,18 @@ class Book:
         if cells.values.dtype.kind == "f" and shape:
             self._colour(sheet, size, cells.values, name.endswith("weights"))
         self.entries.append((name, heading, " x ".join(map(str, shape))))
-        return Cells(self, cells.values, None, addresses.reshape(shape))
+        return Cells(cells.values, addresses.reshape(shape))
 
     def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
         values = cells.values
         if values.dtype.kind == "f":
             values = np.where(np.isneginf(values), MINUS_INFINITY, values.astype(np.float64))
         numbers = values.reshape(size).tolist()
-        if cells.texts is None and cells.addresses is None:
+        if cells.formulas is None:
             for row, row_numbers in enumerate(numbers, FIRST_ROW):
                 sheet.write_row(row, FIRST_COLUMN, row_numbers)
             return
-        texts = cells.formulas().reshape(size)
+        texts = cells.formulas.reshape(size)
         for row, (formulas, row_numbers) in enumerate(zip(texts, numbers, strict=True), FIRST_ROW):
             for column, (text, number) in enumerate(
                 zip(formulas, row_numbers, strict=True), FIRST_COLUMN
@@ -358,7 +329,7 @@ class Book:
 
     def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
         """The labels along an axis, each with a formula that computes it, or ""."""
-        if not axis:
+        if axis in ("", ONE):
             return [("", "")] * count
         if axis == "vocab":
             vocabulary = self.result.vocabulary
@@ -434,26 +405,50 @@ class Sheets:
         return self.values_by_path[path]
 
     def _compute(self, path: str) -> Any:
-        node, book = self.run.graph[path], self.book
-        step = node.step
+        node, name = self.run.graph[path], self._name(path)
+        value, step = self.run.value(path), node.step
         if self._is_number(path, node):
-            value = self.run.value(path)
+            if step.equation is equations.identity and not isinstance(value, np.ndarray):
+                return value
             heading = path.rpartition(".")[2] + (", edited" if self.run.is_edited(path) else "")
-        else:
-            inputs = [self.value(need) for need in node.needs]
-            book.step, book.axes = self._name(path), step.axes
-            value = step.equation(*inputs)
-            heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
-        if step.equation is equations.identity and not isinstance(value, np.ndarray):
-            return value
-        if isinstance(value, Cells):
-            # Cells of an earlier sheet, such as W_Q of W_QKV, get no sheet, except rows for tokens.
-            is_part = value.addresses is not None and not step.has_rows_for_tokens
-            return value if is_part else book.put(self._name(path), heading, value, step.axes)
-        if isinstance(value, np.ndarray | float):
-            numbers = Cells(book, np.asarray(value))
-            return book.put(self._name(path), heading, numbers, step.axes)
-        return value
+            if not isinstance(value, np.ndarray | float):
+                return value
+            return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
+        inputs = [self.value(need) for need in node.needs]
+        heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
+        if step.equation in (*COMPUTING, equations.projected_heads):
+            formulas = self.formulas(step.equation, inputs, name, step.axes)
+            cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
+            return self.book.put(name, heading, cells, step.axes)
+        addresses = step.equation(*(x.addresses if isinstance(x, Cells) else x for x in inputs))
+        if not isinstance(addresses, np.ndarray):  # a value that isn't an array
+            return addresses
+        # Cells of an earlier sheet, such as W_Q of W_QKV, get no sheet, except rows for tokens.
+        if not step.has_rows_for_tokens:
+            return Cells(value, addresses)
+        references = _each(self.book.reference, addresses)
+        return self.book.put(name, heading, Cells(value, None, references), step.axes)
+
+    def formulas(
+        self, equation: Callable[..., Any], inputs: Sequence[Any], name: str, axes: str
+    ) -> AnyArray:
+        """The formulas of a step; the earlier lines of its derivation get sheets."""
+        if equation is equations.projected_heads:
+            *inputs, n_head = inputs
+            return equations.split_heads(
+                self.formulas(equations.affine, inputs, name, axes), n_head
+            )
+        derived = Derived(self.book, dict(zip(parameters_of(equation), inputs, strict=True)))
+        *parts, last = derivation(equation, derived.values)
+        for part in parts:
+            texts = derived.formulas(part.tree)
+            cells = Cells(np.broadcast_to(derived.value(part.tree), texts.shape), None, texts)
+            heading = f"{part.name}, a part of {name}"
+            part_axes = axes if cells.shape[-1] > 1 else f"{axes.rpartition(' ')[0]} {ONE}"
+            derived.values[part.name] = self.book.put(
+                f"{name}.{part.name}", heading, cells, part_axes
+            )
+        return derived.formulas(last.tree)
 
     def _is_number(self, path: str, node: Node) -> bool:
         """Whether a step is written as numbers: an input, a parameter, or an edited step."""
@@ -495,10 +490,10 @@ def write_model(trace: Trace, path: FilePath) -> None:
     ids = sheets.value("ids")
     book.token_formulas = [book.reference(address - NEXT_COLUMN) for address in ids.addresses]
     logits = sheets.value("next_logits")
-    book.step, book.axes = "probabilities", "vocab"
-    probabilities: Any = equations.softmax(logits)
+    formulas = sheets.formulas(equations.softmax, [logits], "probabilities", "vocab")
+    probabilities = Cells(equations.softmax(logits.values), None, formulas)
     cells = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
-    line = book.lines(cells).item().text
+    line = book.ranges(cells.addresses)
     best = f"INDEX({book.row_labels(cells)},MATCH(MAX({line}),{line},0))"
     write_atomically(path, book.file_content((best, label(trace.next_tokens(1)[0].symbol))))
 
@@ -532,12 +527,3 @@ def _name(address: int) -> str:
 def _literal(number: Any) -> str:
     text = repr(MINUS_INFINITY if number == -np.inf else float(number))
     return text.removesuffix(".0").upper()
-
-
-def _spacing(addresses: AnyArray) -> int | None:
-    """The distance between neighbours if each row of addresses is contiguous on a sheet."""
-    distances = np.unique(np.diff(addresses))
-    if not distances.size:
-        return NEXT_COLUMN
-    distance = int(distances[0])
-    return distance if distances.size == 1 and distance in (NEXT_COLUMN, NEXT_ROW) else None
