@@ -21,7 +21,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
-from attnlab.views.shown import LabelledStep, labelled_step
+from attnlab.views.labelled_step import LabelledStep, labelled_step
 
 PROMPT = "It’s very hot in summer. Swimming is"
 

@@ -17,8 +17,8 @@ import attnlab
 from attnlab import GPT2, Trace
 from attnlab.support.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
+from attnlab.views.labelled_step import labelled_step
 from attnlab.views.page.page import style
-from attnlab.views.shown import labelled_step
 from attnlab.views.terminal import Terminal
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])

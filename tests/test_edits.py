@@ -31,7 +31,7 @@ from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.forward.edits import FIXED
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
-from attnlab.views.shown import labelled_step
+from attnlab.views.labelled_step import labelled_step
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 

@@ -19,8 +19,8 @@ from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result
 from attnlab.views.derivations import Symbol
+from attnlab.views.explanation import Line, Term, format_value
 from attnlab.views.formulas import write
-from attnlab.views.terms import Line, Term, format_value
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]

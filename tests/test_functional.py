@@ -29,7 +29,7 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.forward.attention import Attention
 from attnlab.forward.functional import sample_dropout
-from attnlab.views.shown import labelled_step
+from attnlab.views.labelled_step import labelled_step
 
 TORCH = np.load(REFERENCE / "ops.npz")
 

@@ -34,8 +34,8 @@ from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import Message, say, translations
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.derivations import ACTIVATIONS, COMPUTING, derivation
+from attnlab.views.labelled_step import SHOW_ALL
 from attnlab.views.purposes import PURPOSES
-from attnlab.views.shown import SHOW_ALL
 
 PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"

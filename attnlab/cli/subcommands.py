@@ -35,8 +35,8 @@ from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
 from attnlab.views.explain import PROBABILITIES, explain
+from attnlab.views.labelled_step import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.page.page import is_page
-from attnlab.views.shown import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.terminal import Terminal
 
 

@@ -14,12 +14,11 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
-from attnlab.views.explanation import Explanation
+from attnlab.views.explanation import Explanation, Line
+from attnlab.views.labelled_step import vocabulary_index
 from attnlab.views.purposes import purpose
-from attnlab.views.rows import STEPS, explain_row
-from attnlab.views.shown import vocabulary_index
 from attnlab.views.step_number import StepNumber, as_json, lines_of
-from attnlab.views.terms import Line
+from attnlab.views.weights_row import STEPS, explain_row
 
 # Not a step of the model, because it depends on the sampling settings.
 PROBABILITIES = "probabilities"

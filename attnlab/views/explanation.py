@@ -1,20 +1,92 @@
-"""An explanation of one number, as text and in a notebook."""
+"""An explanation of one number as data, and its text.
+
+A term is a number with its position in a step, so that a view can link to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from attnlab.support import door
 from attnlab.support.checks import as_count
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import wrap
-from attnlab.views.terms import DIGITS, Line, TermTable, lines_of_table
+from attnlab.support.tables import align, display_width, wrap
+
+DIGITS = 5
 
 WIDTH = 88
 
 NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact.", digits=DIGITS)
+
+# Longer tables of products are shown in two halves side by side.
+ROWS_WHOLE = 9
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number of an explanation.
+
+    Attributes
+    ----------
+    value : float, int or bool
+    name : such as "X[7, 3]"; "" for an intermediate result
+    path, index : its step's path and its index; "" and () if it isn't in a step
+    is_named : whether the text has its name instead of the number
+    """
+
+    value: Any
+    name: str = ""
+    path: str = ""
+    index: tuple[int, ...] = ()
+    is_named: bool = False
+
+    @property
+    def is_negative(self) -> bool:
+        return not self.is_named and str(self).startswith("-")
+
+    def __str__(self) -> str:
+        return self.name if self.is_named else format_value(self.value)
+
+
+# Text and terms.
+Parts: TypeAlias = Sequence[str | Term]
+
+
+def translate(part: str | Term) -> str:
+    """The text of a part, in the user's language."""
+    return say(part) if isinstance(part, str) else str(part)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A heading, and a computation with its numbers."""
+
+    heading: str
+    parts: Parts
+
+    @property
+    def text(self) -> str:
+        return "".join(map(translate, self.parts))
+
+
+@dataclass(frozen=True)
+class TermTable:
+    """A header and rows of cells, then footers.
+
+    Attributes
+    ----------
+    in_halves : whether the two halves may be side by side
+    """
+
+    heading: str
+    rows: Sequence[Parts]
+    feet: Sequence[Parts] = ()
+    in_halves: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,6 +128,55 @@ class Explanation(StdoutSafe):
         return self.text()
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import explanation_view
+        return door.explanation_view(self)
 
-        return explanation_view(self)
+
+def lines_of_table(table: TermTable, width: int) -> list[str]:
+    """A table as text of at most this width, if it fits."""
+    rows, feet = ([[*map(translate, row)] for row in part] for part in (table.rows, table.feet))
+    return halve(rows, feet, width) if table.in_halves else fold([*rows, *feet], width)
+
+
+def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
+    """Split a wide table into parts, each with column 0; columns in `left` are aligned left."""
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    start = 1
+    while start < len(widths):
+        stop, used = start + 1, widths[0] + 2 + widths[start]
+        while stop < len(widths) and used + 2 + widths[stop] <= width:
+            used += 2 + widths[stop]
+            stop += 1
+        part = [0, *range(start, stop)]
+        aligned_left = [index for index, column in enumerate(part) if column in left]
+        lines += [align([[row[column] for column in part] for row in rows], left=aligned_left), ""]
+        start = stop
+    return lines[:-1]
+
+
+def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
+    """A long table as two halves side by side, if they fit."""
+    full_width = max(map(display_width, align([*rows, *feet]).splitlines()))
+    if len(rows) <= ROWS_WHOLE or 2 * full_width + 4 > width:
+        return fold([*rows, *feet], width)
+    header, *lines = rows
+    half, empty = (len(lines) + 1) // 2, [""] * len(header)
+    left = [header, *lines[:half], *feet]
+    right = [header, *lines[half:], *[empty] * len(left)]  # zip drops the surplus
+    pairs = zip(left, right, strict=False)
+    return [align([[*row, "", *other] for row, other in pairs])]
+
+
+def format_number(number: float) -> str:
+    """A number with DIGITS digits; trailing zeros are left out if no digit is lost."""
+    number = float(number) + 0.0  # avoids -0
+    short = f"{number:.{DIGITS}g}"
+    return short if float(short) == number else f"{number:#.{DIGITS}g}".removesuffix(".")
+
+
+def format_value(value: Any) -> str:
+    """A rounded number; bools and integers are exact."""
+    if callable(value):
+        return "a function of one number"
+    is_exact = isinstance(value, bool | np.bool_ | int | np.integer)
+    return str(value) if is_exact else format_number(value)

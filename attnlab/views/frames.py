@@ -18,7 +18,7 @@ from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_texts, importing_extra
 from attnlab.support.messages import Message, say
-from attnlab.views.shown import labelled_matrix, labelled_step, per_head
+from attnlab.views.labelled_step import labelled_matrix, labelled_step, per_head
 
 with importing_extra("frames"):
     import pandas as pd

@@ -31,7 +31,8 @@ from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.text.tokens import Token
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.shown import (
+from attnlab.views.explanation import Explanation, Line, translate
+from attnlab.views.labelled_step import (
     MASKED,
     SHOW_ALL,
     TOKENS_SHOWN,
@@ -40,7 +41,6 @@ from attnlab.views.shown import (
     labelled_step,
     omission_note,
 )
-from attnlab.views.terms import Line, translate
 
 # The most tokens in a row of tokens, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -320,7 +320,7 @@ def _text_with_line_breaks(tokens: Any) -> str:
     return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
 
 
-def explanation_view(explanation: Any) -> str:
+def explanation_view(explanation: Explanation) -> str:
     """The arithmetic of a number: a heading and a line or table for each step."""
     body = [
         f"<div>{escape(say(explanation.purpose))}</div>",

@@ -37,7 +37,7 @@ from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
 from attnlab.text.tokens import Token
 from attnlab.views.colours import LIGHT, ink_on
-from attnlab.views.shown import (
+from attnlab.views.labelled_step import (
     SHOW_ALL,
     TOKENS_SHOWN,
     indices_of,

@@ -14,9 +14,9 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 from attnlab.views.derivations import COMPUTING, Formula, derivation
+from attnlab.views.explanation import Line, Parts, Term, TermTable, format_number
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, is_leaf, leaves, write
-from attnlab.views.shown import index_label
-from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
+from attnlab.views.labelled_step import index_label
 
 # Sums of up to this many products, or of other terms, are written in full. Of a longer sum, only
 # the TERMS_SHOWN largest terms are written.

@@ -24,9 +24,8 @@ from attnlab.support.tables import (
     wrap,
 )
 from attnlab.views.colours import LIGHT, ink_on, levels
-from attnlab.views.explanation import Explanation
-from attnlab.views.shown import MASKED, TOKENS_SHOWN, LabelledStep
-from attnlab.views.terms import fold
+from attnlab.views.explanation import Explanation, fold
+from attnlab.views.labelled_step import MASKED, TOKENS_SHOWN, LabelledStep
 
 # The most columns of a table, in a terminal of any width.
 COLUMNS_SHOWN = 16

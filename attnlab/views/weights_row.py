@@ -10,10 +10,9 @@ from attnlab.forward.attention import Attention
 from attnlab.steps.labels import token_axes
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
-from attnlab.views.explanation import Explanation
+from attnlab.views.explanation import Explanation, Line, Parts, Term, TermTable
 from attnlab.views.purposes import purpose
 from attnlab.views.step_number import StepNumber, as_json, lines_of
-from attnlab.views.terms import Line, Parts, Term, TermTable
 
 # Columns of V that the table shows.
 COLUMNS_SHOWN = 7
