@@ -60,6 +60,26 @@ RECORD = """() => {
 
 Open = Callable[..., Any]
 
+# Changes as the page sends them.
+UNCAUSAL, UNSCALED = {"kind": "uncausal"}, {"kind": "unscaled"}
+
+
+def ablation(layer: int, head: Any = None) -> dict[str, Any]:
+    """Of a head, or of an MLP."""
+    return {"kind": "ablate", "layer": layer} | ({} if head is None else {"head": head})
+
+
+def scaling(layer: int, head: int, step: str, factor: Any) -> dict[str, Any]:
+    return {"kind": "scale", "layer": layer, "head": head, "step": step, "factor": factor}
+
+
+def patching(layer: int, head: int, step: str, *ids: int) -> dict[str, Any]:
+    return {"kind": "patch", "layer": layer, "head": head, "step": step, "ids": [*ids]}
+
+
+def toggling(layer: int, head: int, *cells: list[int]) -> dict[str, Any]:
+    return {"kind": "mask", "layer": layer, "head": head, "cells": [*cells]}
+
 
 def in_base64(content: bytes) -> str:
     return b64encode(content).decode()

@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs, posix
+from pages import UNCAUSAL, UNSCALED, ablation, patching, scaling, toggling
 from test_cli import run, start
 
 from attnlab import GPT2, GPT2Config, Trace
@@ -79,8 +80,8 @@ def answer(
         return response.status, actual, response.read()
 
 
-def post_trace(explorer: Explorer, text: str | list[int] = TEXT, *ablated: list[Any]) -> Any:
-    body = {"text" if isinstance(text, str) else "ids": text, "ablated": list(ablated)}
+def post_trace(explorer: Explorer, text: str | list[int] = TEXT, *changes: Any) -> Any:
+    body = {"text" if isinstance(text, str) else "ids": text, "changes": changes}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
     return json.loads(content)
@@ -177,7 +178,7 @@ def test_trace_response(explorer: Explorer) -> None:
 
 
 def test_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
-    described = post_trace(explorer, TEXT, [1, 2])
+    described = post_trace(explorer, TEXT, ablation(1, 2))
     # As in the README.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
     assert probabilities(explorer, described)["Ġglowed"] == pytest.approx(0.0078, abs=5e-5)
@@ -201,23 +202,23 @@ def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
     output = trace.head(0, 1).output
     for changes, edits in (
         (
-            [[0, 1], [0], [1], [0, 1]],
+            [ablation(0, 1), ablation(0), ablation(1), ablation(0, 1)],
             {
                 "blocks.0.attention.output": lambda x: x - output,
                 "blocks.0.mlp.output": 0,
                 "blocks.1.mlp.output": 0,
             },
         ),
-        ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
-        ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
-        ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
-        ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+        ([scaling(1, 2, "weights", 0.5)], {f"{path}.weights": lambda weights: weights / 2}),
+        ([patching(1, 2, "V", *other.tokens.ids.tolist())], {f"{path}.V": other.head(1, 2).V}),
+        ([UNCAUSAL, ablation(0, 1)], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
+        ([UNSCALED], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
         (
-            [[1, 2, "mask", "flip", 7, 1, 0, 2, 0, 99, 99, 0]],
+            [toggling(1, 2, [7, 1], [0, 2], [0, 99], [99, 0])],
             {"blocks.1.attention.heads.2.mask": by_hand},
         ),
         (  # the first query still has the later keys
-            [["mask"], [1, 2, "mask", "flip", 0, 0]],
+            [UNCAUSAL, toggling(1, 2, [0, 0])],
             {"mask": True, "blocks.1.attention.heads.2.mask": np.arange(64).reshape(8, 8) > 0},
         ),
     ):
@@ -272,7 +273,12 @@ def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
-    actual = written(explorer, post_trace(explorer, TEXT, [1, 2], [0]), 5, temperature=0)
+    actual = written(
+        explorer,
+        post_trace(explorer, TEXT, ablation(1, 2), {"kind": "ablate", "layer": 0}),
+        5,
+        temperature=0,
+    )
     edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.mlp.output": 0}
     expected = pocket.generate(TEXT, 5, temperature=0, edits=edits)
     assert actual["text"] == expected.whole_text
@@ -280,7 +286,7 @@ def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> No
 
 
 def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> None:
-    described = post_trace(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])
+    described = post_trace(explorer, TEXT, toggling(1, 2, [7, 1], [3, 0], [10, 1]))
     actual = written(explorer, described, 4, temperature=0)
     ids, probabilities = pocket.trace(TEXT).tokens.ids, list[float]()
     for _ in range(4):  # token by token, without a cache
@@ -332,21 +338,37 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         ({"text": 3}, "text must be a str"),
         ({}, "give either text or ids"),
         ({"text": "a", "ids": [1]}, "give either text or ids"),
-        ({"text": "a", "ablated": {}}, "ablated must be a list"),
-        ({"text": "a", "ablated": [0, 1]}, "a change must be [layer, head], [layer]"),
-        ({"text": "a", "ablated": [[0, 1, 2]]}, "a change must be [layer, head], [layer]"),
-        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "weights", 1_000_001]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "masked_scores", 50]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "masked_scores", "of", 1]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 2]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
+        ({"text": "a", "changes": {}}, "changes must be a list"),
+        *(
+            ({"text": "a", "changes": [change]}, "a change must have a kind")
+            for change in (
+                0,
+                {"kind": "ablate"},
+                ablation(0, "1"),
+                scaling(0, 1, "weights", 10_001),
+                scaling(0, 1, "weights", None),
+                scaling(0, 1, "masked_scores", 0.5),
+                patching(0, 1, "masked_scores", 1),
+                toggling(0, 1, [2]),
+                toggling(0, 1, [0, -1]),
+            )
+        ),
         (
-            {"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]},
+            {"text": "a", "changes": [scaling(0, 1, "masked_scores", 0.5)]},
+            "a change must have a kind",
+        ),
+        (
+            {"text": "a", "changes": [patching(0, 1, "masked_scores", 1)]},
+            "a change must have a kind",
+        ),
+        ({"text": "a", "changes": [toggling(0, 1, [2])]}, "a change must have a kind"),
+        ({"text": "a", "changes": [toggling(0, 1, [0, -1])]}, "a change must have a kind"),
+        (
+            {"text": "a", "changes": [toggling(0, 1, [0, 0])]},
             "leave query 0 at least one",
         ),
-        ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
-        ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
+        ({"text": "a", "changes": [ablation(0, True)]}, "isn't a step to edit"),
+        ({"text": "a", "changes": [ablation(2)]}, "isn't a step to edit"),
         (b"", "Expected a JSON object"),
         (b"[]", "Expected a JSON object"),
         (b"\xff\xfe", "Expected a JSON object"),
@@ -503,7 +525,7 @@ def test_ten_concurrent_requests(explorer: Explorer, pocket: GPT2) -> None:
     texts = [f"The {noun} chased the ball, but it" for noun in nouns]
 
     def look(n: int) -> bool:
-        described = post_trace(explorer, texts[n], [0, n % 4])
+        described = post_trace(explorer, texts[n], ablation(0, n % 4))
         content = numbers(explorer, described["id"], "attention.1")
         edits = {f"blocks.0.attention.heads.{n % 4}.context": 0}
         Q = pocket.trace(texts[n]).edited(edits).blocks[1].attention.Q
@@ -726,7 +748,7 @@ def test_trace_description_computes_no_blocks(pocket: GPT2) -> None:
     blocks = cache.get(described["id"]).trace.blocks
     assert not any(block.is_stored("output") for block in blocks)
     assert described["scales"] == [[32**0.5] * 4] * 2
-    assert cache.describe(TEXT, [["root"]])["scales"] == [[1.0] * 4] * 2
+    assert cache.describe(TEXT, [UNSCALED])["scales"] == [[1.0] * 4] * 2
 
 
 def test_parameters_do_not_count_towards_the_cache(pocket: GPT2) -> None:
@@ -844,8 +866,8 @@ def test_explorer_in_chinese(pocket: GPT2) -> None:
             ({"ids": [1] * 129}, "文本有 129 个词元；这个模型最多读取 128 个"),
             ({"ids": []}, "请输入要追踪的文本。"),
             ({"text": "a\ud800"}, "文本无法变成词元：text has an unpaired surrogate"),
-            ({"ids": [1], "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "掩码必须给查询 0 留下"),
-            ({"ids": [1], "ablated": [[0, 1, "Q", "of", 1, 2]]}, "另一段文本有 2 个词元"),
+            ({"ids": [1], "changes": [toggling(0, 1, [0, 0])]}, "掩码必须给查询 0 留下"),
+            ({"ids": [1], "changes": [patching(0, 1, "Q", 1, 2)]}, "另一段文本有 2 个词元"),
         ):
             assert words in refusal(explorer, "/trace", body)
 

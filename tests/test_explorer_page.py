@@ -222,8 +222,8 @@ def test_maps_before_an_ablation_are_not_computed_again(
     page = open_live(explorer)
     until(page, "grids[0].maps.every((map) => map.values)")
     page.evaluate("() => (window.before = grids[0].maps.map((map) => map.values))")
-    page.evaluate("() => toggle([1, 2])")
-    until(page, "traces.at(-1).ablated.length === 1 && grids[0].maps.every((map) => map.values)")
+    page.evaluate("() => toggle(ablationOf(1, 2))")
+    until(page, "traces.at(-1).changes.length === 1 && grids[0].maps.every((map) => map.values)")
     same = page.evaluate("() => grids[0].maps.map((map, n) => map.values === window.before[n])")
     assert same == [True] * 4 + [False] * 4
 
@@ -233,7 +233,7 @@ def test_what_follows_from_a_ablated_head_and_mlp(
 ) -> None:
     page = open_live(explorer)
     # Two clicks before the first is answered.
-    page.evaluate("() => { toggle([0, 1]); toggle([0]); }")
+    page.evaluate("() => { toggle(ablationOf(0, 1)); toggle(ablationOf(0)); }")
     idle(page)
     edits = {"blocks.0.attention.heads.1.context": 0, "blocks.0.mlp.output": 0}
     open_head(page, 1, 3)
@@ -358,7 +358,7 @@ def test_what_changes_with_the_text(explorer: Explorer, pocket: GPT2, open_live:
 def test_why_nothing_differs(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
     page.locator("#compare").evaluate("(box) => (box.checked = true)")
-    page.evaluate("toggle([0, 3])")
+    page.evaluate("toggle(ablationOf(0, 3))")
     until(page, "document.querySelectorAll('.grid').length === 3")
     names = page.locator("#grids h3.name")
     assert names.all_inner_texts() == [
@@ -366,7 +366,7 @@ def test_why_nothing_differs(explorer: Explorer, open_live: Open) -> None:
         "B: layer 0, head 3 ablated",
         "B − A: 0 up to layer 0: the ablation there only affects later steps.",
     ]
-    page.evaluate("toggle([1])")
+    page.evaluate("toggle(ablationOf(1))")
     until(page, "document.querySelector('#grids h3.name').textContent.includes('head 3 ablated')")
     assert names.all_inner_texts()[1:] == [
         "B: layer 0, head 3; MLP of layer 1 ablated",

@@ -17,7 +17,19 @@ import numpy as np
 import pytest
 from conftest import CHROMIUM, MODELS, REFERENCE, RELATIVES, Watched
 from numpy.typing import NDArray
-from pages import LOADED, ask, idle, to_cell, until
+from pages import (
+    LOADED,
+    UNCAUSAL,
+    UNSCALED,
+    ablation,
+    ask,
+    idle,
+    patching,
+    scaling,
+    to_cell,
+    toggling,
+    until,
+)
 from safetensors.numpy import load_file, save_file
 
 import attnlab
@@ -225,7 +237,9 @@ def check_numbers(
             "(({ runs, packs, graph, names, mask, ...described }) => described)(made)"
         )
         expected = json.loads(json.dumps(description_of(trace)))
-        if not any("weights" in change for change in changes):  # the library adds the sums
+        if not any(
+            change.get("step") == "weights" for change in changes
+        ):  # the library adds the sums
             assert described["note"] == expected["note"]
         for key in ("tokens", "edited", "excerpt", "layers", "H", "Dh"):
             assert described[key] == expected[key], key
@@ -248,24 +262,27 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     first, end, last = "blocks.0", model.config.n_layer - 1, model.config.n_head - 1
     of_last = f"blocks.{end}.attention.heads.{last}"
     yield [], {}
-    yield [[end, last]], {f"{of_last}.context": 0}
+    yield [ablation(end, last)], {f"{of_last}.context": 0}
     several = {f"{first}.mlp.output": 0, f"{first}.attention.heads.{last}.context": 0}
-    yield [[0], [0, last], [end, 0]], several | {f"blocks.{end}.attention.heads.0.context": 0}
+    yield (
+        [ablation(0), ablation(0, last), ablation(end, 0)],
+        several | {f"blocks.{end}.attention.heads.0.context": 0},
+    )
     numbers = layer_numbers(model.config)
     places = [f"blocks.{layer}.attention" for layer in range(end + 1)]
     scales = {f"{place}.scale": numbers.get(f"{place}.layer_number", 1.0) for place in places}
-    yield [["mask"]], {"mask": True}
+    yield [UNCAUSAL], {"mask": True}
     T = len(model.tokenizer.encode(TEXT))
     by_hand = np.tri(T, dtype=bool)
     by_hand[2, 1], by_hand[0, 2] = False, True
-    cells = [0, last, "mask", "flip", 2, 1, 0, 2, 0, T]  # the last one is outside
+    cells = toggling(0, last, [2, 1], [0, 2], [0, T])  # the last one is outside
     yield [cells], {f"{first}.attention.heads.{last}.mask": by_hand}
-    yield [["root"], [end, last, "weights", 150]], scales | {f"{of_last}.weights": scaled}
+    yield [UNSCALED, scaling(end, last, "weights", 1.5)], scales | {f"{of_last}.weights": scaled}
     other = [*reversed(model.tokenizer.encode(TEXT))]
     for step in STEPS:
         path = f"{first}.attention.heads.0.{step}"
-        yield [[0, 0, step, 150]], {path: scaled}
-        yield [[0, 0, step, "of", *other]], {path: at(model.trace(other), path)}
+        yield [scaling(0, 0, step, 1.5)], {path: scaled}
+        yield [patching(0, 0, step, *other)], {path: at(model.trace(other), path)}
 
 
 def scaled(values: Any) -> Any:
@@ -333,7 +350,7 @@ def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> No
 
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     answer = page.evaluate(
-        "async ([ids, how]) => (await source.generate({ ids, ablated: [] }, how)).ids", [ids, how]
+        "async ([ids, how]) => (await source.generate({ ids, changes: [] }, how)).ids", [ids, how]
     )
     return list(answer)
 
@@ -383,7 +400,7 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
         {f"{path}.context": at(other, f"{path}.context")},
         "Edited: layer 1, head 2: context of another text ×",
     )
-    page.locator("#mask-toggle").check()
+    page.locator("#uncausal").check()
     shows(
         {f"{path}.context": at(other, f"{path}.context"), "mask": True},
         "Edited: layer 1, head 2: context of another text × no causal mask ×",
@@ -679,7 +696,7 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
             const progress = [];
             const hear = reports.progress;
             reports.progress = (part) => { progress.push(part); hear(part); };
-            await source.generate({ ids: [1, 2], ablated: [] }, { count: 20, temperature: 0 });
+            await source.generate({ ids: [1, 2], changes: [] }, { count: 20, temperature: 0 });
             return progress;
         }"""
     )
@@ -803,7 +820,7 @@ def test_the_lens_and_the_attribution_are_the_librarys(name: str, play: Play) ->
     page = play(model)
     L, H = model.config.n_layer, model.config.n_head
     silent = {"blocks.0.attention.heads.1.context": 0, f"blocks.{L - 1}.mlp.output": 0}
-    for changes, edits in (([], {}), ([[0, 1], [L - 1]], silent)):
+    for changes, edits in (([], {}), ([ablation(0, 1), ablation(L - 1)], silent)):
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
         opened(page, trace, changes)
         for position, id in ((len(trace.tokens) - 1, 7), (1, model.config.vocab_size - 1)):

@@ -3,12 +3,8 @@
 `Explorer` serves the page of `attnlab.views.page` without data; the page requests data as needed.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated", a list of changes:
-                                 [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
-                                 50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
-                                 it from another text; [layer, head, "mask", "flip", query, key,
-                                 ...] toggles cells of a head's mask; ["mask"] removes the causal
-                                 mask, ["root"] the division by √Dk
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "changes", a list of objects,
+                                 see `changes.js`
                                  -> a description of the trace, with an id
     GET  /numbers?trace=&name=   one of the trace's packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and sampling settings
@@ -118,8 +114,8 @@ MAX_CONNECTIONS = 100
 MAX_NEW_TOKENS = 100
 SAMPLING_SETTINGS = tuple(SamplingSettings.__annotations__)
 
-# The largest factor by which a page scales a step, in hundredths.
-LARGEST_FACTOR = 1_000_000
+# The largest factor by which a page scales a step.
+LARGEST_FACTOR = 10_000
 
 # If a text is too long, the error quotes this many characters before the limit.
 MAX_QUOTED = 30
@@ -268,7 +264,7 @@ class CachedTrace:
     ----------
     id : a hash of the token ids and the changes
     trace : the trace, with the steps computed so far
-    changes : the request's "ablated", see the module's docstring
+    changes : the request's "changes", see `changes.js`
     """
 
     id: str
@@ -332,7 +328,7 @@ class TraceCache:
         description = description_of(cached.trace, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
-        return {"id": cached.id, "ablated": changes, **self._text(tokens), **description}
+        return {"id": cached.id, "changes": changes, **self._text(tokens), **description}
 
     def page(self, passage: str = "") -> str:
         """The page, which opens with the explorer's text or a passage of the atlas."""
@@ -466,7 +462,7 @@ def edits_of(
     trace_of: Callable[[list[int]], CachedTrace],
     unscaled: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The edits for a page's changes, see the module's docstring.
+    """The edits for a page's changes, see `changes.js`.
 
     Parameters
     ----------
@@ -477,20 +473,30 @@ def edits_of(
     edits: dict[str, Any] = {}
     for change in changes:
         match change:
-            case ["mask"]:
+            case {"kind": "uncausal"}:
                 edits["mask"] = np.ones_like
-            case ["root"]:
+            case {"kind": "unscaled"}:
                 edits |= unscaled
-            case [int(layer)]:
-                edits[f"blocks.{layer}.mlp.output"] = 0
-            case [int(layer), int(head)]:
+            case {"kind": "ablate", "layer": int(layer), "head": int(head)}:
                 edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
-            case [int(layer), int(head), str(step), int(hundredths)] if (
-                step in STEPS_TO_CHANGE and abs(hundredths) <= LARGEST_FACTOR
-            ):
+            case {"kind": "ablate", "layer": int(layer), **others} if not others:
+                edits[f"blocks.{layer}.mlp.output"] = 0
+            case {
+                "kind": "scale",
+                "layer": int(layer),
+                "head": int(head),
+                "step": str(step),
+                "factor": int(factor) | float(factor),
+            } if step in STEPS_TO_CHANGE and abs(factor) <= LARGEST_FACTOR:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
-                edits[path] = partial(np.multiply, hundredths / 100)
-            case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
+                edits[path] = partial(np.multiply, factor)
+            case {
+                "kind": "patch",
+                "layer": int(layer),
+                "head": int(head),
+                "step": str(step),
+                "ids": list(ids),
+            } if step in STEPS_TO_CHANGE:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
                 other = trace_of(ids).trace
                 if len(other.tokens) != n_tokens:
@@ -501,8 +507,14 @@ def edits_of(
                         count=n_tokens,
                     )
                 edits[path] = at(other, path)
-            case [int(layer), int(head), "mask", "flip", *cells] if are_cells(cells):
-                mask = np.tri(n_tokens, k=n_tokens if ["mask"] in changes else 0, dtype=bool)
+            case {
+                "kind": "mask",
+                "layer": int(layer),
+                "head": int(head),
+                "cells": list(cells),
+            } if all(map(is_cell, cells)):
+                is_causal = {"kind": "uncausal"} not in changes
+                mask = np.tri(n_tokens, k=0 if is_causal else n_tokens, dtype=bool)
                 hidden = ~toggle_cells(mask, cells).any(axis=1)
                 if hidden.any():
                     raise PageError(
@@ -512,28 +524,28 @@ def edits_of(
                 edits[path] = partial(toggle_cells, cells=cells)
             case _:
                 raise InvalidTypeError(
-                    "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
-                    '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, '
-                    f'key, ...], ["mask"] or ["root"]; got {quoted(change)}'
+                    "a change must have a kind (ablate, scale, patch, mask, uncausal or unscaled) "
+                    f"and its fields; got {quoted(change)}"
                 )
     return edits
 
 
-def are_cells(numbers: Sequence[Any]) -> bool:
-    """Whether numbers are queries and keys, alternating."""
-    return len(numbers) % 2 == 0 and all(is_integer(n) and n >= 0 for n in numbers)
+def is_cell(cell: Any) -> bool:
+    """Whether something is a cell of a mask, [query, key]."""
+    is_pair = isinstance(cell, list) and len(cell) == 2
+    return is_pair and all(is_integer(n) and n >= 0 for n in cell)
 
 
-def toggle_cells(mask: Mask, cells: Sequence[int]) -> Mask:
+def toggle_cells(mask: Mask, cells: Sequence[Sequence[int]]) -> Mask:
     """Return a copy of a mask (Tq, Tk) with some cells toggled.
 
     Parameters
     ----------
-    cells : positions of queries and keys, alternating; those outside the mask are ignored
+    cells : [query, key] each; those outside the mask are ignored
     """
     Tq, Tk = mask.shape
     toggled = mask.copy()
-    for query, key in zip(cells[::2], cells[1::2], strict=True):
+    for query, key in cells:
         row = query - (Tk - Tq)  # the keys of earlier tokens may be cached
         if 0 <= row < Tq and key < Tk:
             toggled[row, key] ^= True
@@ -598,7 +610,7 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
             raise InvalidValueError("give either text or ids")
         name, expected_type = ("text", str) if "text" in content else ("ids", list)
         text_or_ids = required_field(content, name, expected_type)
-        changes = required_field({"ablated": []} | content, "ablated", list)
+        changes = required_field({"changes": []} | content, "changes", list)
         return JSONResponse(await compute(request, lambda: cache.describe(text_or_ids, changes)))
 
     async def numbers(request: Request) -> Response:

@@ -88,5 +88,5 @@ def playground_page(
             "most_tokens": TOKENS,
         }
         text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-        first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
+        first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": []}
         return local_page(trace, {**first_text, **description}, model, numbers.tobytes())

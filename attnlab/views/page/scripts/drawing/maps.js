@@ -108,7 +108,7 @@ function colourMap({ view, values, size, canvas, cell }) {
 
 /** A head's small map, in a cell with these attributes and labels; it is painted when first visible. */
 export function makeMap(view, layer, head, attributes, ...labels) {
-  const name = nameOfPart([layer, head]);
+  const name = nameOfPart({ layer, head });
   const canvas = make("canvas", { "aria-hidden": "true" });
   const cell = make("div", { ...attributes, tabindex: "-1", title: name, "aria-label": name }, canvas, ...labels);
   visibilityObserver.observe(cell);

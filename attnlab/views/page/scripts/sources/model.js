@@ -31,7 +31,7 @@ function causalMask(T, cached) {
 /** The mask of T tokens before edits of single heads: causal, unless a change removes the causal mask. */
 const maskOf = (T, changes) => {
   const causal = causalMask(T, 0);
-  return changes.some(([target]) => target === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+  return changes.some(({ kind }) => kind === "uncausal") ? new Nd(causal.data.fill(1), causal.shape) : causal;
 };
 
 /** The cached keys or values of one layer. */
@@ -50,34 +50,36 @@ class Cache {
 }
 
 /**
- * The edits that make changes, which are listed in source.js, as in attnlab/views/explorer.py.
+ * The edits that make changes, see numbers/changes.js, as in attnlab/views/explorer.py.
  *
  * stepOf(ids, path): a step in another text's trace. scalesWithoutRoot: each layer's scale without √Dk, by path.
  */
 function editsOf(changes, stepOf, scalesWithoutRoot) {
-  const pairs = changes.flatMap(([layer, head, step, kind, ...values]) => {
-    if (layer === "mask") return [["mask", 1]];
-    if (layer === "root") return Object.entries(scalesWithoutRoot);
-    if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
-    const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
-    if (step === undefined) return [[path, 0]];
-    if (kind === "flip") return [[path, (mask) => withToggledCells(mask, values)]];
-    if (kind !== "of") return [[path, (x) => nd.multiply(x, kind / 100)]]; // a percentage
+  const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
+    const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
     const patched = (x) => {
-      checkSameLength(values.length, x.shape[0]); // generation feeds fewer tokens at a time
-      return stepOf(values, path);
+      checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
+      return stepOf(ids, pathIn(step));
     };
-    return [[path, patched]];
+    const edits = {
+      ablate: () => [[head === undefined ? `blocks.${layer}.mlp.output` : pathIn("context"), 0]],
+      scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
+      patch: () => [[pathIn(step), patched]],
+      mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
+      uncausal: () => [["mask", 1]],
+      unscaled: () => Object.entries(scalesWithoutRoot),
+    };
+    return edits[kind]();
   });
   return Object.fromEntries(pairs);
 }
 
-/** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
+/** A mask with cells, [query, key], toggled; those outside are ignored. */
 function withToggledCells(mask, cells) {
   const [T, Tk] = mask.shape;
   const toggled = new Nd(mask.numbers().slice(), mask.shape);
-  for (let n = 0; n < cells.length; n += 2) {
-    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // earlier tokens' keys may be cached
+  for (const [query, key] of cells) {
+    const row = query - (Tk - T); // earlier tokens' keys may be cached
     if (row >= 0 && row < T && key < Tk) toggled.data[row * Tk + key] ^= 1;
   }
   return toggled;
@@ -192,11 +194,11 @@ class Model {
 
   #text = (ids) => decodeUtf8(this.tokenizer.allBytes(ids));
 
-  /** The trace of ids, cached; ablated: its changes, see source.js. */
-  trace(ids, ablated) {
-    const id = JSON.stringify([ids, ablated]);
-    const base = ablated.length ? this.trace(ids, []).run : undefined;
-    const edits = this.#editsOf(ablated);
+  /** The trace of ids with changes, cached. */
+  trace(ids, changes) {
+    const id = JSON.stringify([ids, changes]);
+    const base = changes.length ? this.trace(ids, []).run : undefined;
+    const edits = this.#editsOf(changes);
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
@@ -221,18 +223,20 @@ class Model {
   }
 
   /** The description of a text's trace for the page, without its packs. */
-  open(text, ablated) {
+  open(text, changes) {
     const ids = this.idsOf(text);
-    for (const [, , , kind, ...otherIds] of ablated) if (kind === "of") checkSameLength(otherIds.length, ids.length);
-    for (const [, , , kind, ...cells] of ablated) if (kind === "flip") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, ablated), cells));
-    const { edits } = this.trace(ids, ablated);
+    for (const change of changes) {
+      if (change.kind === "patch") checkSameLength(change.ids.length, ids.length);
+      if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, changes), change.cells));
+    }
+    const { edits } = this.trace(ids, changes);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 
   /** A trace's pack, see attnlab/views/page/packs.py. */
-  async pack({ ids, ablated, packed }, name, tick) {
-    const { run } = this.trace(ids, ablated);
+  async pack({ ids, changes, packed }, name, tick) {
+    const { run } = this.trace(ids, changes);
     const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     const arraysOfLayer = { attention: (run) => this.#attention(run, Number(number)), maps: (run) => this.#maps(run, Number(number)) }[kind];
@@ -362,7 +366,7 @@ class Model {
   }
 
   /** Generate tokens, with cached keys and values. */
-  async generate({ ids, ablated }, { count, seed, ...settings }, tick) {
+  async generate({ ids, changes }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const free = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
@@ -377,7 +381,7 @@ class Model {
     const chosen = [];
     for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
-      const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
+      const run = this.#run(all.slice(cached), this.#editsOf(changes), { cached, caches });
       await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // ids without a token are never sampled
@@ -415,7 +419,7 @@ export function serveModel() {
       model = new Model(description, numbers);
       return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
     },
-    open: ({ text, ablated }) => model.open(text, ablated),
+    open: ({ text, changes }) => model.open(text, changes),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };

@@ -41,7 +41,7 @@ export class ServerSource extends LiveSource {
 
   names = { get: (id) => tokenOf(this.#named.get(id) ?? [id, `<row ${id}>`, "", ""]) };
 
-  open = async (text, ablated, signal) => this.withNames(await requestExplorer("trace", { ...text, ablated }, signal));
+  open = async (text, changes, signal) => this.withNames(await requestExplorer("trace", { ...text, changes }, signal));
 
   generate = (trace, settings, signal) =>
     this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
@@ -91,12 +91,12 @@ export class ServerSource extends LiveSource {
   }
 
   /** Request something about a trace; trace it again if the explorer has dropped it. */
-  async #request({ ids, ablated }, path, body, signal) {
+  async #request({ ids, changes }, path, body, signal) {
     try {
       return await requestExplorer(path, body, signal);
     } catch (error) {
       if (error.status !== 410) throw error; // 410: the explorer has dropped the trace
-      await this.open({ ids }, ablated, signal);
+      await this.open({ ids }, changes, signal);
       return requestExplorer(path, body, signal);
     }
   }

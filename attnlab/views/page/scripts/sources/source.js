@@ -1,5 +1,5 @@
 // Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, a server with a
-// model (server.js), or the page itself, which runs it (local.js).
+// model (server.js), or the page itself, which runs it (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";
 import { predictionOf, predictionOfLogits } from "../numbers/sampling.js";
@@ -12,12 +12,8 @@ import { layerOf } from "./rows.js";
  *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of a Float32Array
  *   has(trace, name)             whether there is such a pack
  *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and the column's bias
- *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
- *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
- *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
- *                                another text; [layer, head, "mask", "flip", query, key, ...] toggles
- *                                cells of a head's mask; ["mask"] removes the causal mask, ["root"]
- *                                the division by √Dk
+ *   open(text, changes)          trace a text, {text} or {ids}, as in `description.traces`, with changes, see
+ *                                numbers/changes.js
  *   predictionAfter(trace, position)
  *                                the predictions after a position, see `predictionOf`
  *   generate(trace, settings)    a continuation of a trace

@@ -57,26 +57,26 @@ export class ModelSource extends LiveSource {
     description.steps.scale.formula = scales[2 * scale_attn_weights + scale_attn_by_inverse_layer_idx];
   }
 
-  open = async (text, ablated, signal) => {
+  open = async (text, changes, signal) => {
     await this.#started;
-    const trace = await this.#request("open", { text, ablated }, [], signal);
-    return this.#traceOf(trace, ablated);
+    const trace = await this.#request("open", { text, changes }, [], signal);
+    return this.#traceOf(trace, changes);
   };
 
   /** Open another model, from the files of a directory, as a new source. */
   openDirectory = ModelSource.ofFiles;
 
-  generate = async ({ ids, ablated }, settings, signal) => this.#request("generate", { trace: { ids, ablated }, settings }, [], signal);
+  generate = async ({ ids, changes }, settings, signal) => this.#request("generate", { trace: { ids, changes }, settings }, [], signal);
 
-  async read({ ids, ablated, pass: { packed } }, name) {
+  async read({ ids, changes, pass: { packed } }, name) {
     await this.#started;
-    return this.#request("pack", { trace: { ids, ablated, packed }, name });
+    return this.#request("pack", { trace: { ids, changes, packed }, name });
   }
 
-  withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
+  withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.changes]), names: this.names });
 
   /** A trace as in `description.traces`, from the worker's answer and the template. */
-  #traceOf({ ids, text, tokens, edited, paths }, ablated) {
+  #traceOf({ ids, text, tokens, edited, paths }, changes) {
     const { template } = this;
     const T = ids.length;
     const line = text.replace(/[\r\n\t]+/g, " ");
@@ -88,7 +88,7 @@ export class ModelSource extends LiveSource {
     const mask = new Uint8Array(T * T);
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
-      ...this.withNames({ ...template, ids, text, ablated, tokens, edited }),
+      ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,

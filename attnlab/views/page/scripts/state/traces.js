@@ -1,11 +1,12 @@
 // The page's data and what is shown of it. A view is a trace, or the difference of two.
 
 import { align } from "../numbers/align.js";
+import { isAblation, isAmong } from "../numbers/changes.js";
 import { equations } from "../numbers/equations.js";
 import { unpackedMask, wordOf } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
 import { description, say, tokenOf } from "../sources/description.js";
-import { isAblation, isAmong, nameOfChange, nameOfPart } from "./changes.js";
+import { nameOfChange, nameOfPart } from "./changes.js";
 import { DISPLAYS, isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
@@ -78,7 +79,7 @@ export function traceOf(described, number) {
 
 /** Reuse the packs of the layers that a trace shares with a previous one. */
 function reusePacks(trace, other) {
-  const hasSameIds = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
+  const hasSameIds = trace.changes && trace.names === other.names && trace.ids.join() === other.ids.join();
   for (let layer = 0; hasSameIds && layer < layersShared(trace, other); layer++) {
     const name = `attention.${layer}`;
     if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
@@ -87,8 +88,8 @@ function reusePacks(trace, other) {
 
 /** The number of layers before the first change that only one of two traces has. */
 function layersShared(a, b) {
-  const differing = [...a.ablated, ...b.ablated].filter((change) => ![a, b].every(({ ablated }) => isAmong(ablated, change)));
-  return Math.min(a.layers, ...differing.map(([layer]) => (typeof layer === "number" ? layer : 0)));
+  const differing = [...a.changes, ...b.changes].filter((change) => ![a, b].every(({ changes }) => isAmong(changes, change)));
+  return Math.min(a.layers, ...differing.map(({ layer = 0 }) => layer));
 }
 
 /** Why two traces have no difference to show; "" if they have one. */
@@ -129,19 +130,19 @@ function excerptAround({ tokens, excerpt }, n) {
 }
 
 /** What is ablated or edited in a trace, in words. */
-function changesIn({ ablated, note }) {
+function changesIn({ changes, note }) {
   // A note such as ", edited" is written to follow a title.
-  if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
-  const names = ablated.filter(isAblation).map(nameOfPart).join("; ");
-  const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
+  if (!changes) return note.replace(/^[,，] ?/, "") || say("not edited");
+  const names = changes.filter(isAblation).map(nameOfPart).join("; ");
+  const others = changes.filter((change) => !isAblation(change)).map(nameOfChange);
   return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
 }
 
 /** Where and why a difference of two traces must be 0; "" if that isn't known. */
 function whyZero(a, b) {
   if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
-  if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
-  if (![...a.ablated, ...b.ablated].every(isAblation)) return "";
+  if (!a.changes) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
+  if (![...a.changes, ...b.changes].every(isAblation)) return "";
   const layer = layersShared(a, b);
   return layer === a.layers - 1
     ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")

@@ -1,10 +1,11 @@
 // The page with a model behind it. It keeps a history of traces to compare with and return to.
 
+import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, select, showLevel } from "../state/actions.js";
-import { isAblation, isAmong, nameOfChange, nameOfPart } from "../state/changes.js";
+import { nameOfChange, nameOfPart } from "../state/changes.js";
 import { followLink, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
@@ -18,15 +19,15 @@ import { makeSliders, showSettings } from "./next.js";
 const HISTORY_LENGTH = 100;
 
 export const traceHistory = []; // the traces' descriptions, the last one shown
-let lastRequest; // its `text`, {text} or {ids}, and its changes, `ablated`
+let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
-function requestTrace(text, ablated) {
-  lastRequest = { text, ablated };
+function requestTrace(text, changes) {
+  lastRequest = { text, changes };
   runLatest(async (signal) => {
-    const trace = await source.open(text, ablated, signal);
+    const trace = await source.open(text, changes, signal);
     return () => {
       const last = traceHistory.at(-1);
       const hasSameIds = last.ids.join() === trace.ids.join();
@@ -38,8 +39,8 @@ function requestTrace(text, ablated) {
 /** The last trace's part of the link, such as #ids=12.7&ablate=0.1+1, which ablates head 0.1 and MLP 1. */
 const linkOfText = () => linkOf(traceHistory.at(-1));
 
-const linkOf = ({ ids, ablated }) => {
-  const ablate = ablated.map((change) => change.join(".")).join(" ");
+const linkOf = ({ ids, changes }) => {
+  const ablate = changes.map(textOfChange).join(" ");
   return { ids: ids.join("."), ...(ablate && { ablate }) };
 };
 
@@ -53,8 +54,8 @@ function followLinkOfText(link, isFirst = false) {
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
   runLatest(async (signal) => {
-    const ablated = ablate.split(" ").filter(Boolean).map(parse);
-    const trace = await source.open({ ids: parse(ids) }, ablated, signal);
+    const changes = ablate.split(" ").filter(Boolean).map(changeFrom);
+    const trace = await source.open({ ids: parse(ids) }, changes, signal);
     return async () => {
       // The link of the previous trace: the browser's Back button.
       const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(trace));
@@ -76,7 +77,7 @@ function continueText() {
     const seed = byId("seed").value;
     const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
     const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
-    const continued = await source.open({ ids }, trace.ablated, signal);
+    const continued = await source.open({ ids }, trace.changes, signal);
     return () => {
       show(continued);
       byId("prompt").value = text;
@@ -221,8 +222,8 @@ function followChange() {
 
 /** Make the shown trace's request the last one, such as after a failed request. */
 function resetRequest() {
-  const { ids, ablated } = traceHistory.at(-1);
-  lastRequest = { text: { ids }, ablated };
+  const { ids, changes } = traceHistory.at(-1);
+  lastRequest = { text: { ids }, changes };
 }
 
 /** Return to the previous trace. */
@@ -276,21 +277,22 @@ function markLatest() {
 
 /** Make a change, such as the ablation of a head or MLP, or undo it. */
 function toggle(change) {
-  const { text, ablated } = lastRequest;
-  const others = ablated.filter((other) => other.join() !== change.join());
-  requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
+  const { text, changes } = lastRequest;
+  const others = changes.filter((other) => !isAmong([other], change));
+  requestTrace(text, others.length < changes.length ? others : [...changes, change]);
 }
 
 /** Whether a change edits this step of the open head. */
-const isOfStep = (change, step) => change.slice(0, 3).join() === [selection.layer, selection.head, step].join();
+const isOfStep = (change, step) => isSame(change, selection) && (change.kind === "mask" ? "mask" : change.step) === step;
 
-const changeOf = (step) => lastRequest.ablated.find((change) => isOfStep(change, step));
+const changeOf = (step) => lastRequest.changes.find((change) => isOfStep(change, step));
 
-/** Change a step of the open head, see source.js; without values, undo its change. */
-function changeStep(step, ...values) {
-  const { text, ablated } = lastRequest;
-  const others = ablated.filter((change) => !isOfStep(change, step));
-  requestTrace(text, values.length ? [...others, [selection.layer, selection.head, step, ...values]] : others);
+/** Make a change of a step of the open head instead of another one; null undoes it. */
+function changeStep(step, change) {
+  const { text, changes } = lastRequest;
+  const others = changes.filter((change) => !isOfStep(change, step));
+  const { layer, head } = selection;
+  requestTrace(text, change ? [...others, { layer, head, ...change }] : others);
 }
 
 /** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
@@ -302,10 +304,7 @@ function cellOfMask() {
 }
 
 /** The cells of the open head's mask that are toggled, as [query, key]. */
-function toggledCells() {
-  const numbers = (changeOf("mask") ?? []).slice(4); // after layer, head, "mask", "flip"
-  return Array.from({ length: numbers.length / 2 }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
-}
+const toggledCells = () => changeOf("mask")?.cells ?? [];
 
 /** Toggle a cell of the open head's mask: whether the query may attend to the key. */
 function toggleCell() {
@@ -314,16 +313,16 @@ function toggleCell() {
   const before = toggledCells();
   const others = before.filter((other) => other.join() !== cell.join());
   const cells = others.length < before.length ? others : [...before, cell];
-  changeStep("mask", ...(cells.length ? ["flip", ...cells.flat()] : []));
+  changeStep("mask", cells.length ? { kind: "mask", cells } : null);
 }
 
 /** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
-  const { ablated } = lastRequest;
-  byId("ablated").hidden = !ablated.length;
+  const { changes } = lastRequest;
+  byId("ablated").hidden = !changes.length;
   byId("ablated").replaceChildren(
-    ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
-    ...ablated.map((change) => {
+    changes.every(isAblation) ? say("Ablated:") : say("Edited:"),
+    ...changes.map((change) => {
       const name = nameOfChange(change);
       const undo = () => {
         byId("prompt").focus(); // this button is removed
@@ -333,11 +332,11 @@ function markAblated() {
     }),
   );
   for (const { view, cell, layer, head } of mapsShown()) {
-    const changes = view.isDifference ? [] : view.traces[0].ablated;
-    const isAblated = isAmong(changes, [layer, head]);
-    const name = nameOfPart([layer, head]);
+    const changes = view.isDifference ? [] : view.traces[0].changes;
+    const isAblated = isAmong(changes, ablationOf(layer, head));
+    const name = nameOfPart({ layer, head });
     cell.classList.toggle("ablated", isAblated);
-    const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+    const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isSame(change, { layer, head }));
     cell.classList.toggle("changed", isChanged);
     cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
   }
@@ -348,15 +347,14 @@ function markAblated() {
 /** Show the open head's changes in the controls that make them. */
 function markToggles() {
   const { layer, head } = selection;
-  const isAblated = isAmong(lastRequest.ablated, [layer, head]);
+  const isAblated = isAmong(lastRequest.changes, ablationOf(layer, head));
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
-  byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
-  const factor = changeOf(byId("changed-step").value)?.[3]; // or "of", for another text's values
-  showFactor(typeof factor === "number" ? factor : 100);
-  byId("cell-toggle").ariaPressed = String(isAmong(toggledCells(), cellOfMask() ?? []));
+  byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.changes, ablationOf(layer)));
+  showFactor(100 * (changeOf(byId("changed-step").value)?.factor ?? 1));
+  byId("cell-toggle").ariaPressed = String(toggledCells().some((cell) => cell.join() === cellOfMask()?.join()));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
-  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
+  for (const kind of ["uncausal", "unscaled"]) byId(kind).checked = isAmong(lastRequest.changes, { kind });
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
   markViews();
 }
@@ -373,28 +371,31 @@ function makeChanges() {
   step.addEventListener("change", markToggles);
   const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
   factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
-  factor.addEventListener("change", () => changeStep(step.value, ...(factor.valueAsNumber === 100 ? [] : [factor.valueAsNumber])));
-  const toggleOf = (name, words) => {
-    const box = make("input", { type: "checkbox", id: `${name}-toggle` });
-    box.addEventListener("change", () => toggle([name]));
+  factor.addEventListener("change", () => {
+    const percent = factor.valueAsNumber;
+    changeStep(step.value, percent === 100 ? null : { kind: "scale", step: step.value, factor: percent / 100 });
+  });
+  const toggleOf = (kind, words) => {
+    const box = make("input", { type: "checkbox", id: kind });
+    box.addEventListener("change", () => toggle({ kind }));
     return make("label", {}, box, " ", words);
   };
-  const patch = () => changeStep(step.value, "of", ...traceHistory.at(-2).ids);
+  const patch = () => changeStep(step.value, { kind: "patch", step: step.value, ids: traceHistory.at(-2).ids });
   return make(
     "details",
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
     controlsOf(step, make("span", {}, factor, make("span", { class: "value" })), controlOf("patch", say("Use the previous text's values"), patch)),
     controlsOf(controlOf("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
-    controlsOf(toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
+    controlsOf(toggleOf("uncausal", say("Remove the causal mask")), toggleOf("unscaled", say("Don't divide by √Dk"))),
   );
 }
 
 /** Mark the views of the open head if it is ablated: its output isn't used. */
 function markViews() {
   const { layer, head } = selection;
-  const isAblated = ({ isDifference, traces: [trace] }) => !isDifference && isAmong(trace.ablated, [layer, head]);
-  const name = nameOfPart([layer, head]);
+  const isAblated = ({ isDifference, traces: [trace] }) => !isDifference && isAmong(trace.changes, ablationOf(layer, head));
+  const name = nameOfPart({ layer, head });
   const mark = (part, isMarked, content) => {
     part.classList.toggle("ablated", isMarked);
     part.querySelector(".ablation")?.remove();
@@ -451,7 +452,7 @@ export function makeExplorer() {
 /** The text box, its button and example texts. */
 function promptControls() {
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
-  const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.ablated);
+  const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.changes);
   const traceExample = (text) => {
     prompt.value = text;
     tracePrompt();
@@ -511,8 +512,8 @@ function addHeadControls() {
   const title = byId("head-title");
   const cause = make("div", { id: "cause" });
   title.before(cause);
-  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle([selection.layer, selection.head]));
-  const ablateMlp = controlOf("mlp-toggle", "", () => toggle([selection.layer]));
+  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle(ablationOf(selection.layer, selection.head)));
+  const ablateMlp = controlOf("mlp-toggle", "", () => toggle(ablationOf(selection.layer)));
   const note = make("p", { id: "is-ablated", class: "note" }, say("Ablated (silenced): its output, the context, is set to 0."));
   const toggles = make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges(), note);
   cause.append(make("div", {}, title, toggles, byId("jobs")), make("div", { id: "change" }));
@@ -521,7 +522,7 @@ function addHeadControls() {
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
       if (ctrlKey || altKey || metaKey || source.hasEnded) return;
       const { layer, head } = target.map ?? selection;
-      if (key.toLowerCase() === "s") toggle([layer, head]);
+      if (key.toLowerCase() === "s") toggle(ablationOf(layer, head));
       if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });
   // These change when another head is opened, a view is first drawn, or arithmetic is shown.

@@ -104,7 +104,7 @@ export function startHead() {
 function showOverlaid() {
   byId("overlaid").replaceChildren(
     ...(selection.overlaid.length ? visibleHeads() : []).map(({ layer, head, colour }) => {
-      const name = nameOfPart([layer, head]);
+      const name = nameOfPart({ layer, head });
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
       const remove = () => {

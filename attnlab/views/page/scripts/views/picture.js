@@ -1,6 +1,7 @@
 // The whole model in one picture: tokens enter at the left, each as a ribbon whose width is its vector's norm,
 // pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights.
 
+import { ablationOf, isAmong } from "../numbers/changes.js";
 import { brief, percent, wordOf } from "../numbers/formats.js";
 import { joinSentences, say } from "../sources/description.js";
 import { readFollowing, whyNoLogits } from "../sources/following.js";
@@ -8,7 +9,6 @@ import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { valuesOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { select } from "../state/actions.js";
-import { isAmong } from "../state/changes.js";
 import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
 import { isLoaded, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
@@ -343,7 +343,7 @@ class Picture {
     const { trace } = this;
     const isLast = position === trace.T - 1;
     const hasLogits = position >= trace.prediction.first;
-    const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
+    const isAblated = isAmong(trace.changes ?? [], ablationOf(selection.layer, selection.head));
     const ablation = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
     const token = brief(wordOf(trace.tokens[position].symbol));
     const item = ({ id, word, probability }) => {

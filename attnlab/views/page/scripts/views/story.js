@@ -63,7 +63,7 @@ function filterStory() {
 
 /** A paragraph about a head: a button with its name, which opens it, then the sentences. */
 function paragraphAbout({ layer, head }, sentences) {
-  const title = nameOfPart([layer, head]);
+  const title = nameOfPart({ layer, head });
   const button = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
   return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
@@ -118,7 +118,7 @@ async function rankHeads(trace, { ids, before, heads }) {
   await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
   if (traces.at(-1) !== trace) return;
   const rows = ranked.map(({ layer, head, key, weight, after }) => {
-    const title = nameOfPart([layer, head]);
+    const title = nameOfPart({ layer, head });
     const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
