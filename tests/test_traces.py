@@ -194,7 +194,8 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
         attribution.heads.sum() + attribution.mlps.sum() + attribution.embedding + attribution.bias
         == pytest.approx(attribution.total)
     )
-    assert "mean of 4 texts" in repr(attribution)
+    assert "mean of 4 texts: a target for each text" in repr(attribution)
+    assert "mean of 4 texts: the logit of Ġrang\n" in repr(clean.attribution(" rang"))
     one = clean[:1].attribution(" rolled").by_token()
     np.testing.assert_allclose(one.heads, clean[0].attribution(" rolled").by_token().heads)
     gradients = clean.gradients(list(tokens), " rang")
