@@ -22,13 +22,13 @@ import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
+from node import Evaluator, write_modules
 from pages import LOADED, Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page import overview
-from attnlab.views.page.modules import scripts_of
 
 # No deadline: a busy machine may be slow.
 settings.register_profile("attnlab", deadline=None)
@@ -73,13 +73,13 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files alike in all processes, and mark tests that open a browser as slow.
+    """Order files alike in all processes, and mark as slow what takes a browser or Node.js.
 
     Subdirectories come last: with short files at the end, all processes finish at the same time.
     """
     items.sort(key=lambda item: (len(item.path.parts), item.path))
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if {"browser", "pure", "compiled"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker("slow")
 
 
@@ -116,14 +116,18 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def pure(browser: Any) -> Iterator[Any]:
-    """A blank page with only those of the page's functions that draw nothing."""
-    page = browser.new_page()
-    for script in scripts_of(("numbers/formats.js", "numbers/sampling.js", "sources/rows.js")):
-        page.add_script_tag(content=script)
-    yield page
-    page.close()
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node.js, which runs the page's pure modules."""
+    return shutil.which("node") or lacking("the page's modules are tested by Node.js")
+
+
+@pytest.fixture(scope="session")
+def pure(node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    """The page's pure modules."""
+    evaluator = Evaluator(node, write_modules(tmp_path_factory.mktemp("modules")))
+    yield evaluator
+    evaluator.close()
 
 
 # What a new page emulates.

@@ -5,10 +5,8 @@ Tests with a browser are skipped, with the reason, where playwright or Chromium 
 """
 
 import json
-import math
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +26,7 @@ from pages import (
     agrees,
     drawn,
     gpt2_shaped,
-    in_base64,
-    legend,
     numbers,
-    places,
     shown_in,
     ticks,
     to_cell,
@@ -39,11 +34,11 @@ from pages import (
 )
 from runs import replace_steps
 
-from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, causal_mask
+from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
 from attnlab.views.page import token_pass
-from attnlab.views.page.modules import GENERATED, SAVED, joined, modules_of, source
+from attnlab.views.page.modules import GENERATED, SAVED, modules_of, source
 from attnlab.views.page.page import MARK, STEPS, is_page
 from attnlab.views.page.page import source as page_source
 from attnlab.views.purposes import purpose
@@ -178,80 +173,6 @@ def test_numbers_that_float32_can_not_hold() -> None:
 # ---- the arithmetic ----------------------------------------------------------------------------
 
 
-def random_chains() -> Iterator[tuple[str, NDArray[Any], NDArray[Any], NDArray[Any], Any]]:
-    rng = np.random.default_rng(0)
-    for name, T, cached, Dh, spread in (
-        ("one token", 1, 0, 1, 1.0),
-        ("a text", 12, 0, 64, 1.0),
-        ("sharp", 30, 0, 64, 30.0),
-        ("after cached keys", 3, 9, 7, 2.0),
-    ):
-        shapes = ((2, T, Dh), (2, cached + T, Dh), (2, cached + T, Dh))
-        Q, K, V = (rng.normal(0, spread, shape).astype(np.float32) for shape in shapes)
-        yield name, Q, K, V, causal_mask(T, cached)
-    Q, K, V = (rng.normal(size=(2, 9, 5)).astype(np.float32) for _ in range(3))
-    yield "any mask", Q, K, V, rng.random((9, 9)) < 0.4 + np.eye(9)
-
-
-@pytest.mark.parametrize(
-    ("Q", "K", "V", "mask"), [pytest.param(*rest, id=name) for name, *rest in random_chains()]
-)
-def test_the_arithmetic_is_numpys(
-    pure: Any, Q: NDArray[Any], K: NDArray[Any], V: NDArray[Any], mask: NDArray[np.bool_]
-) -> None:
-    wanted = attention(*(x.astype(np.float64) for x in (Q, K, V)), mask=mask)
-    (H, T, Dh), Tk = Q.shape, K.shape[1]
-    actual = pure.evaluate(
-        """([graph, sizes, values, bits, steps]) => {
-            const trace = { ...sizes, edited: {}, mask: unpackedMask(bits, sizes.T * sizes.Tk),
-                graph: new Graph(graph),
-                hyperparameters: { n_head: sizes.H, divide_by_sqrt_d: true },
-                runs: new Map(), loaded: new Map() };
-            trace.loaded.set(0, layerOf(trace, 0, new Float32Array(bytesOf(values).buffer)));
-            const rows = (step) => trace.loaded.get(0).heads.map((head) =>
-                Array.from({ length: sizes.T }, (_, i) => [...stepRow(head, step, i)]));
-            return Object.fromEntries(steps.map((step) => [step, rows(step)]));
-        }""",
-        [
-            GPT2.from_pretrained("pocket").trace([1, 2])._graph_as_data(),
-            {"H": H, "T": T, "Tk": Tk, "Dh": Dh},
-            in_base64(b"".join(x.tobytes() for x in (Q, K, V))),
-            in_base64(np.packbits(mask).tobytes()),
-            [*MATRICES, "context"],
-        ],
-    )
-    for step in (*MATRICES, "context"):
-        expected, computed = getattr(wanted, step), np.array(actual[step], dtype=np.float64)
-        assert computed.shape == expected.shape
-        scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max())
-        assert np.array_equal(np.isneginf(computed), np.isneginf(expected)), step
-        assert np.allclose(computed, expected, rtol=0, atol=1e-6 * scale), step
-    assert (np.array(actual["weights"])[:, ~mask] == 0).all()
-
-
-def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
-    page = browser.new_page()
-    page.add_script_tag(content=joined(("numbers/formats.js",)))
-    shown = {0: "0.0000", 1e-4: "0.0001", 9.99e-5: "9.990e-5", -9.99e-5: "-9.990e-5"}
-    shown |= {999_999: "999999.0000", 1e6: "1.000e+6", -1e6: "-1.000e+6", 1e300: "1.000e+300"}
-    actual = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
-    assert actual == [*shown.values()]
-    # In a table all numbers have the same decimals, and those that round to 0 no sign.
-    fixed = page.evaluate("[9e-5, 1e-5, -1e-5, 1e6, -Infinity].map((x) => fixed(x, 4))")
-    assert fixed == ["0.0001", "0.0000", "0.0000", "1.000e+6", "-inf"]
-    page.close()
-
-
-def test_older_browsers_decode_base64_too(browser: Any) -> None:
-    page = browser.new_page()
-    script = joined(("numbers/formats.js",))
-    decode = (
-        f"(text) => {{ {script}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
-    )
-    assert page.evaluate(decode, in_base64(bytes(range(256)))) == list(range(256))
-    page.close()
-
-
 # ---- what is shown -----------------------------------------------------------------------------
 
 
@@ -350,26 +271,6 @@ def test_the_pointer_reads_a_cell(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 1")
 
 
-def test_the_masked_part_is_hatched(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    drawn(page)
-    colours = f"""(canvas, [i, j]) => {{
-        {PIXELS}
-        const [size, inside] = [canvas.width / 12, new Set()];
-        const from = (n) => Math.ceil((n + 0.2) * size);
-        for (let y = from(i); y < (i + 0.8) * size; y++)
-            for (let x = from(j); x < (j + 0.8) * size; x++)
-                inside.add(pixels[y * canvas.width + x]);
-        return inside.size;
-    }}"""
-    plot = page.locator(".plot")
-    assert plot.evaluate(colours, [5, 3]) == 1
-    assert plot.evaluate(colours, [3, 5]) == 2
-    page.locator("#steps input[value=scores]").dispatch_event("click")
-    drawn(page)
-    assert plot.evaluate(colours, [3, 5]) == 1
-
-
 def seen(trace: Trace, layer: int, h: int, step: str) -> NDArray[np.float64]:
     """A head's step; NaN where it is masked."""
     values = getattr(trace.head(layer, h), step).astype(np.float64)
@@ -437,57 +338,6 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     said = page.locator(".readout .pair").inner_text()
     assert said.startswith(f"query {i} ")
     assert f"key {j} " in said
-
-
-def test_labels_that_would_touch_the_chosen_one_are_left_out(odd: GPT2, open_page: Open) -> None:
-    T, key, apart = 60, 31, 19  # pixels between the columns' labels
-    trace = gpt2_shaped(odd, T, n_layer=1, seed=0, n_embd=96)
-    page = open_page(trace, viewport={"width": 700, "height": 800})
-    to_cell(page, 40, key)
-    drawn(page)
-    page.evaluate(RECORD.replace("METHOD", "fillText"))
-    page.evaluate("heatmaps[0].layOut()")
-    drawn(page)
-    cell = page.locator(".scroller").evaluate("(x) => x.scrollWidth") / T
-    every = math.ceil(apart / cell)
-    far = {n for n in range(0, T, every) if abs(n - key) * cell >= apart}
-    assert len(far) == T / every - 2  # one label on each side of the selected one is too close
-    across = [x for name, _, x, _ in page.evaluate("drawings") if name == "labels top"]
-    assert {int(x // cell) for x in across} == far | {key}
-
-
-@pytest.mark.usefixtures("short_story")
-def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: Open) -> None:
-    """For a difference too, of either sign."""
-    T, rng = 100, np.random.default_rng(0)
-    traces = [gpt2_shaped(odd, T, n_layer=1, n_embd=96) for _ in "AB"]
-    for trace in traces:
-        chain = trace.blocks[0].attention
-        replace_steps(chain, Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
-    page = open_page(*traces, viewport={"width": 1280, "height": 1200})
-    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
-    a, b = (seen(trace, 0, 3, "weights") for trace in traces)
-    for nth, values in enumerate((a, b, b - a)):
-        size, *pixels = (
-            page.locator(".grid")
-            .nth(nth)
-            .locator("canvas")
-            .nth(3)
-            .evaluate(f"(canvas) => {{ {PIXELS} return [canvas.width, ...pixels]; }}")
-        )
-        shares = [np.flatnonzero(np.arange(T) * size // T == n) for n in range(size)]
-        expected = np.full((size, size), np.nan)
-        for r, c in zip(*np.tril_indices(size), strict=True):
-            cells = values[np.ix_(shares[r], shares[c])].ravel()
-            expected[r, c] = cells[np.nanargmax(np.abs(cells))]
-        expected = np.sign(expected) * np.sqrt(np.abs(expected))
-        expected = (expected + 1) / 2 if nth == 2 else expected
-        shown = places(pixels, legend(page, nth)).reshape(size, size)
-        if nth == 2:  # query 1 has two weights, so one gains what the other loses
-            shown[0, 0] = max(shown[0, 0], 1 - shown[0, 0])
-            expected[0, 0] = max(expected[0, 0], 1 - expected[0, 0])
-        assert size < T
-        assert np.allclose(shown, expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def check_arithmetic(

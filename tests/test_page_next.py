@@ -121,32 +121,6 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         assert np.allclose(shares, expected, rtol=1e-5, atol=1e-12), chosen
 
 
-def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
-    shares = [0.5, 0.125, 0.375]
-    us = [0.0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999]
-    actual = pure.evaluate("([us, p]) => us.map((u) => sampledIndex(u, p))", [us, shares])
-    assert actual == np.searchsorted(np.cumsum(shares), us, side="right").tolist()
-    assert pure.evaluate("sampledIndex(0.7, [0.5, 0.1])") == -1
-
-
-def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:
-    """Recomputed with Python's integers, cut to 32 bits."""
-
-    def wanted(seed: int) -> Iterator[float]:
-        for n in range(1, 6):
-            state = seed + n * 0x6D2B79F5 & 0xFFFFFFFF
-            mixed = (state ^ state >> 15) * (state | 1) & 0xFFFFFFFF
-            mixed ^= mixed + (mixed ^ mixed >> 7) * (mixed | 61) & 0xFFFFFFFF
-            yield (mixed ^ mixed >> 14) / 2**32
-
-    for seed in (0, 7):
-        actual = pure.evaluate(
-            f"(() => {{ const next = generator({seed}); "
-            "return Array.from({ length: 5 }, next); })()"
-        )
-        assert actual == [*wanted(seed)]
-
-
 # ---- what a page includes ------------------------------------------------------------------------
 
 

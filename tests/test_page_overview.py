@@ -173,11 +173,6 @@ def test_the_story_in_chinese(ball: Trace, look: Look) -> None:
 
 def test_shares_are_0_or_100_percent_only_if_they_are_exactly(ball: Trace, look: Look) -> None:
     page = look(ball)
-    shares = [0, 1e-9, 0.004, 0.006, 0.5, 0.994, 0.996, 0.9996, 1]
-    expected = ["0", "< 1", "< 1", "1", "50", "99", "99.6", "> 99.9", "100"]
-    assert page.evaluate("(all) => all.map((x) => percent(x))", shares) == [
-        f"{shown}\xa0%" for shown in expected
-    ]
     pairs = [[0.5, 0.004], [0.004, 0.003], [0.004, 1e-5], [0.00041, 1e-5], [1e-6, 1e-7]]
     assert page.evaluate("(all) => all.map((pair) => percentages(...pair))", pairs) == [
         [f"{before}\xa0%", f"{after}\xa0%"]

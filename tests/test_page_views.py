@@ -1,6 +1,5 @@
 """The page's other views: arithmetic, print, links, two texts side by side."""
 
-import itertools
 import json
 import re
 import shutil
@@ -34,7 +33,7 @@ from attnlab import GPT2, GPT2Config, Head
 from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
-from attnlab.views.page.modules import HERE, joined
+from attnlab.views.page.modules import HERE
 
 # ---- arithmetic beside the map -----------------------------------------------------------------
 
@@ -441,40 +440,6 @@ def test_a_models_name(tmp_path: Path) -> None:
 
 
 # ---- two texts ---------------------------------------------------------------------------------
-
-
-def longest_common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """The length of the longest common subsequence, by trying all."""
-    takes = (c for n in range(len(a), 0, -1) for c in itertools.combinations(a, n))
-    for taken in takes:
-        rest = iter(b)
-        if all(one in rest for one in taken):
-            return len(taken)
-    return 0
-
-
-def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
-    page = browser.new_page()
-    script = joined(("numbers/align.js",))
-
-    def aligned(*texts: tuple[int, ...]) -> list[list[int | None]]:
-        rows = page.evaluate(f"(texts) => {{ {script}; return align(texts); }}", list(texts))
-        return list(rows)
-
-    assert aligned((5, 6, 7)) == [[0], [1], [2]]
-    assert aligned((1, 2, 3), (1, 9, 3)) == [[0, 0], [1, 1], [2, 2]]
-    assert aligned((1, 2, 3), (1, 8, 9, 3)) == [[0, 0], [1, None], [None, 1], [None, 2], [2, 3]]
-    assert aligned((1, 2), (9, 1, 2)) == [[None, 0], [0, 1], [1, 2]]
-    assert aligned((1, 2), (3, 4)) == [[0, 0], [1, 1]]
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        a, b = (tuple(rng.integers(0, 4, rng.integers(1, 8)).tolist()) for _ in "ab")
-        places = aligned(a, b)
-        for n, text in enumerate((a, b)):
-            assert [place[n] for place in places if place[n] is not None] == [*range(len(text))]
-        same = [1 for i, j in places if i is not None and j is not None and a[i] == b[j]]
-        assert len(same) >= longest_common(a, b)
-    page.close()
 
 
 def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(

@@ -41,7 +41,6 @@ from attnlab.support.tables import printable
 from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.training.parameters import initial_parameters
-from attnlab.views.page.modules import joined
 from attnlab.views.page.packs import pack
 from attnlab.views.page.page import description_of
 
@@ -325,24 +324,19 @@ def random_texts(count: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> None:
-    page = browser.new_page()
-    page.add_script_tag(content=joined(("numbers/bpe.js",)))
-    made = "(data) => { window.made = new Tokenizer(JSON.parse(data)); }"
-    page.evaluate(made, json.dumps(gpt2_tokenizer.as_data()))
+def test_its_tokens_are_tiktokens(pure: Any, gpt2_tokenizer: Tokenizer) -> None:
+    made = "(data) => { globalThis.made = new Tokenizer(data); }"
+    pure.evaluate(made, gpt2_tokenizer.as_data())
     texts = [*HOSTILE, *random_texts(4_000)]
-    encode = "(texts) => JSON.stringify(JSON.parse(texts).map((text) => made.encode(text)))"
-    actual = json.loads(page.evaluate(encode, json.dumps(texts)))
+    actual = pure.evaluate("(texts) => texts.map((text) => made.encode(text))", texts)
     assert actual == [gpt2_tokenizer.encode(text) for text in texts]
-    split = "(all) => JSON.stringify(JSON.parse(all).map((ids) => made.tokens(ids)))"
-    shown = json.loads(page.evaluate(split, json.dumps(actual[:2000])))
+    shown = pure.evaluate("(all) => all.map((ids) => made.tokens(ids))", actual[:2000])
     for text, tokens in zip(texts, shown, strict=False):
         expected = gpt2_tokenizer.tokens(text)
         assert [(one["symbol"], one["text"], one["bytes"]) for one in tokens] == [
             (printable(one.symbol), printable(one.text), one.bytes.hex(" ")) for one in expected
         ]
         assert [one["part_of"] for one in tokens] == [*map(printable, expected.part_of)]
-    page.close()
 
 
 # ---- what a reader does --------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { endsOfCurve, isOnCurve, mapPosition, planOf } from "../scripts/drawing/plan.js";
+
+const SHOWN = { available: 1200, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
+
+const plan = (sizes, shown = {}) =>
+  planOf(sizes, { ...SHOWN, count: sizes.layers, ...shown }, (count) =>
+    Array.from({ length: Math.min(sizes.T, count) }, (_, n) => Math.max(0, sizes.T - count) + n),
+  );
+
+for (const sizes of [
+  { layers: 1, H: 1, T: 1 },
+  { layers: 2, H: 4, T: 8 },
+  { layers: 3, H: 5, T: 12 },
+  { layers: 12, H: 12, T: 3 },
+  { layers: 2, H: 12, T: 100 },
+])
+  for (const shown of [{}, { available: 370, isPhone: true }, { isBlock: true, count: 1 }, { isPresented: true }, { isPrinted: true }])
+    test(`nothing overlaps: ${JSON.stringify([sizes, shown])}`, () => {
+      const made = plan(sizes, shown);
+      const { size, pitch, height } = made.grid;
+      assert.ok(size >= 8 && pitch > size);
+      const count = shown.count ?? sizes.layers;
+      for (let n = 0; n < count; n++) {
+        const places = Array.from({ length: sizes.H }, (_, head) => mapPosition(made, n, head));
+        for (const [m, [x, y]] of places.entries()) {
+          // Each map lies in its column, above the lines, and beside the others.
+          assert.ok(x >= made.starts[1 + 2 * n] && x + size <= made.starts[2 + 2 * n] + 1);
+          assert.ok(y + size <= made.top);
+          for (const [otherX, otherY] of places.slice(0, m))
+            assert.ok(Math.abs(x - otherX) >= size || Math.abs(y - otherY) >= size);
+        }
+      }
+      assert.ok(made.starts.every((x, n) => n === 0 || x > made.starts[n - 1]));
+      assert.equal(made.starts.length, 2 + 2 * count);
+      assert.ok(height <= made.top);
+      const lines = [...made.lines.values()];
+      assert.deepEqual([...made.lines.keys()], made.positions);
+      assert.ok(lines.length <= 24);
+      assert.ok(lines[0] - made.line / 2 >= made.top && lines.at(-1) + made.line / 2 <= made.height);
+      for (let n = 1; n < lines.length; n++) assert.ok(lines[n] - lines[n - 1] >= 20);
+      assert.equal(made.positions.at(-1), sizes.T - 1);
+    });
+
+test("tokens left out leave a gap", () => {
+  const { lines, gaps, line } = planOf({ layers: 1, H: 1, T: 9 }, { ...SHOWN, count: 1 }, () => [0, 1, 7, 8]);
+  assert.deepEqual(gaps, [false, false, true, false]);
+  assert.equal(lines.get(7) - lines.get(1), line + 8);
+});
+
+test("a curve goes from the key's line to the query's", () => {
+  const made = plan({ layers: 2, H: 4, T: 8 });
+  const ends = endsOfCurve(made, 1, { i: 7, j: 1 });
+  assert.deepEqual([ends.keyY, ends.queryY], [made.lines.get(1), made.lines.get(7)]);
+  const [middleX, middleY] = [(ends.from + ends.to) / 2, (ends.keyY + ends.queryY) / 2];
+  for (const [x, y, expected] of [
+    [ends.from, ends.keyY, true],
+    [ends.to, ends.queryY, true],
+    [middleX, middleY, true],
+    [middleX, middleY + 6, false],
+    [ends.from - 1, ends.keyY, false],
+    [ends.to + 1, ends.queryY, false],
+  ])
+    assert.equal(isOnCurve(ends, x, y), expected, `${x}, ${y}`);
+  // At a quarter of the parameter, the Bézier curve with horizontal ends is at 19/64 of its width, 5/32 of its height.
+  const at = (t, a, b) => a + t * (b - a);
+  assert.ok(isOnCurve(ends, at(19 / 64, ends.from, ends.to), at(5 / 32, ends.keyY, ends.queryY)));
+});
