@@ -18,9 +18,10 @@ from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result
-from attnlab.views.derivations import Symbol
+from attnlab.views.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS
+from attnlab.views.derivations import COMPUTING, Symbol, derivation
 from attnlab.views.explanation import Line, Term, format_value
-from attnlab.views.formulas import write
+from attnlab.views.formulas import leaves, write
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -268,6 +269,16 @@ def test_activations_of_relatives_by_hand(name: str, x: float, fraction: str) ->
     assert f"\n  {fraction}\n" in str(mlp.explain("activated"))
     value = mlp.explain("activated").numbers["value"]
     assert value == pytest.approx(ACTIVATIONS[name](x), abs=1e-6)
+
+
+@pytest.mark.parametrize("equation", COMPUTING, ids=lambda equation: equation.__name__)
+def test_each_line_is_used_in_a_later_one(equation: Callable[..., Any]) -> None:
+    for activation in DERIVED_ACTIVATIONS:
+        lines = derivation(equation, {"activation": activation, "divide_by_sqrt_d": True})
+        for n, line in enumerate(lines[:-1]):
+            used = {leaf for later in lines[n + 1 :] for leaf in leaves(later.tree)}
+            assert line.name in used, line
+        assert lines[-1].name in ("", "softmax")
 
 
 def test_parentheses_in_formulas() -> None:

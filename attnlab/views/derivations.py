@@ -119,7 +119,11 @@ def apply(operation: str, *inputs: Any) -> Symbol:
 
 
 def _on_symbols() -> SimpleNamespace:
-    """The equations, with functions of numbers replaced by functions of symbols."""
+    """The equations, with functions of numbers replaced by functions of symbols.
+
+    math.sqrt needs a number, and `erf` computes with comparisons. Copies of the equations look both
+    up, and each other, in `symbols` instead of their own module.
+    """
     symbols = {
         **vars(equations),
         "math": SimpleNamespace(
@@ -159,11 +163,6 @@ class Formula:
     where: Mapping[str, Tree] = field(default_factory=dict)
     note: str = ""
     tree: Tree = None
-
-    def as_data(self) -> dict[str, Any]:
-        """The line for JSON."""
-        fields = ("name", "tree", "heading", "where", "note")
-        return {name: getattr(self, name) for name in fields}
 
 
 # Returns an equation's formulas, given its parameters as symbols; None if there is just one.
@@ -286,22 +285,10 @@ ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
 
 # All other equations move numbers from one place to another.
 COMPUTING: dict[Callable[..., Any], Formulas] = {
-    **dict.fromkeys(
-        (
-            equations.token_embedding,
-            equations.position_embedding,
-            equations.affine,
-            equations.scale,
-            equations.scale_of_layer,
-            equations.raw_scores,
-            equations.scores,
-            equations.masked_scores,
-            equations.context,
-            equations.head_output,
-            equations.logits,
-            equations.next_logits,
-        )
-    ),
+    **dict.fromkeys((equations.token_embedding, equations.position_embedding, equations.affine)),
+    **dict.fromkeys((equations.scale, equations.scale_of_layer, equations.raw_scores)),
+    **dict.fromkeys((equations.scores, equations.masked_scores, equations.context)),
+    **dict.fromkeys((equations.head_output, equations.logits, equations.next_logits)),
     equations.embedding: embedding,
     equations.layer_norm: layer_norm,
     equations.weights: weights,
@@ -376,7 +363,10 @@ def as_data() -> dict[str, Any]:
     return {
         name: {
             "parameters": [*inspect.signature(equation).parameters],
-            "lines": [line.as_data() for line in derivation(equation, {**absent, **known})],
+            "lines": [
+                {key: getattr(line, key) for key in ("name", "tree", "heading", "where", "note")}
+                for line in derivation(equation, {**absent, **known})
+            ],
         }
         for name, (equation, known) in cases.items()
     }
