@@ -148,3 +148,5 @@ export function samplingProbability(id, { ids, logits, all, renormalized, count,
   // At temperature 0, only the first of `ids` is sampled.
   return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / keptSum : 0;
 }
+
+export const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities

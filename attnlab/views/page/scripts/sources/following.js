@@ -1,10 +1,8 @@
 // What the model predicts after a position of a text.
 
-import { probabilitiesOf } from "../numbers/sampling.js";
+import { probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
 import { say } from "./description.js";
 import { source } from "./source.js";
-
-export const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities
 
 /** A prediction with the probabilities at some settings, and its tokens. */
 export const withProbabilities = (trace, prediction, settings) => ({

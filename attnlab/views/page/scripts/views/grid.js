@@ -3,7 +3,7 @@
 import { say } from "../sources/description.js";
 import { chooseHead } from "../state/actions.js";
 import { isSame, on, selection } from "../state/store.js";
-import { hasHead, onHead, views } from "../state/traces.js";
+import { onHead, views } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { byId, focusOne, isPress, make } from "../drawing/draw.js";
 import { visibleHeads } from "../drawing/heads.js";
@@ -15,24 +15,12 @@ const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
 /** A view's grid: a row of small maps for each layer. */
 function makeGrid(view) {
-  const grid = make("div", {
-    role: "grid",
-    class: "grid",
-    "aria-multiselectable": "true",
-    "aria-label": say("Heads{of}: a row for each layer", { of: labelOf(view) }),
-  });
+  const label = say("Heads{of}: a row for each layer", { of: labelOf(view) });
+  const grid = make("div", { role: "grid", class: "grid", "aria-multiselectable": "true", "aria-label": label });
   grid.style.setProperty("--heads", view.H);
-  const headings = Array.from({ length: view.H }, (_, h) =>
-    make("span", { role: "columnheader" }, String(h)),
-  );
-  grid.append(
-    make(
-      "div",
-      { role: "row" },
-      make("span", { role: "columnheader", "aria-label": say("layer") }),
-      ...headings,
-    ),
-  );
+  const headings = Array.from({ length: view.H }, (_, h) => make("span", { role: "columnheader" }, String(h)));
+  const corner = make("span", { role: "columnheader", "aria-label": say("layer") });
+  grid.append(make("div", { role: "row" }, corner, ...headings));
   const maps = [];
   for (let layer = 0; layer < view.layers; layer++) {
     const row = make("div", { role: "row" }, make("span", { role: "rowheader" }, String(layer)));
@@ -43,7 +31,16 @@ function makeGrid(view) {
     }
     grid.append(row);
   }
-  const isAdding = ({ ctrlKey, metaKey, shiftKey }) => ctrlKey || metaKey || shiftKey;
+  listen(grid, view, maps);
+  const axes = make("p", { class: "axes", "aria-hidden": "true" }, `${say("layer")} ↓ ${say("head")} →`);
+  byId("grids").append(make("div", {}, ...nameOf(view), axes, make("div", { class: "sideways" }, grid)));
+  return { maps };
+}
+
+const isAdding = ({ ctrlKey, metaKey, shiftKey }) => ctrlKey || metaKey || shiftKey;
+
+/** Open heads by pointer and keys; arrow keys move between them. */
+function listen(grid, view, maps) {
   grid.addEventListener("click", (event) => {
     const cell = event.target.closest(".map");
     if (cell) chooseHead(cell.map.layer, cell.map.head, isAdding(event), goToHead);
@@ -59,35 +56,18 @@ function makeGrid(view) {
       return;
     }
     const to = cellAfterKey(event, layer, head, view.layers, view.H);
-    if (to) focusMap(to[0] * view.H + to[1]);
+    if (to) focusOne(maps.map(({ cell }) => cell), to[0] * view.H + to[1]);
   });
-  const focusMap = (n) => focusOne(maps.map(({ cell }) => cell), n);
-  function mark() {
-    for (const { cell, layer, head } of maps) {
-      const isOpen = layer === selection.layer && head === selection.head;
-      const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
-      cell.setAttribute("aria-selected", String(visible !== undefined));
-      cell.style.setProperty("--overlaid", selection.overlaid.length && visible ? visible.colour : "");
-      cell.tabIndex = isOpen ? 0 : -1;
-    }
+}
+
+/** Mark the open head and the overlaid ones. */
+function markMaps({ maps }) {
+  for (const { cell, layer, head } of maps) {
+    const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
+    cell.setAttribute("aria-selected", String(visible !== undefined));
+    cell.style.setProperty("--overlaid", selection.overlaid.length && visible ? visible.colour : "");
+    cell.tabIndex = isSame(selection, { layer, head }) ? 0 : -1;
   }
-  const axes = make(
-    "p",
-    { class: "axes", "aria-hidden": "true" },
-    `${say("layer")} ↓ ${say("head")} →`,
-  );
-  byId("grids").append(
-    make("div", {}, ...nameOf(view), axes, make("div", { class: "sideways" }, grid)),
-  );
-  return {
-    view,
-    maps,
-    mark,
-    focus() {
-      const n = selection.layer * view.H + selection.head;
-      focusMap(hasHead(view, selection.layer, selection.head) ? n : 0);
-    },
-  };
 }
 
 /** On a narrow screen, scroll to the head that was tapped. */
@@ -102,5 +82,5 @@ export function startGrids() {
     byId("grids").replaceChildren();
     grids = views.map(makeGrid);
   });
-  onHead(() => grids.forEach((grid) => grid.mark()));
+  onHead(() => grids.forEach(markMaps));
 }

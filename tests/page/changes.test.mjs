@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../scripts/numbers/changes.js";
+
+const CHANGES = {
+  "1.2": { kind: "ablate", layer: 1, head: 2 },
+  "0.0": { kind: "ablate", layer: 0, head: 0 },
+  1: { kind: "ablate", layer: 1 },
+  "1.2.weights.50": { kind: "scale", layer: 1, head: 2, step: "weights", factor: 0.5 },
+  "1.2.V.of.31.7": { kind: "patch", layer: 1, head: 2, step: "V", ids: [31, 7] },
+  "1.2.mask.flip.3.0.2.1": { kind: "mask", layer: 1, head: 2, cells: [[3, 0], [2, 1]] },
+  mask: { kind: "uncausal" },
+  root: { kind: "unscaled" },
+};
+
+test("links name changes", () => {
+  for (const [text, change] of Object.entries(CHANGES)) {
+    assert.deepEqual(changeFrom(text), change);
+    assert.equal(textOfChange(change), text);
+  }
+  assert.deepEqual(changeFrom("x.y"), { kind: "x.y" });
+});
+
+test("changes are the same if their fields are", () => {
+  const changes = Object.values(CHANGES);
+  for (const change of changes) assert.ok(isAmong(changes, structuredClone(change)));
+  assert.ok(!isAmong(changes, ablationOf(2, 1)));
+  assert.ok(!isAmong(changes, { ...CHANGES["1.2.weights.50"], factor: 0.55 }));
+  assert.deepEqual(changes.filter(isAblation), [ablationOf(1), ablationOf(1, 2), ablationOf(0, 0)]);
+});
