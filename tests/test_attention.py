@@ -437,3 +437,14 @@ def test_T_and_n_head_must_be_positive_integers(T: Any) -> None:
     X, W = random(3, 4), random(4, 4)
     with pytest.raises(AttnlabError, match="n_head must be an integer "):
         multi_head_attention(X, W, W, W, W, n_head=None if isinstance(T, float | bool) else T)
+
+
+def test_which_steps_of_a_head_are_never_computed_for_it_alone() -> None:
+    """Those that its layer computes by another equation, inputs, and the scale."""
+    X, W = np.ones((3, 4)), np.ones((4, 4))
+    heads = multi_head_attention(X, W, W, W, W, n_head=2).heads
+    nodes = {name: heads[1]._run.graph[f"heads.1.{name}"] for name in heads[1].steps}
+    assert {name for name, node in nodes.items() if not node.always_select} == {
+        *("memory", "raw_scores", "scores", "masked_scores", "weights", "context", "output"),
+    }
+    assert {name for name, node in nodes.items() if node.select is None} == {"output"}
