@@ -14,137 +14,149 @@ const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
 const ROW_HEIGHT = 24; // of a token
 const LOW_ROW_HEIGHT = 15; // in a long text
 
-function makeLines(view) {
-  const canvas = make("canvas", { "aria-hidden": "true" });
-  const extent = make("div", { class: "extent" }, canvas);
-  const scroller = make(
-    "div",
-    {
-      class: "all-lines",
-      role: "img",
-      tabindex: "0",
-      "aria-label": say("Lines of all tokens{of}: queries on the left, keys on the right", {
-        of: labelOf(view),
-      }),
-    },
-    extent,
-  );
-  const ends = make(
-    "div",
-    { class: "ends", "aria-hidden": "true" },
-    make("span", {}, say("query")),
-    make("span", {}, say("key")),
-  );
-  const figure = make("figure", {}, ...nameOf(view), ends, scroller);
-  byId("lines").append(figure);
-  const isLong = view.Tk > 40;
-  let rowHeight;
-  const matrices = new Map(); // the weights of heads drawn before
-  function weightsOf({ layer, head }) {
-    const name = `${layer}.${head}`;
-    if (!matrices.has(name)) matrices.set(name, matrixOf(view, { layer, head, step: "weights" }));
-    return matrices.get(name);
+class Lines {
+  #rowHeight;
+  #matrices = new Map(); // the weights of heads drawn before
+  #highlighted = null; // the token whose lines stand out, {isKey, index}
+
+  constructor(view) {
+    this.view = view;
+    this.isLong = view.Tk > 40;
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.extent = make("div", { class: "extent" }, this.canvas);
+    const label = say("Lines of all tokens{of}: queries on the left, keys on the right", { of: labelOf(view) });
+    this.scroller = make("div", { class: "all-lines", role: "img", tabindex: "0", "aria-label": label }, this.extent);
+    const [query, key] = [make("span", {}, say("query")), make("span", {}, say("key"))];
+    this.ends = make("div", { class: "ends", "aria-hidden": "true" }, query, key);
+    this.figure = make("figure", {}, ...nameOf(view), this.ends, this.scroller);
+    byId("lines").append(this.figure);
+    this.draw = onceAFrame(() => byId("lines").hidden || this.#draw());
+    this.#listen();
+    new ResizeObserver(onceAFrame(() => this.layOut())).observe(this.figure);
   }
 
-  let highlighted = null; // the token whose lines stand out, {isKey, index}
+  layOut() {
+    const height = (this.isLong ? LOW_ROW_HEIGHT : ROW_HEIGHT) * textScale();
+    this.#rowHeight = height;
+    this.extent.style.height = `${this.view.Tk * height}px`;
+    this.scroller.style.height = `${Math.min(maxHeight(), this.view.Tk * height)}px`;
+    this.draw();
+  }
 
-  const draw = onceAFrame(() => {
-    if (byId("lines").hidden) return;
+  #weightsOf({ layer, head }) {
+    const name = `${layer}.${head}`;
+    if (!this.#matrices.has(name)) this.#matrices.set(name, matrixOf(this.view, { layer, head, step: "weights" }));
+    return this.#matrices.get(name);
+  }
+
+  /** The middle of row n. */
+  #y = (n) => (n + 0.5) * this.#rowHeight;
+
+  #isVisible(n) {
+    const { scrollTop, clientHeight } = this.scroller;
+    return this.#y(n) > scrollTop - this.#rowHeight && this.#y(n) < scrollTop + clientHeight + this.#rowHeight;
+  }
+
+  #draw() {
+    const { view, scroller } = this;
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
-    const context = prepareCanvas(canvas, width, height);
-    const size = (isLong ? 11 : 13) * textScale();
-    const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
+    const context = prepareCanvas(this.canvas, width, height);
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
     const labelWidth = Math.min(120 * textScale(), width / 4);
-    const from = labelWidth + 8;
-    const to = width - labelWidth - 8;
+    const ends = [labelWidth + 8, width - labelWidth - 8];
+    for (const head of visibleHeads().filter((head) => isLoaded(view, head))) this.#drawHead(context, head, ends);
+    context.globalAlpha = 1;
+    this.#drawLabels(context, labelWidth, ends);
+  }
+
+  #drawHead(context, head, [from, to]) {
+    const { Tk, T, rows } = this.view;
+    const query = nearest(rows, describedCell().query);
+    const highlighted = this.#highlighted;
+    context.strokeStyle = head.colour;
+    this.#weightsOf(head).forEach((weight, n) => {
+      const strength = strengthOf(weight);
+      if (strength < FAINTEST_LINE) return;
+      const [i, j] = [Math.floor(n / Tk), n % Tk];
+      const row = Tk - T + i; // each query beside its own key, after the cached ones
+      if (!(this.#isVisible(row) || this.#isVisible(j))) return;
+      const isHighlighted = !highlighted || (highlighted.isKey ? j : i) === highlighted.index;
+      context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
+      context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
+      context.beginPath();
+      context.moveTo(from, this.#y(row));
+      context.lineTo(to, this.#y(j));
+      context.stroke();
+    });
+  }
+
+  /** The tokens at both ends; the query and the key that are described stand out. */
+  #drawLabels(context, labelWidth, [, to]) {
+    const { view } = this;
     const query = nearest(view.rows, describedCell().query);
     const key = nearest(view.columns, describedCell().key);
-    const cached = view.Tk - view.T; // aligns each query with its own key
-    const y = (n) => (n + 0.5) * rowHeight;
-    const isVisible = (n) => y(n) > scrollTop - rowHeight && y(n) < scrollTop + height + rowHeight;
-
-    for (const head of visibleHeads().filter((head) => isLoaded(view, head))) {
-      context.strokeStyle = head.colour;
-      weightsOf(head).forEach((weight, n) => {
-        const strength = strengthOf(weight);
-        if (strength < FAINTEST_LINE) return;
-        const i = Math.floor(n / view.Tk);
-        const j = n % view.Tk;
-        if (!(isVisible(cached + i) || isVisible(j))) return;
-        const isHighlighted = !highlighted || (highlighted.isKey ? j : i) === highlighted.index;
-        context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
-        context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
-        context.beginPath();
-        context.moveTo(from, y(cached + i));
-        context.lineTo(to, y(j));
-        context.stroke();
-      });
-    }
-    context.globalAlpha = 1;
-    const strong = colourOf(figure);
-    const muted = colourOf(scroller);
+    const cached = view.Tk - view.T;
+    const [strong, muted] = [colourOf(this.figure), colourOf(this.scroller)];
+    const font = `${(this.isLong ? 11 : 13) * textScale()}px ${getComputedStyle(this.canvas).fontFamily}`;
     const label = (text, x, n, isChosen) => {
-      if (!isVisible(n)) return;
+      if (!this.#isVisible(n)) return;
       context.font = `${isChosen ? "bold " : ""}${font}`;
       context.fillStyle = isChosen ? strong : muted;
-      context.fillText(clipText(context, text, labelWidth), x, y(n));
+      context.fillText(clipText(context, text, labelWidth), x, this.#y(n));
     };
-    if (isVisible(cached + query)) {
-      context.fillStyle = colourOf(ends);
-      context.fillRect(labelWidth + 2, y(cached + query) - rowHeight / 2 + 2, 3, rowHeight - 4);
+    if (this.#isVisible(cached + query)) {
+      context.fillStyle = colourOf(this.ends);
+      context.fillRect(labelWidth + 2, this.#y(cached + query) - this.#rowHeight / 2 + 2, 3, this.#rowHeight - 4);
     }
     context.textAlign = "right";
     view.queryLabels.forEach((text, i) => label(text, labelWidth, cached + i, i === query));
     context.textAlign = "left";
     view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
-  });
-
-  function layOut() {
-    rowHeight = (isLong ? LOW_ROW_HEIGHT : ROW_HEIGHT) * textScale();
-    extent.style.height = `${view.Tk * rowHeight}px`;
-    scroller.style.height = `${Math.min(maxHeight(), view.Tk * rowHeight)}px`;
-    draw();
   }
 
+  // ---- pointer and keys ------------------------------------------------------------------------
+
   /** The token under the pointer, {isKey, index}; null if there is none. */
-  function tokenUnder(event) {
+  #tokenUnder(event) {
+    const { view, scroller } = this;
     const box = scroller.getBoundingClientRect();
-    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / rowHeight);
+    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / this.#rowHeight);
     const isKey = event.clientX > box.left + box.width / 2;
     const index = isKey ? n : n - (view.Tk - view.T);
     return (isKey ? view.columns : view.rows)[index] === undefined ? null : { isKey, index };
   }
-  scroller.addEventListener("pointermove", (event) => {
-    highlighted = tokenUnder(event);
-    if (!highlighted) point(null);
-    else if (highlighted.isKey) point({ query: selection.query, key: view.columns[highlighted.index] });
-    else pointAtQuery(view.rows[highlighted.index]);
-    draw();
-  });
-  scroller.addEventListener("pointerleave", () => {
-    highlighted = null;
-    point(null);
-    draw();
-  });
-  scroller.addEventListener("click", (event) => {
-    const token = tokenUnder(event);
-    if (token?.isKey) select(selection.query, view.columns[token.index]);
-    else if (token) select(view.rows[token.index]);
-  });
-  scroller.addEventListener("keydown", (event) => {
-    const to = cellAfterKey(event, nearest(view.rows, selection.query), 0, view.T, 1);
-    if (event.key === "Escape") highlighted = null;
-    else if (to) {
-      highlighted = { isKey: false, index: to[0] };
-      select(view.rows[to[0]]);
-    }
-    draw();
-  });
-  scroller.addEventListener("scroll", draw);
-  new ResizeObserver(onceAFrame(layOut)).observe(figure);
-  return { draw, layOut };
+
+  #listen() {
+    const { view, scroller } = this;
+    scroller.addEventListener("pointermove", (event) => {
+      const token = (this.#highlighted = this.#tokenUnder(event));
+      if (!token) point(null);
+      else if (token.isKey) point({ query: selection.query, key: view.columns[token.index] });
+      else pointAtQuery(view.rows[token.index]);
+      this.draw();
+    });
+    scroller.addEventListener("pointerleave", () => {
+      this.#highlighted = null;
+      point(null);
+      this.draw();
+    });
+    scroller.addEventListener("click", (event) => {
+      const token = this.#tokenUnder(event);
+      if (token?.isKey) select(selection.query, view.columns[token.index]);
+      else if (token) select(view.rows[token.index]);
+    });
+    scroller.addEventListener("keydown", (event) => {
+      const to = cellAfterKey(event, nearest(view.rows, selection.query), 0, view.T, 1);
+      if (event.key === "Escape") this.#highlighted = null;
+      else if (to) {
+        this.#highlighted = { isKey: false, index: to[0] };
+        select(view.rows[to[0]]);
+      }
+      this.draw();
+    });
+    scroller.addEventListener("scroll", this.draw);
+  }
 }
 
 let allLines; // one for each trace
@@ -152,7 +164,7 @@ let allLines; // one for each trace
 export function startLines() {
   on("traces", () => {
     byId("lines").replaceChildren();
-    allLines = traceViews.map(makeLines);
+    allLines = traceViews.map((view) => new Lines(view));
   });
   onHead(() => allLines.forEach((lines) => lines.draw()));
   on("query key hovered", () => allLines.forEach((lines) => lines.draw()));

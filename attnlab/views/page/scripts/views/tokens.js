@@ -13,46 +13,91 @@ import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw
 import { strengthOf, visibleWeights } from "../drawing/heads.js";
 import { labelOf, nameOf } from "../drawing/names.js";
 
-function makeText(view) {
-  const [trace] = view.traces;
-  const canvas = make("canvas", { "aria-hidden": "true" });
-  const flow = make("div", {
-    class: "flow",
-    role: "toolbar",
-    "aria-label": say("Tokens{of}", { of: labelOf(view) }),
-  });
-  const chips = trace.keys.map((token, n) => {
-    const weight = make("small", { "aria-hidden": "true" });
-    const chip = make(
-      "button",
-      { type: "button", class: "chip", tabindex: "-1" },
-      symbolOf(token.symbol),
-      weight,
-    );
-    chip.classList.toggle("cached", n < trace.cached);
-    const status = alignmentStatus(trace, n);
-    if (status) chip.classList.add(status);
-    flow.append(chip);
-    return { chip, weight, token, n };
-  });
-  const following = make("div", { class: "following" });
-  const stage = make("div", { class: "stage" }, canvas, flow);
-  byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
+class TokenFlow {
+  #boxes = null; // the chips' positions; reset when the layout changes
+  #scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
 
-  let boxes = null; // the chips' positions; reset when the layout changes
-  let scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
-  const draw = onceAFrame(() => {
+  constructor(view) {
+    this.view = view;
+    [this.trace] = view.traces;
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.flow = make("div", { class: "flow", role: "toolbar", "aria-label": say("Tokens{of}", { of: labelOf(view) }) });
+    this.chips = this.trace.keys.map((token, n) => this.#makeChip(token, n));
+    this.flow.append(...this.chips.map(({ chip }) => chip));
+    const following = make("div", { class: "following" }); // for the next tokens
+    const stage = make("div", { class: "stage" }, this.canvas, this.flow);
+    byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
+    this.draw = onceAFrame(() => this.#draw());
+    this.flow.addEventListener("scroll", this.draw);
+    new ResizeObserver(() => this.layOut()).observe(this.flow);
+  }
+
+  layOut() {
+    this.#boxes = null;
+    this.draw();
+  }
+
+  #makeChip(token, n) {
+    const weight = make("small", { "aria-hidden": "true" });
+    const chip = make("button", { type: "button", class: "chip", tabindex: "-1" }, symbolOf(token.symbol), weight);
+    const status = alignmentStatus(this.trace, n);
+    chip.classList.toggle("cached", n < this.trace.cached);
+    if (status) chip.classList.add(status);
+    if (token.id === undefined) chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
+    else describe(chip, token, `${n}`, status);
+    // Cached tokens aren't queries; they select the first one.
+    const queryAt = (key) => this.view.rows[Math.max(0, key - this.trace.cached)];
+    chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
+    chip.addEventListener("pointerleave", () => point(null));
+    chip.addEventListener("click", () => select(queryAt(n)));
+    chip.addEventListener("focus", () => this.#tabTo(n));
+    chip.addEventListener("keydown", (event) => {
+      const to = cellAfterKey(event, 0, n, 1, this.chips.length);
+      if (!to) return;
+      this.chips[to[1]].chip.focus();
+      select(queryAt(to[1]));
+    });
+    return { chip, weight };
+  }
+
+  /** Make chip n the one that Tab reaches. */
+  #tabTo(n) {
+    this.chips.forEach(({ chip }, other) => (chip.tabIndex = other === n ? 0 : -1));
+  }
+
+  #draw() {
+    const { view, trace, flow } = this;
     const i = nearest(view.rows, describedCell().query);
     const selected = nearest(view.rows, selection.query);
+    if (hasHead(trace, selection.layer, selection.head) && !trace.loaded.has(selection.layer)) return; // still loading
+    this.#colourChips(i, selected);
+    if (!flow.contains(document.activeElement)) this.#tabTo(trace.cached + selected);
+    this.#boxes ??= this.chips.map(({ chip }) => ({
+      x: chip.offsetLeft + chip.offsetWidth / 2,
+      top: chip.offsetTop,
+      bottom: chip.offsetTop + chip.offsetHeight,
+    }));
+    if (this.#scrolledTo !== selected) {
+      this.#scrolledTo = selected;
+      const from = this.#boxes[trace.cached + selected];
+      const isOutOfSight = from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
+      if (isOutOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
+    }
+    const context = prepareCanvas(this.canvas, flow.clientWidth, flow.clientHeight);
+    context.translate(0, -flow.scrollTop);
+    context.lineCap = "round";
+    for (const head of visibleWeights(view, i)) this.#drawLines(context, head, i);
+  }
+
+  /** Colour the chips by the weights of query i, and mark it and the selected query. */
+  #colourChips(i, selected) {
+    const { view, trace } = this;
     const { layer, head } = selection;
     const exists = hasHead(trace, layer, head);
-    if (exists && !trace.loaded.has(layer)) return; // still loading
-    const weights = exists
-      ? valuesOf(view, layer, head, "weights", i)
-      : new Float64Array(trace.Tk);
+    const weights = exists ? valuesOf(view, layer, head, "weights", i) : new Float64Array(trace.Tk);
     const isHidden = exists ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
     const colours = paletteIndices(weights, description.scales.weights);
-    chips.forEach(({ chip, weight }, j) => {
+    this.chips.forEach(({ chip, weight }, j) => {
       const isVisible = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !isVisible);
       chip.classList.toggle("query", j === trace.cached + selected);
@@ -62,31 +107,16 @@ function makeText(view) {
       const words = isVisible ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
-    if (!flow.contains(document.activeElement)) tabTo(trace.cached + selected);
-    boxes ??= chips.map(({ chip }) => ({
-      x: chip.offsetLeft + chip.offsetWidth / 2,
-      top: chip.offsetTop,
-      bottom: chip.offsetTop + chip.offsetHeight,
-    }));
-    if (scrolledTo !== selected) {
-      scrolledTo = selected;
-      const from = boxes[trace.cached + selected];
-      const isOutOfSight =
-        from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
-      if (isOutOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
-    }
-    const context = prepareCanvas(canvas, flow.clientWidth, flow.clientHeight);
-    context.translate(0, -flow.scrollTop);
-    context.lineCap = "round";
-    for (const head of visibleWeights(view, i)) drawLines(context, head, i);
-  });
+  }
 
-  function drawLines(context, { colour, weights }, i) {
-    const from = boxes[trace.cached + i];
+  /** Draw a head's lines from query i to the keys. */
+  #drawLines(context, { colour, weights }, i) {
+    const own = this.trace.cached + i;
+    const from = this.#boxes[own];
     context.strokeStyle = colour;
     weights.map(strengthOf).forEach((weight, j) => {
-      if (weight < 0.002 || j === trace.cached + i) return;
-      const to = boxes[j];
+      if (weight < 0.002 || j === own) return;
+      const to = this.#boxes[j];
       context.globalAlpha = Math.sqrt(weight);
       context.lineWidth = 0.75 + 3.25 * weight;
       context.beginPath();
@@ -102,36 +132,6 @@ function makeText(view) {
       context.stroke();
     });
   }
-
-  // Cached tokens aren't queries; they select the first one.
-  const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
-  const choose = (n) => select(queryAt(n));
-  /** Make chip n the one that Tab reaches. */
-  function tabTo(n) {
-    for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
-  }
-  for (const { chip, token, n } of chips) {
-    if (token.id === undefined)
-      chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
-    else describe(chip, token, `${n}`, alignmentStatus(trace, n));
-    chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
-    chip.addEventListener("pointerleave", () => point(null));
-    chip.addEventListener("click", () => choose(n));
-    chip.addEventListener("focus", () => tabTo(n));
-    chip.addEventListener("keydown", (event) => {
-      const to = cellAfterKey(event, 0, n, 1, chips.length);
-      if (!to) return;
-      chips[to[1]].chip.focus();
-      choose(to[1]);
-    });
-  }
-  flow.addEventListener("scroll", draw);
-  const layOut = () => {
-    boxes = null;
-    draw();
-  };
-  new ResizeObserver(layOut).observe(flow);
-  return { draw, layOut, following };
 }
 
 /** Explain the symbols in tokens that aren't letters, if there are any. */
@@ -163,7 +163,7 @@ export function startTexts() {
   on("traces", () => {
     byId("texts").after(byId("letters")); // kept when the texts are replaced
     byId("texts").replaceChildren();
-    texts = traceViews.map(makeText);
+    texts = traceViews.map((view) => new TokenFlow(view));
     byId("texts").querySelector(".stage").append(byId("letters"));
   });
   onHead(() => texts.forEach((text) => text.draw()));
