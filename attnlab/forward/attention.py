@@ -67,11 +67,13 @@ class Attention(Result):
     if TYPE_CHECKING:
         tokens: Tokens | None
 
+    # Inputs: a step without an equation. Tq, Tk, ... are names of axes, see above.
     Q = Step[Array]("Tq Dk")
     K = Step[Array]("Tk Dk")
     V = Step[Array]("Tk Dv")
     mask = Step[Mask]("Tq Tk", "True = may attend")
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
+    # No axes: one number. The equation uses only the shape of K.
     scale = Step("", "√Dk", equations.scale)
     # Transient: each T x T step is needed once, by the next one. Only what a user reads is kept.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
@@ -79,6 +81,7 @@ class Attention(Result):
     masked_scores = Step(
         "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
     )
+    # finite: too large scores are noticed here, since in masked_scores -inf is right.
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
     )
@@ -224,6 +227,7 @@ class SelfAttention(Attention):
     )
 
     X = Step[Array]("Tq D", "the input of attention")
+    # In cross-attention memory is an input, and this equation isn't used.
     memory = Step[Array]("Tk D'", "the attended sequence", equations.identity, x="X")
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
@@ -231,12 +235,14 @@ class SelfAttention(Attention):
     b_K = Step["Array | None"]("Dk")
     W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
+    # x, W and b are the parameters of `affine`; the strings are this result's steps.
     Q = Step("Tq Dk", "X W_Q + b_Q", equations.affine, x="X", W="W_Q", b="b_Q")
     K = Step("Tk Dk", "memory W_K + b_K", equations.affine, x="memory", W="W_K", b="b_K")
     V = Step("Tk Dv", "memory W_V + b_V", equations.affine, x="memory", W="W_V", b="b_V")
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
+        # memory is X, so its width is the same.
         return axes.replace("D'", "D") if self._is_self_attention() else axes
 
     def formula_of(self, name: str) -> str:
@@ -247,6 +253,7 @@ class SelfAttention(Attention):
                 formula = formula.replace(f" + {bias}", "")
         if not self._is_self_attention():
             return formula
+        # In self-attention, formulas show X instead: no one gave a memory.
         return "X" if name == "memory" else formula.replace("memory", "X")
 
     def _steps_shown(self) -> tuple[str, ...]:
@@ -297,7 +304,7 @@ class Head(SelfAttention):
         left out; where they are 0, raw_scores = X QK Xᵀ.
         """
         name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
-        return Product(self.W_Q, equations.transpose(self.W_K), name)
+        return Product(self.W_Q, equations.transpose(self.W_K), name)  # (D, Dk), (Dk, D')
 
     @property
     def OV(self) -> Product:
@@ -307,7 +314,7 @@ class Head(SelfAttention):
         stream. b_V is left out.
         """
         name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
-        return Product(self.W_V, self.W_O, name)
+        return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)
@@ -318,12 +325,12 @@ class Head(SelfAttention):
 
     @property
     def scores_shape(self) -> tuple[int, ...]:
-        *leading, _, queries, keys = super().scores_shape
+        *leading, _, queries, keys = super().scores_shape  # without the axis of heads
         return (*leading, queries, keys)
 
     @property
     def _layer_prefix(self) -> str:
-        prefix: str = self._prefix.rpartition("heads.")[0]
+        prefix: str = self._prefix.rpartition("heads.")[0]  # "blocks.3.attention."
         return prefix
 
 
@@ -354,6 +361,7 @@ class MultiHeadAttention(SelfAttention):
     )
     _children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
+    # The columns of all heads side by side. A head's are found by the axes: see `select_head`.
     n_head = Step[int]("", "H")
     W_Q = Step[Array]("D H·Dk")
     b_Q = Step["Array | None"]("H·Dk")
@@ -363,6 +371,7 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
+    # The axis of heads comes first, so that Q @ Kᵀ is one product for each head.
     Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.projected_heads, x="X", W="W_Q", b="b_Q")
     K = Step(
         "H Tk Dk",
@@ -396,6 +405,7 @@ class MultiHeadAttention(SelfAttention):
         x="concat",
         W="W_O",
         b="b_O",
+        # In a block, freed as soon as it is added to the residual stream.
         transient=True,
         fast=fast.affine,
     )

@@ -32,6 +32,7 @@ class ChangedRun(Run):
 
     def __init__(self, base: Run, graph: Graph, changed: Iterable[str]) -> None:
         vars(self).update(vars(base))  # tokens, note, ...
+        # Its values are only what the change affects; everything else is in the base.
         self.base, self.graph, self.values = base, graph, {}
         self._depends = dict.fromkeys(changed, True)
         self.changed = set(self._depends)
@@ -39,7 +40,7 @@ class ChangedRun(Run):
     def fork(self) -> Run:
         fork = super().fork()
         assert isinstance(fork, ChangedRun)
-        fork.base = self.base.fork()
+        fork.base = self.base.fork()  # else the base would keep what the fork computes
         return fork
 
     def depends(self, path: str) -> bool:
@@ -73,7 +74,7 @@ class ChangedRun(Run):
     def _store(self, path: str) -> Any:
         owner = self.owner(path)
         if owner is not self:
-            return owner._stored_value(path)
+            return owner._stored_value(path)  # computed once, for both runs
         # Run doesn't keep parameters, which the model keeps; but a changed one is no longer there.
         return self.values.setdefault(path, read_only(super()._store(path)))
 
@@ -83,6 +84,7 @@ class ChangedRun(Run):
         return super()._selects_from_layer(node) or node.layer_step in self.changed
 
     def _is_fast(self, path: str) -> bool:
+        # If scores are edited, fast weights, computed from Q and K, would ignore the edit.
         return super()._is_fast(path) and not any(
             step in self.changed or self.graph[step].layer_step in self.changed
             for step in self._skipped_steps(path)
@@ -92,6 +94,7 @@ class ChangedRun(Run):
         """The steps that the fast equation of a step skips."""
         node = self.graph[path]
         needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
+        # Walk back from the equation's needs to those of the fast equation.
         queue = [*node.needs]
         while queue:
             step = queue.pop()

@@ -83,6 +83,7 @@ class GPT2Config:
     Source: GPT-2's `hparams.json`, with the names of transformers' `GPT2Config`.
     """
 
+    # Sizes have no defaults; the settings' defaults are those of GPT-2.
     vocab_size: int
     n_positions: int
     n_embd: int
@@ -101,7 +102,7 @@ class GPT2Config:
             raise ConfigError("; ".join(problems))
         for name, value in vars(self).items():  # NumPy scalars aren't JSON serialisable
             if isinstance(value, np.generic):
-                object.__setattr__(self, name, value.item())
+                object.__setattr__(self, name, value.item())  # the class is frozen
         object.__setattr__(self, "layer_norm_epsilon", float(self.layer_norm_epsilon))
 
     @property
@@ -117,6 +118,7 @@ class GPT2Config:
     def largest_step(self, T: int) -> int:
         """The size of the largest step or parameter in a trace of T tokens."""
         T = as_count(T, "T")
+        # Per token: logits, a row of scores in each head, hidden, QKV.
         widest_step = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
         # One side of every matrix of parameters is n_embd.
         longest_side = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
@@ -163,6 +165,7 @@ class GPT2Config:
         settings = {
             "model_type": MODEL_TYPE,
             "architectures": ["GPT2LMHeadModel"],
+            # transformers' default is 50256, which a smaller vocabulary doesn't have.
             "bos_token_id": None,
             "eos_token_id": None,
         }
@@ -191,6 +194,7 @@ def _unsupported_model(settings: Mapping[str, Any]) -> str:
 
 
 def _same_type_and_value(value: object, expected: object) -> bool:
+    # In Python 0 == False, but in config.json 0 isn't false.
     return isinstance(value, type(expected)) and value == expected
 
 
@@ -202,6 +206,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         if f.default is MISSING and f.name not in settings
     ]
     for name, largest in LARGEST.items():
+        # 1, a valid size: missing ones have been reported above.
         value = settings.get(name, 1)
         if name == "n_inner" and value is None:
             continue
@@ -223,6 +228,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         value = settings.get(f.name, f.default)
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
             problems.append(f"{f.name} must be true or false; got {quoted(value)}")
+    # Only if both are known to be positive integers.
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(
             f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"

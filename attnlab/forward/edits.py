@@ -66,7 +66,7 @@ class EditedRun(ChangedRun):
     edits: tuple[Mapping[str, Edit], ...]
 
     def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
-        super().__init__(base, base.graph, ())
+        super().__init__(base, base.graph, ())  # which steps change: see `_index_edits`
         self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
         self._index_edits()
 
@@ -114,6 +114,7 @@ class EditedRun(ChangedRun):
         return tuple({**self._changes, **self._effects})
 
     def is_edited(self, path: str) -> bool:
+        # It contains an edited step, or is part of one.
         return path in self._edited or not self._paths.isdisjoint(
             [*enclosing_steps(self.graph, path), self.graph[path].layer_step]
         )
@@ -126,6 +127,7 @@ class EditedRun(ChangedRun):
         if node.layer_step and path not in self._paths:  # a slice of the layer's step
             layer_value = self.unedited(node.layer_step)
             return node.part_of(layer_value, self.value(node.n_head))
+        # Edits are made in the outermost array; the step is cut from that.
         with self.errstate():
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
@@ -134,6 +136,7 @@ class EditedRun(ChangedRun):
         if path not in self.changed:
             return super()._evaluate(path, node)
         value = self._before_edits(path)
+        # The array's own edits first, then those of its parts.
         for part, edit in self._changes.get(path, ()):
             value = apply_edit(self, part, edit, value)
         return value
@@ -155,7 +158,7 @@ class EditedRun(ChangedRun):
             if any(map(run.depends, inputs_of(node))):
                 return Run._evaluate(run, path, node)
             run = run.base
-        return run._input(path)
+        return run._input(path)  # kept there, so that both runs share it
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
@@ -174,6 +177,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     edited_run = EditedRun(run, checked)
     labels = []
     for path in chain.from_iterable(edited_run.edits):
+        # Calls the edits' functions now, so that `edited` raises their errors.
         value = edited_run.value(path)
         note = ""
         if path.endswith(".weights"):
@@ -196,7 +200,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
     elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
-        container = node.needs[0]
+        container = node.needs[0]  # W_QKV or b_QKV
     elif name == "next_logits":
         container = "logits"
     else:
@@ -211,6 +215,7 @@ def changed_step(graph: Graph, path: str) -> str:
 
 def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
     """A step's view of the array that contains it."""
+    # From the outermost array inwards, such as W_QKV (given), W_Q, a head's W_Q.
     for part in reversed(enclosing_steps(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.layer_step:
@@ -261,6 +266,7 @@ def with_head_scale(head: str) -> Effect:
     """The effect of a head's scale: the layer's scores, with this head's divided by it."""
 
     def effect(run: EditedRun, scores: AnyArray) -> AnyArray:
+        # A copy: the original run may keep `scores`.
         new_scores = np.array(scores)
         select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
             run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
@@ -276,8 +282,10 @@ def with_head_X(head: str) -> Effect:
     def effect(run: EditedRun, QKV: AnyArray) -> AnyArray:
         new_QKV, X = np.array(QKV), run.value(f"{head}.X")
         node = run.graph[f"{head}.X"]
+        # W_Q is the first third of any array's columns, here of QKV's.
         for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
             part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
+            # part is a view of new_QKV.
             part[...] = equations.affine(
                 X, run.value(f"{head}.W_{name}"), run.value(f"{head}.b_{name}")
             )
@@ -307,6 +315,7 @@ def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun:
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
+    # A number that clamping changes doesn't exist in this model; -1 isn't a path.
     if pattern in valid and path == fill_numbers(pattern, path, counts):
         return
     corrected = with_dots(path)
@@ -330,7 +339,7 @@ def nearest(pattern: str, valid: Sequence[str]) -> list[str]:
 
 
 def last_name(path: str) -> str:
-    return path.rpartition(".")[2][:80]
+    return path.rpartition(".")[2][:80]  # difflib is slow on long texts
 
 
 def editable_paths(graph: Graph) -> list[str]:
@@ -368,6 +377,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     with np.errstate(all="ignore"):  # the result is checked below
         if callable(edit):
             try:
+                # Read-only: `x *= 2` in an edit would change the original run's array.
                 result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
                 raise InvalidValueError(
@@ -391,15 +401,17 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
             ) from None
     if problem := problem_with(run, path, new):
         raise InvalidValueError(f"invalid edit of {path}: {problem}")
-    return new if is_array else new.item()
+    return new if is_array else new.item()  # scale and epsilon are Python floats
 
 
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = path.rpartition(".")[2]
+    # -inf is a masked score, and an error in every other step.
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):
+        # A query without keys would get NaN weights: softmax subtracts -inf from -inf.
         visible = value if name == "mask" else np.isfinite(value)
         without_keys = np.argwhere(~visible.any(axis=-1))
         if len(without_keys):
@@ -409,6 +421,7 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:
         return "it must not be negative"
+    # NumPy would take -1 as the last row of W_P.
     if name == "positions" and not ((value >= 0) & (value < len(run.value("W_P")))).all():
         return f"positions must be from 0 to {len(run.value('W_P')) - 1}"
     return ""

@@ -27,10 +27,10 @@ ACTIVATION_ROWS = 32
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
     """One matrix product for all sequences, with the bias added in place."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(-1, x.shape[-1])  # (..., T, n) -> (m, n), the rows of all texts
     y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[-1])
     if b is not None:
-        y += b
+        y += b  # y is new, so nothing else changes with it
     return y
 
 
@@ -41,7 +41,7 @@ def logits(final: Array, W_U: Array) -> Array:
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
     """LayerNorm that allocates one array of x's size."""
-    y: Array = x - mean(x)
+    y: Array = x - mean(x)  # a new array, which the next lines change
     deviation: Array = mean(np.square(y))
     deviation += epsilon
     np.sqrt(deviation, out=deviation)
@@ -56,11 +56,11 @@ def gelu(x: Array, out: Array) -> Array:
     y: Array = np.square(x)
     y *= 0.044715
     y += 1.0
-    y *= x
+    y *= x  # x + 0.044715 x³, as in `tanh_argument`
     y *= math.sqrt(2.0 / math.pi)
     np.tanh(y, out=y)
     y += 1.0
-    y *= 0.5
+    y *= 0.5  # `gelu_factor`
     return np.multiply(x, y, out=out)
 
 
@@ -68,7 +68,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
     """Apply an activation function to a few rows at a time; `out` may be `x`."""
     for start in range(0, x.shape[-2], ACTIVATION_ROWS):
         rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
-        if activation is equations.gelu:
+        if activation is equations.gelu:  # the other activations are for variants, and less tuned
             gelu(x[rows], out=out[rows])
         else:
             out[rows] = activation(x[rows])
@@ -92,7 +92,7 @@ def mlp_output(
     """The MLP's output, with one (T, F) array for both `hidden` and `activated`."""
     if activated is None:
         hidden = affine(X, W_1, b_1)
-        activated = activate(hidden, activation, out=hidden)
+        activated = activate(hidden, activation, out=hidden)  # no one reads `hidden` itself
     return affine(activated, W_2, b_2)
 
 
@@ -104,6 +104,7 @@ def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | 
         if keys.stop == K.shape[-2]:  # one block with all keys: no copy
             return weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
+    # Zeros: the keys after a block's last visible one aren't computed, and have weight 0.
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in blocks:
         weights[..., rows, keys] = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
@@ -125,12 +126,12 @@ def context(
     shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
     context = np.empty(shape, np.result_type(Q, K, V))
     if leading:
-        context = context.swapaxes(-3, -2)
+        context = context.swapaxes(-3, -2)  # (..., H, Tq, Dv), a view
     for rows, keys in row_blocks(mask):
         if weights is None:
             block = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
         else:
-            block = weights[..., rows, keys]
+            block = weights[..., rows, keys]  # already computed
         context[..., rows, :] = block @ V[..., keys, :]
     return context
 
@@ -155,8 +156,8 @@ def weights_of_rows(
     keys: slice,
 ) -> Array:
     """The weights of a block of queries, computed in place."""
-    block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
-    block /= scale
+    block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])  # (..., rows, keys)
+    block /= scale  # `scores`, then `masked_scores`
     np.copyto(block, -math.inf, where=~mask[..., rows, keys])
     block -= block.max(axis=-1, keepdims=True)  # softmax, as in `equations.softmax`
     np.exp(block, out=block)

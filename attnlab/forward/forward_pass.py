@@ -89,6 +89,7 @@ class KeyValueCache:
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
         self.config = config
+        # 2: keys, values. Rows from `length` on aren't read, so they needn't be zeros.
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
@@ -103,7 +104,7 @@ class KeyValueCache:
         return {
             f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length, self)
             for name, layers in zip("KV", self._rows, strict=True)
-            for layer, rows in enumerate(layers)
+            for layer, rows in enumerate(layers)  # (H, n_positions, Dh)
         }
 
 
@@ -141,6 +142,7 @@ class Explainable(Result):
         >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
         >>> trace.blocks[0].explain("mid", "it")
         """
+        # A likely mistake: explain("it", "dog") is how a head explains a weight.
         texts = {token.text.strip() for token in self.tokens or ()}
         if isinstance(step, str) and step not in self.steps and step.strip() in texts:
             key = "key" if token is None else quoted(token)
@@ -171,8 +173,10 @@ class MLP(Explainable):
     )
     _default_step: ClassVar[str] = "output"
 
+    # No equation: a parameter, which the run reads from the model by its path.
     gain = Step[Array]("D")
     bias = Step[Array]("D")
+    # The same number in every LayerNorm, so it is an input of the whole pass.
     epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
@@ -182,6 +186,7 @@ class MLP(Explainable):
         fast=fast.layer_norm,
         transient=True,
     )
+    # x @ W, as GPT-2 stores it (PyTorch's Linear stores Wᵀ). F = 4 D in GPT-2.
     W_1 = Step[Array]("D F")
     b_1 = Step[Array]("F")
     W_2 = Step[Array]("F D")
@@ -194,8 +199,10 @@ class MLP(Explainable):
         W="W_1",
         b="b_1",
         fast=fast.affine,
+        # Not kept: (T, F) is four times as large as the residual stream.
         transient=True,
     )
+    # A step whose value is a function.
     activation = Step("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
@@ -264,11 +271,14 @@ class BlockAttention(MultiHeadAttention):
     # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
+    # Objects with `extend`, such as `CachedRows`; None without a cache.
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
+    # view: they share the memory of QKV, which is kept, or of the cache.
     Q = Step("H Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
     K = Step("H Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
     V = Step("H Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
+    # One mask for all layers and heads.
     mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 
@@ -307,6 +317,7 @@ class Block(Explainable):
         stream="input",
         update="attention.output",
         dropout="attention_dropout",
+        # Sums are checked, not each of their terms: NaN and infinity stay in a sum.
         finite=True,
     )
     output = Step(
@@ -321,7 +332,7 @@ class Block(Explainable):
 
     def _computes_for_repr(self, name: str) -> bool:
         layer = int(self.path.rpartition(".")[2])
-        blocks_needed = layer if name == "input" else layer + 1
+        blocks_needed = layer if name == "input" else layer + 1  # layers count from 0
         is_quick: bool = self._run.is_quick(blocks_needed)
         return is_quick
 
@@ -381,6 +392,7 @@ class ForwardPass(Explainable):
     config: GPT2Config
 
     ids = Step[Ids]("T", "token ids")
+    # Absolute positions: W_P has a learned row for each, up to n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True = may attend")
     cached = Step[int]("", "the number of cached tokens")
@@ -406,10 +418,12 @@ class ForwardPass(Explainable):
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
     gain = Step[Array]("D")
     bias = Step[Array]("D")
+    # GPT-2 normalises before attention and MLP, so the last sum still needs it.
     final = Step(
         "T D",
         "LayerNorm of the last block's output",
         equations.layer_norm,
+        # Called with n_layer, the number of a step outside of blocks.
         x=lambda layers: f"blocks.{layers - 1}.output",
         fast=fast.layer_norm,
         after_blocks=True,
@@ -447,8 +461,9 @@ class ForwardPass(Explainable):
         T = new_ids.shape[-1]
         values = {
             "ids": new_ids,
+            # With a cache, positions and queries go on after the cached tokens.
             "positions": np.arange(cached, cached + T),
-            "mask": causal_mask(T, cached),
+            "mask": causal_mask(T, cached),  # (T, cached + T)
             "cached": cached,
             "n_head": config.n_head,
             # Settings are inputs too, so that an equation needs nothing but its parameters.
@@ -460,12 +475,13 @@ class ForwardPass(Explainable):
             **check_dropout(dropout, config, new_ids.shape, cached),
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
+        # A model with its own output matrix: W_U is read, not computed from W_E.
         learned = () if config.tie_word_embeddings else ("W_U",)
         graph = graph_of(type(self), config.n_layer, formulas_of(config), learned)
         run = Run(
             graph,
             values,
-            parameters.read,
+            parameters.read,  # called when a step first needs a parameter
             scores_shape=(*new_ids.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
@@ -488,6 +504,7 @@ class ForwardPass(Explainable):
         is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
         if not is_quick:
             return False
+        # The price of a product with W_U: reading it, and one multiplication for each row.
         rows = {"logits": self.ids.size, "next_logits": 1}.get(name)
         if rows is None:  # not a product with W_U
             return True
@@ -508,6 +525,7 @@ class ForwardPass(Explainable):
 def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
     """The approximate cost of a block, including reading its parameters."""
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
+    # Each parameter is read once and used for each token. Then Q Kᵀ and weights V: H · Dh = D.
     return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
 
 
@@ -524,8 +542,8 @@ def dropout_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of the dropout masks of a pass over ids (..., T), by path."""
     *leading, T = ids_shape
-    stream_shape = (*ids_shape, config.n_embd)
-    weights_shape = (*leading, config.n_head, T, cached + T)
+    stream_shape = (*ids_shape, config.n_embd)  # (..., T, D)
+    weights_shape = (*leading, config.n_head, T, cached + T)  # (..., H, Tq, Tk)
     shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": stream_shape}
     for layer in range(config.n_layer):
         shapes |= {
@@ -564,6 +582,7 @@ def layer_numbers(config: GPT2Config) -> dict[str, int]:
 
 def formulas_of(config: GPT2Config) -> Formulas:
     """The formulas that differ in variants of GPT-2."""
+    # scores = raw_scores / scale, so these are the divisors.
     factors = ["√Dk"] if config.scale_attn_weights else []
     if config.scale_attn_by_inverse_layer_idx:
         factors.append("(layer + 1)")
@@ -580,7 +599,9 @@ def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     """Check the ids of a pass and convert them to a new int64 array (..., T)."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
+    # A single number isn't a text.
     T = array.shape[-1] if array.ndim else 0
+    # W_P has no rows for later positions.
     free = config.n_positions - cached
     if not flat.size or not 1 <= T <= free:
         raise InvalidValueError(f"a forward pass takes 1 to {free} tokens; got {T}")

@@ -54,7 +54,7 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
         np.empty((T, cached + T), bool)  # fails immediately if it is too large
-        return np.tri(T, cached + T, cached, dtype=bool)
+        return np.tri(T, cached + T, cached, dtype=bool)  # row i: cached + i + 1 times True
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
@@ -112,6 +112,7 @@ def attention(
     array([[1., 0.],
            [0., 1.]])
     """
+    # Copies: a later change of your arrays must not change the result.
     inputs = _floats(Q=Q, K=K, V=V)
     settings = mask, dropout, rng, tokens, memory_tokens
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
@@ -232,10 +233,12 @@ def multi_head_attention(
     Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
     """
     n_head = as_count(n_head, "n_head", least=1)
+    # Without memory, the step of that name is X.
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     inputs = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
     shape, settings = _projected_scores_shape(inputs, n_head), (mask, dropout, rng)
+    # n_head is a step too: the equations that split heads need it.
     inputs["n_head"] = n_head
     labels = tokens, memory_tokens
     return _attention_result(
@@ -249,6 +252,7 @@ def _floats(**inputs: Any) -> dict[str, Any]:
         name: None if value is None and name.startswith("b_") else as_floats(value, name)
         for name, value in inputs.items()
     }
+    # One dtype for all: float64 if any of them is.
     dtype = np.result_type(*(array for array in arrays.values() if array is not None))
     return {
         name: None if array is None else np.array(array, dtype) for name, array in arrays.items()
@@ -271,13 +275,14 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
         raise InvalidValueError(f"leading axes of Q, K and V don't broadcast; {shapes}") from None
-    return (*leading, Q.shape[-2], K.shape[-2])
+    return (*leading, Q.shape[-2], K.shape[-2])  # (..., Tq, Tk)
 
 
 def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
     """The shape of the scores, after checking that X, memory and parameters match."""
     X = inputs["X"]
     memory = inputs.get("memory", X)
+    # Which array each matrix multiplies.
     sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
     if "W_O" in inputs:
         # W_O multiplies concat, which has as many columns as W_V.
@@ -310,7 +315,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         raise InvalidValueError(
             f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
         ) from None
-    return (*leading, *heads, X.shape[-2], memory.shape[-2])
+    return (*leading, *heads, X.shape[-2], memory.shape[-2])  # (..., H, Tq, Tk)
 
 
 def _as_n_head(columns: int, n_head: int) -> int:
@@ -336,7 +341,7 @@ def _attention_result(
     inputs["mask"] = _as_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
-    check_seed(rng)
+    check_seed(rng)  # even without dropout, so that a wrong seed never passes
     if dropout:
         dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
         inputs["dropout_mask"] = sample_dropout(
@@ -365,7 +370,8 @@ def sample_dropout(
     Source: "Dropout: A Simple Way to Prevent Neural Networks from Overfitting" (2014), section 10,
     the variant that scales during training.
     """
-    kept = rng.random(shape, dtype=np.float32) >= p
+    kept = rng.random(shape, dtype=np.float32) >= p  # True with probability 1 - p
+    # The factor keeps the expected value, so that nothing has to be scaled without dropout.
     return (kept / (1 - p)).astype(dtype)
 
 
@@ -381,6 +387,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
             "== 0 for one that is added to scores"
         )
     try:
+        # A mask of more axes would broadcast the scores, instead of the other way round.
         if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
@@ -388,6 +395,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
             f"mask must broadcast to the scores' shape, {scores_shape}; got shape {array.shape}"
         ) from None
     broadcast = np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
+    # Softmax over no keys would be NaN.
     without_keys = np.argwhere(~broadcast.any(axis=-1))
     if len(without_keys):
         query = ", ".join(map(str, without_keys[0]))
@@ -448,6 +456,7 @@ def softmax(x: ArrayLike) -> Array:
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
+    # The maximum of a row with NaN is NaN, so one look at it finds every invalid row.
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
@@ -484,6 +493,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
         )
     eps = as_float(eps, "eps")
     try:
+        # An infinite deviation would turn every number into 0, without a trace of the overflow.
         with np.errstate(over="raise"):
             return equations.layer_norm(x, gain, bias, eps)
     except FloatingPointError:

@@ -53,7 +53,7 @@ def affine_W(x: Array, d_y: Array) -> Array:
 
 
 def affine_b(d_y: Array) -> Array:
-    d_b: Array = rows_of(d_y).sum(axis=0)
+    d_b: Array = rows_of(d_y).sum(axis=0)  # b is added to every row
     return d_b  # (m,)
 
 
@@ -89,7 +89,7 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
     -----
     From dy_i/dx_j = y_i (δ_ij - y_j).
     """
-    d_x: Array = y * d_y
+    d_x: Array = y * d_y  # 0 where a key is masked, since y is 0 there
     d_x -= y * d_x.sum(axis=-1, keepdims=True)
     return d_x
 
@@ -118,12 +118,12 @@ def layer_norm_gradient(
     divisor = deviation(normalised, eps)
     normalised /= divisor
     leading_axes = tuple(range(x.ndim - 1))
-    product: Array = normalised * d_y
+    product: Array = normalised * d_y  # x̂ · d_y
     d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
     # Of d_x̂, LayerNorm's output can't show a shift or a stretch of x: both are taken out.
     product *= gain  # x̂ · d_x̂
-    d_x: Array = d_y * gain
-    normalised *= mean(product)
+    d_x: Array = d_y * gain  # d_x̂
+    normalised *= mean(product)  # the part of d_x̂ along x̂
     d_x -= mean(d_x)
     d_x -= normalised
     d_x /= divisor
@@ -141,6 +141,7 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
     -------
     d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
     """
+    # Since 1 - t² = (1 + t) (1 - t), ½ (1 + t) is a factor of both terms. It comes last.
     t = gelu_tanh(x)
     d_x = np.square(x)  # the formula from right to left, in place
     d_x *= 3 * 0.044715
@@ -167,12 +168,13 @@ def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
     -------
     d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
     """
-    slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)
+    slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)  # φ(x)
     return d_y * (normal_cdf(x) + x * slope)
 
 
 def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = x σ(1.702 x): `silu_gradient` at 1.702 x."""
+    # y = silu(1.702 x) / 1.702: the derivative's factor 1.702 cancels.
     return silu_gradient(1.702 * x, d_y)
 
 
@@ -193,9 +195,10 @@ def silu_gradient(x: Array, d_y: Array) -> Array:
 
 def relu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = max(x, 0): d_y where x > 0, else 0."""
-    return d_y * (x > 0)
+    return d_y * (x > 0)  # at 0, which has no slope, 0 as in PyTorch
 
 
+# By function: the value of the step `activation` is the equation itself.
 ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
     equations.gelu: gelu_gradient,
     equations.exact_gelu: exact_gelu_gradient,
@@ -216,11 +219,13 @@ def context_V(weights: Array, d_y: Array) -> Array:
 def weights_masked_scores(
     y: Array, masked_scores: Array, dropout_mask: Array | None, d_y: Array
 ) -> Array:
+    # y has been multiplied by the dropout mask; softmax's gradient needs it before that.
     probabilities = y if dropout_mask is None else softmax(masked_scores)
     return softmax_gradient(probabilities, apply_dropout(d_y, dropout_mask))  # 0 for masked keys
 
 
 def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
+    # A masked key's score is replaced by -inf, so changing it has no effect.
     return np.where(mask, d_y, d_y.dtype.type(0))
 
 
@@ -239,6 +244,7 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
     """The gradient of QKV through Q, K or V, its third n; cached tokens aren't in QKV."""
     d_QKV = np.zeros_like(QKV)
+    # `third` is a view, so this writes to d_QKV. d_y is (..., H, Tk, Dh), merged (..., Tk, H·Dh).
     equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
     return d_QKV  # (..., T, 3·H·Dh)
 
@@ -261,6 +267,7 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
     # A sum over the positions of each id. np.add.at would do, but is far slower.
     order = np.argsort(ids, axis=None, kind="stable")
     used, starts = np.unique(ids.ravel()[order], return_index=True)
+    # After sorting, each id's positions are neighbours, from its start to the next one's.
     d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)
     return d_W_E
 
@@ -293,15 +300,16 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     # log p[target] = log p[largest] - (logit[largest] - logit[target]).
     gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
     loss = float((gap - np.log(d_logits.max(axis=-1))).mean())
-    rows = d_logits.reshape(-1, logits.shape[-1])
+    rows = d_logits.reshape(-1, logits.shape[-1])  # a view: d_logits changes with it
     rows[np.arange(len(rows)), targets.ravel()] -= 1.0
-    d_logits /= len(rows)
+    d_logits /= len(rows)  # the loss is a mean over rows
     return loss, d_logits
 
 
 # For each equation, the gradients of its differentiable parameters.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.identity: {"x": lambda d_y: d_y},
+    # A sum passes its gradient on to both terms.
     equations.embedding: dict.fromkeys(
         ("token_embedding", "position_embedding"),
         lambda d_y, embedding_dropout: apply_dropout(d_y, embedding_dropout),

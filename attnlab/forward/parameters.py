@@ -27,11 +27,12 @@ def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
     """
     D, F = config.n_embd, config.d_mlp
     return {
+        # The names in files are in `attnlab.checkpoints`. Matrices are (in, out): x @ W.
         "attention.gain": (D,),
         "attention.bias": (D,),
-        "attention.W_QKV": (D, 3 * D),
+        "attention.W_QKV": (D, 3 * D),  # the columns of W_Q, then W_K, then W_V
         "attention.b_QKV": (3 * D,),
-        "attention.W_O": (D, D),
+        "attention.W_O": (D, D),  # rows by head: head 0 has the first Dh
         "attention.b_O": (D,),
         "mlp.gain": (D,),
         "mlp.bias": (D,),
@@ -70,6 +71,7 @@ def parameter_paths(config: GPT2Config) -> Iterator[str]:
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
     """The path and shape of every parameter."""
+    # No path is in both: a block's have a dot.
     shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
     return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}
 
@@ -187,7 +189,7 @@ class ParameterVector(Parameters):
         start = 0
         for path, shape in parameter_shapes(config).items():
             stop = start + math.prod(shape)
-            self._views[path] = self.vector[start:stop].reshape(shape)
+            self._views[path] = self.vector[start:stop].reshape(shape)  # a view
             start = stop
 
     def __getitem__(self, path: str) -> Array:

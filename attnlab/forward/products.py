@@ -71,6 +71,7 @@ class Product(Document):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Product):
+            # (n, r) (r, m) (m, s) (s, k): only r x s numbers in the middle, never n x m.
             middle = multiply(self.right, other.left)
             # Keep the smaller inner dimension.
             if len(self.right) <= len(other.right):
@@ -78,6 +79,7 @@ class Product(Document):
             return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
         right = multiply(self.right, array)
+        # A product with a vector is a vector: there is nothing to gain by factors.
         return self.left @ right if array.ndim == 1 else Product(self.left, right)
 
     def __rmatmul__(self, other: Any) -> Any:
@@ -111,6 +113,7 @@ class Product(Document):
         """(r,) in descending order of magnitude; all others are 0."""
         if len(set(self.shape)) > 1:
             raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
+        # A B and B A have the same eigenvalues, except zeros; here B A is only r x r.
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order = np.argsort(-np.abs(values), kind="stable")
         descending: NDArray[np.complexfloating[Any]] = values[order]

@@ -66,6 +66,7 @@ class TextRun(SliceRun):
         state = super().__getstate__()
         for name in ("source", "number"):
             del state[name]
+        # A plain Run: slices so far are in its values, and it computes the others by itself.
         return object.__new__, (Run,), state
 
 
@@ -95,11 +96,12 @@ class LaterRows(SliceRun):
         # Only the source has optional steps and edits of aliases.
         if node.is_input or step.optional or step.equation is identity:
             value = self.source.value(path)
-            return None if value is None else self.slice_of(path, value)
+            return None if value is None else self.slice_of(path, value)  # None: an input left out
         return super()._evaluate(path, node)
 
     def slice_of(self, path: str, value: Any) -> Any:
         axes: list[str] = self.graph[path].step.axes.split()
+        # The last two axes; "" for those that a vector or a number doesn't have.
         *_, rows, columns = ["", "", *axes]
         if columns == "T":  # ids and positions
             return value[..., self.start :]
@@ -115,7 +117,7 @@ class EarlierRows:
     def extend(self, new: AnyArray) -> AnyArray:
         """Append new rows (..., T, Dh) and return all, (..., count + T, Dh)."""
         rows = self._run.value(self._path)[..., : self._count, :]
-        shape = (*new.shape[:-2], *rows.shape[-2:])
+        shape = (*new.shape[:-2], *rows.shape[-2:])  # all runs share the earlier rows
         return np.concatenate([np.broadcast_to(rows, shape), new], axis=-2)
 
 
@@ -142,7 +144,7 @@ def with_step(run: Run, path: str, value: AnyArray, start: int) -> ChangedRun:
     """
     later = LaterRows(run, start)
     changed = ChangedRun(later, later.graph, [path])
-    changed.keep(path, later.slice_of(path, value))
+    changed.keep(path, later.slice_of(path, value))  # given, so its equation never runs
     rows = value.size // value.shape[-1]  # of all runs
     changed.is_long = rows > fast.SHORT
     return changed
@@ -155,6 +157,7 @@ def final_row(run: ChangedRun) -> AnyArray:
     """
     last = run.graph.n_layer - 1
     for layer in range(last):
+        # All that later blocks need of this one.
         run._stored_value(f"blocks.{layer}.output")
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
