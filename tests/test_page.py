@@ -19,7 +19,6 @@ from pages import (
     MATRICES,
     OTHER,
     PIXELS,
-    RECORD,
     SHADES,
     TEXT,
     Open,
@@ -227,18 +226,12 @@ def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> 
         f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
     )
     assert page.locator(".stage canvas").evaluate(strongest) > 100
-    box = page.locator(".stage").bounding_box()
-    assert box
-    above = {**box, "height": 30}  # of the chips
-    seen = page.screenshot(clip=above)
-    page.locator(".stage canvas").evaluate("(canvas) => { canvas.style.visibility = 'hidden'; }")
-    assert page.screenshot(clip=above) != seen, "nothing lies over the lines"
     page.locator(".flow .chip").nth(0).click()  # it attends only to itself: no line
     drawn(page)
     assert page.locator(".stage canvas").evaluate(strongest) == 0
 
 
-def test_cells_show_the_traces_numbers(odd: GPT2, open_page: Open) -> None:
+def test_cells_show_the_traces_numbers_in_the_legends_colours(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
     page.locator(".map").nth(8).click()
@@ -256,19 +249,13 @@ def test_cells_show_the_traces_numbers(odd: GPT2, open_page: Open) -> None:
             label = page.locator(".cursor").get_attribute("aria-label")
             assert f"query {i} " in label
             assert f"{step} {readout.locator('data').inner_text()}" in label
-
-
-def test_the_pointer_reads_a_cell(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    scroller = page.locator(".scroller")
-    scroller.scroll_into_view_if_needed()
-    size = page.evaluate("document.querySelector('.scroller').clientWidth") / 12
-    scroller.hover(position={"x": 2.5 * size, "y": 8.5 * size})
-    assert page.locator(".readout .pair").inner_text().startswith("query 8 ")
-    assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[8, 2])
-    scroller.click(position={"x": 1.5 * size, "y": 9.5 * size})
-    assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 1")
+        shown = seen(trace, 1, 3, step)
+        if step != "weights":
+            check_colours(page, shown, np.nanmax(np.abs(shown)))
+            continue
+        at, named = ticks(page)
+        assert at == pytest.approx(np.sqrt(named))
+        assert np.allclose(shown_in(page), np.sqrt(shown), rtol=0, atol=SHADES, equal_nan=True)
 
 
 def seen(trace: Trace, layer: int, h: int, step: str) -> NDArray[np.float64]:
@@ -286,20 +273,6 @@ def check_colours(page: Any, values: NDArray[np.float64], bound: float, nth: int
     assert np.allclose(shown_in(page, nth), expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
-def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    page.locator(".map").nth(8).click()
-    at, named = ticks(page)
-    assert at == pytest.approx(np.sqrt(named))
-    expected = np.sqrt(seen(trace, 1, 3, "weights"))
-    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
-    for step in MATRICES[:3]:
-        page.locator(f"#steps input[value={step}]").dispatch_event("click")
-        values = seen(trace, 1, 3, step)
-        check_colours(page, values, np.nanmax(np.abs(values)))
-
-
 def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
@@ -307,7 +280,6 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     for _ in range(5):
         page.locator("#larger").click()
     drawn(page)
-    page.evaluate(RECORD.replace("METHOD", "fillText"))
     scroller = page.locator(".scroller")
     left, top, width, height, cell = scroller.evaluate(
         """(x) => { x.scrollTo(1000, 700);
@@ -322,16 +294,6 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     expected = np.where(rows[:, None] & columns, (values / np.abs(values).max() + 1) / 2, np.nan)
     assert 0 < np.isfinite(expected).sum() < expected.size
     assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
-
-    labels = {
-        (name, text, int((x + left) // cell) if "top" in name else int((y + top) // cell))
-        for name, (text, *_), x, y in page.evaluate("drawings")
-        if name != "plot"  # the numbers in the cells
-    }
-    symbols = trace.tokens.symbols
-    assert labels == {("labels", symbols[i], i) for i in np.flatnonzero(rows)} | {
-        ("labels top", symbols[j], j) for j in np.flatnonzero(columns)
-    }
 
     scroller.hover(position={"x": 40, "y": 50})
     i, j = int((50 + top) // cell), int((40 + left) // cell)
@@ -448,23 +410,6 @@ def test_the_keyboard_alone_reaches_the_arithmetic(odd: GPT2, open_page: Open) -
     assert focused("ariaLabel") == "layer 2, head 1"
 
 
-def test_screen_readers_find_names(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
-    to_cell(page, 4, 2)
-    page.keyboard.press("Enter")
-    nameless = page.evaluate(
-        """[...document.querySelectorAll('button, input, [role=grid], [role=gridcell], canvas')]
-            .filter((x) => !x.closest('[aria-hidden=true]')
-                && !(x.ariaLabel || x.textContent || x.closest('label'))).length"""
-    )
-    assert nameless == 0
-    assert page.locator("table caption").count() == page.locator("table").count() > 0
-    orphans = (
-        "[...document.querySelectorAll('[role=gridcell]')].filter((x) => !x.closest('[role=row]'))"
-    )
-    assert page.evaluate(f"{orphans}.length") == 0
-
-
 # ---- two traces --------------------------------------------------------------------------------
 
 
@@ -568,14 +513,11 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
         assert trace.next_logits.size  # which fills the cache
         cache.length += len(part)
     page = open_page(trace)
-    page.evaluate(RECORD.replace("METHOD", "bezierCurveTo"))
     chips = page.locator(".flow .chip")
     assert chips.evaluate_all("(all) => all.map((chip) => chip.tabIndex)") == [*[-1] * 6, 0]
     weights = trace.head(0, 0).weights
     for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token has no query
         chips.nth(n).click()
-        drawn(page)
-        page.evaluate("drawings.length = 0; texts[0].draw()")
         drawn(page)
         marked = "(all) => all.map((chip) => chip.classList.contains('query'))"
         assert np.flatnonzero(chips.evaluate_all(marked)).tolist() == [4 + i]
@@ -583,10 +525,6 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
         assert shown[5 + i :] == [""] * (2 - i)
         assert [float(x) for x in shown[: 5 + i]] == pytest.approx(weights[i, : 5 + i], abs=0.0051)
         assert page.locator(".readout .pair").inner_text().startswith(f"query {i} ")
-        middles = chips.evaluate_all("(all) => all.map((x) => x.offsetLeft + x.offsetWidth / 2)")
-        lines = [(x[0], x[4]) for name, x, *_ in page.evaluate("drawings") if name == "stage"]
-        looked_at = np.flatnonzero(weights[i, : 4 + i] >= 0.002)
-        assert lines == [(middles[4 + i], middles[j]) for j in looked_at]
 
 
 # ---- hostile tokens, themes, large pages -------------------------------------------------------
@@ -622,9 +560,6 @@ def test_hostile_tokens_are_text(odd: GPT2, open_page: Open) -> None:
     assert page.evaluate("[...document.scripts].filter((script) => !script.type).length") == 1
     assert page.locator("svg, img, iframe").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
-    boxes = [chip.bounding_box() for chip in page.locator(".flow .chip").all()]
-    assert max(box["width"] for box in boxes) <= 160
-    assert max(box["height"] for box in boxes) <= 60
 
 
 def test_the_policy_stops_what_is_not_the_pages(odd: GPT2, browser: Any, tmp_path: Path) -> None:
@@ -856,29 +791,10 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
 
 
 # Keys, axes, and names that aren't translated.
-UNTRANSLATED = [
-    "attnlab",
-    "GPT",
-    "logits",
-    "Tab",
-    "Enter",
-    "Esc",
-    "Ctrl",
-    "Shift",
-    "Dk",
-    "Dh",
-    "exp",
-    "inf",
-    "True",
-    "False",
-    "logit",
-    "logits",
-    "final",
-    "probabilities",
-    "softmax",
-    "temperature",
-    "top",
-]
+UNTRANSLATED = (
+    "attnlab GPT logits Tab Enter Esc Ctrl Shift Dk Dh exp inf True False logit final "
+    "probabilities softmax temperature top"
+)
 
 
 def read_aloud(page: Any) -> str:
@@ -918,6 +834,6 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         *trace.tokens.texts,
         trace.parameters.name,
         edited._note.partition(": ")[2],
-        *UNTRANSLATED,
+        UNTRANSLATED,
     ]
     assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}

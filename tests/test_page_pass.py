@@ -136,8 +136,16 @@ def all_kinds() -> Iterator[Any]:
     ):
         yield pytest.param(lambda o=others: random_model(0, **o).trace(TEXT), id=name)
     yield pytest.param(lambda: random_model(1, "float64").trace(TEXT), id="random float64")
-    for name, edits in EDITS.items():
-        yield pytest.param(lambda e=edits: random_model(2).trace(TEXT).edited(e), id=name)
+    for names in (
+        ("stream", "of MLPs"),
+        ("before blocks", "of heads", "the end"),
+        ("inputs", "of attention"),
+        ("parameters",),
+    ):
+        edits = {path: edit for name in names for path, edit in EDITS[name].items()}
+        yield pytest.param(
+            lambda e=edits: random_model(2).trace(TEXT).edited(e), id=", ".join(names)
+        )
     yield pytest.param(lambda: after_cached(random_model(3)), id="after cached keys")
     edits = {"blocks.1.mid": 2, "blocks.0.attention.heads.1.context": 0}
     yield pytest.param(lambda: after_cached(random_model(3)).edited(edits), id="cached and edited")
@@ -316,17 +324,12 @@ def test_the_sums_of_the_stream(page: Any, small: Trace) -> None:
     assert f"W_P[{i}, 2] = " in position.inner_text()
 
 
-def sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
-
-
 @pytest.mark.parametrize(
     ("activation", "share"),
     [
         ("gelu_new", lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
         ("gelu", lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))),
-        ("quick_gelu", lambda x: sigmoid(1.702 * x)),
-        ("silu", sigmoid),
+        ("quick_gelu", lambda x: 1 / (1 + math.exp(-1.702 * x))),
         ("relu", None),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
@@ -515,10 +518,9 @@ def test_a_strips_cells_by_pointer(page: Any, small: Trace) -> None:
     assert page.locator(".reading").inner_text().startswith("component 59 ")
 
 
-@pytest.mark.parametrize("width", [320, 1280])
-def test_the_pass_fits_the_window(open_page: Open, width: int) -> None:
+def test_the_pass_fits_a_narrow_window(open_page: Open) -> None:
     trace = GPT2.from_pretrained("pocket").trace(POCKET)
-    page = open_page(trace, viewport={"width": width, "height": 800})
+    page = open_page(trace, viewport={"width": 320, "height": 800})
     for path in (
         "position_embedding",
         *listed_paths(trace)[3:16],
@@ -530,9 +532,6 @@ def test_the_pass_fits_the_window(open_page: Open, width: int) -> None:
         drawn(page)
         room, used = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
         assert used <= room, path
-        box = page.locator(".cells canvas").bounding_box()
-        assert box["x"] + box["width"] <= width, path
-        assert box["height"] <= 300, path
 
 
 def test_a_strips_colours_tell_sign_and_size(page: Any, small: Trace) -> None:
@@ -585,20 +584,6 @@ def test_a_heads_vectors_lead_to_the_steps_that_make_them(open_page: Open, small
             assert page.locator("#arithmetic-title").inner_text().endswith("query 7, key 3")
 
 
-def test_the_sizes_of_rows_are_named(page: Any) -> None:
-    assert page.locator(".step-heads span").all_inner_texts() == ["step", "its row", "‖x‖"]
-    heads = page.locator(".step-heads span").all()
-    for part, head in zip(("code", "canvas", ".size"), heads, strict=True):
-        box, under = (
-            head.bounding_box(),
-            page.locator(f"#pass-steps li {part}").first.bounding_box(),
-        )
-        assert box
-        assert under
-        edges = [b["x"] + (b["width"] if part == ".size" else 0) for b in (box, under)]
-        assert edges[0] == pytest.approx(edges[1], abs=1)
-
-
 def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
     page = open_page(small)
     go_to(page, "blocks.1.mid", 2)
@@ -617,7 +602,7 @@ def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
             const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
             const soon = source.pack.bind(source);
             source.pack = async (...one) => {
-                await new Promise((go) => setTimeout(go, 200));
+                await new Promise((go) => setTimeout(go, 50));
                 return soon(...one);
             };
             for (const query of [2, at]) {
@@ -625,7 +610,7 @@ def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
                 await frame();
                 await frame();
             }
-            await new Promise((go) => setTimeout(go, 800));
+            await new Promise((go) => setTimeout(go, 300));
         }"""
     )
     assert "token 11, " in page.locator("#pass-title").inner_text()

@@ -53,7 +53,7 @@ def box_of(page: Any, selector: str, nth: int = 0) -> Any:
 def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 1280, "height": 800})
     click_cell(page, 9, 1)
-    page.wait_for_timeout(300)
+    drawn(page)
     # The map has another size now; the pointer is over another cell without having moved.
     assert page.locator(".hover").is_hidden()
     assert page.locator("#heatmaps .pair").inner_text().startswith("query 9 ")
@@ -123,7 +123,6 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
 
     def seen() -> Any:
         """The cell's text, the chips' weights, the predictions, the token's title, the link."""
-        page.wait_for_timeout(250)
         drawn(page)
         described = page.locator(
             "#heatmaps .readout, .flow small, .following h3, #pass-title, #strongest"
@@ -139,6 +138,7 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
         assert shares == pytest.approx(head.weights[i, : i + 1], abs=0.0051)
         assert selected(page) == [1, 2, "weights", 9, 2]
 
+    until(page, "location.hash.includes('query=9&key=2')")
     before = seen()
     page.locator(".flow .chip").nth(5).hover()
     told_of(5, int(head.weights[5].argmax()))
@@ -151,12 +151,9 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
     cell = box["width"] / 12
     page.mouse.move(box["left"] + 3.5 * cell, box["top"] + 6.5 * cell)
     told_of(6, 3)
-    assert box_of(page, ".hover") == pytest.approx(
-        box_of(page, ".cursor")
-        | {k: v for k, v in box_of(page, ".hover").items() if k not in "width height"}
-    )
     assert page.locator(".cursor").get_attribute("aria-label").startswith("query 9 ")
     page.mouse.move(0, 0)
+    page.wait_for_timeout(250)  # in which the link would follow
     assert seen() == before
     choose_look(page, "strips")
     box = box_of(page, ".stripes.qk")
@@ -181,10 +178,7 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
 def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
     page.locator(".map").nth(7).tap()
-    page.wait_for_timeout(100)
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-    assert -1 < box_of(page, "#head-title")["top"] < 100
-    assert box_of(page, ".scroller")["bottom"] <= 800
+    until(page, "document.querySelector('#head-title').textContent === 'Layer 1, head 2'")
     page.locator(".flow .chip").nth(5).tap()
     assert selected(page)[3] == 5
     assert page.evaluate("selection.hovered") is None
@@ -224,19 +218,6 @@ def test_a_head_opens_where_it_looks(odd: GPT2, open_page: Open) -> None:
     longer = odd.trace([*ids, ids[3]])
     page = open_page(a, longer)
     assert selected(page)[3:] == [12, int(longer.head(0, 0).weights[12].argmax())]
-
-
-def test_zoom_keeps_the_chosen_cell_in_sight(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    to_cell(page, 11, 9)
-    for button in ("#larger", "#larger", "#larger", "#larger", "#smaller"):
-        page.locator(button).click()
-        cell, around = box_of(page, ".cursor"), box_of(page, ".scroller")
-        assert selected(page)[3:] == [11, 9]
-        for low, high in (("left", "right"), ("top", "bottom")):
-            assert around[low] <= cell[low] + 1
-            assert cell[high] <= around[high] + 1
-    assert page.evaluate("document.querySelector('.scroller').scrollTop") > 100
 
 
 def opened_at(page: Any, link: str) -> Any:
@@ -291,6 +272,7 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
 ) -> None:
     page = open_page(odd.trace(TEXT))
     page.file = tmp_path / "page.html"
+    before = page.evaluate("history.length")
     page.locator(".map").nth(7).click()
     to_cell(page, 9, 3)
     page.keyboard.press("Enter")
@@ -300,6 +282,7 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
     assert expected.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
     until(page, "location.hash.includes('open=layer.1.head.2.query.9.key.3.component.4')")
     until(page, "location.hash.includes('layer=2&head=3')")
+    assert page.evaluate("history.length") == before
     assert opened_at(page, page.evaluate("location.hash"))[:2] == [2, 3]
     until(page, "document.querySelector('#sums article') !== null")
     assert page.locator("#panel").inner_text() == expected
@@ -307,23 +290,10 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
     until(page, "!location.hash.includes('open')")
     for link in ("#open=layer.1", "#open=layer.x.head.1.query.1.key.0"):
         opened_at(page, link)
-        page.wait_for_timeout(100)
         assert page.locator("#sums article").count() == 0
     opened_at(page, "#open=layer.9.head.9.query.99.key.99.component.99")
     until(page, "document.querySelector('#sums article') !== null")
     assert page.locator("#arithmetic-title").inner_text().endswith("head 4, query 11, key 11")
-
-
-def test_the_link_follows_what_is_chosen(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(odd.trace(TEXT))
-    page.file = tmp_path / "page.html"
-    before = page.evaluate("history.length")
-    page.locator(".map").nth(7).click()
-    page.locator("#steps input[value=scores]").dispatch_event("click")
-    to_cell(page, 6, 2)
-    until(page, "location.hash.includes('query=6&key=2')")
-    assert page.evaluate("history.length") == before
-    assert opened_at(page, page.evaluate("location.hash")) == [1, 2, "scores", 6, 2]
 
 
 def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None:
@@ -365,22 +335,9 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
         for look in ("strips", "lines", "map"):
             choose_look(page, look)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            if look == "strips":
-                strip, row = box_of(page, ".stripes.k"), box_of(page, "#strips tbody tr", 8)
-                assert strip["height"] == pytest.approx(12 * 22 * 1.5)
-                assert strip["top"] + 7.5 * 33 == pytest.approx(
-                    (row["top"] + row["bottom"]) / 2, abs=2
-                )
-                page.locator(".stripes.k").hover(position={"x": 20, "y": 7.5 * 33})
-                drawn(page)
-                assert "and key 7:" in page.locator("#strips .readout").inner_text()
-            if look == "lines":
-                page.locator(".all-lines").click(position={"x": 20, "y": 36 * 7.5})
-                assert selected(page)[3] == 7
         click_cell(page, 9, 3)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 3")
-        assert box_of(page, ".scroller")["width"] >= 120
     until(page, "location.hash.includes('letters=1.5')")
     opened_at(page, page.evaluate("location.hash"))
     assert page.evaluate("textScale()") == 1.5
@@ -810,30 +767,6 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     assert shown() == [(0, 4), (0, 3)]
 
 
-def test_lines_tell_which_end_is_which_and_which_query_is_chosen(
-    odd: GPT2, open_page: Open
-) -> None:
-    page = open_page(odd.trace(TEXT))
-    page.locator(".flow .chip").nth(7).click()
-    choose_look(page, "lines")
-    ends = page.locator(".ends span")
-    assert ends.all_inner_texts() == ["query", "key"]
-    box = box_of(page, ".all-lines")
-    assert box_of(page, ".ends span", 0)["right"] == pytest.approx(box["left"] + 120, abs=1)
-    assert box_of(page, ".ends span", 1)["left"] == pytest.approx(box["right"] - 120, abs=1)
-    page.evaluate(
-        """() => { window.bold = []; const drawing = CanvasRenderingContext2D.prototype;
-        const { fillText } = drawing;
-        drawing.fillText = function (text, x, y) {
-            if (this.font.startsWith('bold')) bold.push([this.textAlign, Math.floor(y / 24)]);
-            fillText.call(this, text, x, y);
-        }; }"""
-    )
-    page.evaluate("allLines[0].draw()")
-    drawn(page)
-    assert page.evaluate("bold") == [["right", 7], ["left", page.evaluate("selection.key")]]
-
-
 def test_one_of_several_heads_leads_to_the_lines_of_all(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
     others = page.locator("#others")
@@ -889,23 +822,6 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     assert page.evaluate("document.activeElement.className") == "row-button"
 
 
-def test_a_heads_jobs_are_measured_on_this_text(odd: GPT2, open_page: Open) -> None:
-    ids = [7, 3, 9, 7, 3, 4, 9, 7, 2, 3, 3]
-    trace = odd.trace(ids)
-    jobs = trace.jobs()
-    page = open_page(trace)
-    for layer, h in ((0, 0), (1, 3), (2, 4)):
-        page.locator(".map").nth(5 * layer + h).click()
-        for n, job in enumerate(jobs.jobs):
-            job_text = page.locator(f'#jobs [data-job="{job}"]')
-            assert agrees(job_text.locator("data"), jobs.attention[n, layer, h])
-            assert job_text.inner_text().endswith(f"({jobs.even[n]:.2f} if uniform)")
-            is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
-            assert job_text.locator("strong").count() == is_more
-    page = open_page(odd.trace([1, 2, 3]))
-    assert page.locator("#jobs [data-job]").count() == 2  # no token appears twice
-
-
 def test_tokens_of_two_vocabularies_are_distinguished_by_symbol(odd: GPT2, open_page: Open) -> None:
     pocket = GPT2.from_pretrained("pocket")
     ids = {"odd": [257, 258, 259, 261], "pocket": [290, 259, 261, 318]}  # of Ġa, he, in, Ġth
@@ -942,6 +858,14 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     pocket = GPT2.from_pretrained("pocket")
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
+    here = pocket.trace("The hen").jobs()
+    for name in ("previous", "first"):  # the others need a token that appears twice
+        n, job = here.jobs.index(name), page.locator(f'#jobs [data-job="{name}"]')
+        assert agrees(job.locator("data"), here.attention[n, 1, 2])
+        assert job.inner_text().endswith(f"({here.even[n]:.2f} if uniform)")
+        is_more = here.attention[n, 1, 2] > 2 * here.even[n]
+        assert job.locator("strong").count() == is_more
+    assert page.locator("#jobs [data-job]").count() == 2
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
         "On other texts, from the model card: the animal that “it” refers to 0.98 · the token "
         "after the last such occurrence 0.92 · the deciding adjective 0.83"

@@ -101,7 +101,8 @@ def off(actual: Any, expected: Any) -> float:
     return float(np.abs(actual - expected)[finite].max() / max(1.0, np.abs(expected[finite]).max()))
 
 
-@pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
+# Opened from files, each kind of model is computed alike.
+@pytest.mark.parametrize("name", ["pocket", "odd", "float64", "reordered"])
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
     count = None if name == "pocket" else 3
@@ -146,10 +147,7 @@ def test_numbers_with_each_module_and_not_in_freed_memory(
     check_numbers(page, model, changes_of(model))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "can_stream"),
-    [("float64", True), ("float32", False), ("float16", True), ("bfloat16", False)],
-)
+@pytest.mark.parametrize(("dtype", "can_stream"), [("float64", True), ("bfloat16", False)])
 def test_a_tensor_that_is_read_in_parts(
     dtype: str, can_stream: bool, play: Play, pocket: GPT2, tmp_path: Path
 ) -> None:
