@@ -495,9 +495,11 @@ def test_small_maps_of_a_long_text_come_from_the_model(
         page.locator("#prompt").fill(text)
         page.locator("#prompt").press("Enter")
         until(page, f"traces.at(-1).T === {T}")
-        changes = [[0, 1, "weights", -150], [1, 2, "mask", "flip", 3, 70, 60, 59]]
-        page.evaluate("(changes) => requestTrace({ ids: traces.at(-1).ids }, changes)", changes)
-        until(page, "traces.at(-1).ablated.length === 2")
+        page.evaluate(
+            "(all) => requestTrace({ ids: traces.at(-1).ids }, all.map(changeFrom))",
+            ["0.1.weights.-150", "1.2.mask.flip.3.70.60.59"],
+        )
+        until(page, "traces.at(-1).changes.length === 2")
         until(page, "picture.maps.every(({ values }) => values)")
         maps = page.evaluate("picture.maps.map(({ values }) => [...values])")
         packs = page.evaluate(
