@@ -72,12 +72,14 @@ class Attention(Result):
     K = Step[Array]("Tk Dk")
     V = Step[Array]("Tk Dv")
     mask = Step[Mask]("Tq Tk", "True = may attend")
+    # None unless dropout is asked for: a trace has none.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     # No axes: one number. The equation uses only the shape of K.
     scale = Step("", "√Dk", equations.scale)
     # Transient: each T x T step is needed once, by the next one. Only what a user reads is kept.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
+    # -inf, so that softmax gives a weight of exactly 0: exp(-inf) = 0.
     masked_scores = Step(
         "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
     )
@@ -85,6 +87,7 @@ class Attention(Result):
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
     )
+    # fast: by blocks of queries, without keeping the (Tq, Tk) weights.
     context = Step("Tq Dv", "weights V", equations.context, fast=fast.context, finite=True)
 
     @property
@@ -292,6 +295,7 @@ class Head(SelfAttention):
     # All of these are cut from the layer's steps along the axis of heads, or are the layer's.
     _parts_of_layer: ClassVar[tuple[str, ...]] = (*SelfAttention.steps, "W_O")
 
+    # Head 0 is in the first Dv columns of concat, so its rows of W_O are the first Dv.
     W_O = Step[Array]("Dv D")
     # Not cut from the layer's output, which is the sum of these and b_O.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
@@ -397,6 +401,7 @@ class MultiHeadAttention(SelfAttention):
     weights = SelfAttention.weights.with_axes("H Tq Tk")
     context = SelfAttention.context.with_axes("H Tq Dv")
     # Where heads meet again; until here they don't know each other.
+    # view: of the context in long texts; in short ones a copy, quick to make again.
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
     output = Step(
         "Tq D",
@@ -419,7 +424,7 @@ class MultiHeadAttention(SelfAttention):
                     Head,
                     Message("{title}, head {head}", title=self._title, head=h),
                     self._run,
-                    f"{self._prefix}heads.{h}",
+                    f"{self._prefix}heads.{h}",  # blocks.3.attention.heads.5
                 )
                 for h in range(self.n_head)
             ),

@@ -208,6 +208,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
     for name, largest in LARGEST.items():
         # 1, a valid size: missing ones have been reported above.
         value = settings.get(name, 1)
+        # null in config.json: 4 D.
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
@@ -226,6 +227,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         )
     for f in fields(GPT2Config):
         value = settings.get(f.name, f.default)
+        # Settings that are bools by default take only bools, not 0 and 1.
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
             problems.append(f"{f.name} must be true or false; got {quoted(value)}")
     # Only if both are known to be positive integers.

@@ -219,6 +219,7 @@ class MLP(Explainable):
     )
 
     def _computes_for_repr(self, name: str) -> bool:
+        # Small scores mean few tokens, so the MLP is quick too.
         return is_small(self._run)
 
 
@@ -415,6 +416,7 @@ class ForwardPass(Explainable):
         "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
     embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    # Positions enter here and nowhere else.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -454,6 +456,7 @@ class ForwardPass(Explainable):
         config = parameters.config
         cached = 0 if cache is None else check_cache(cache, parameters).length
         new_ids = ids_of_pass(ids, config, cached)
+        # The cache has the keys of one text, without a batch axis.
         if cache is not None and new_ids.ndim > 1:
             raise InvalidValueError(
                 f"with a cache, ids must be one text, of shape (T,); got shape {new_ids.shape}"
@@ -485,7 +488,7 @@ class ForwardPass(Explainable):
             scores_shape=(*new_ids.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
-            is_long=new_ids.size > fast.SHORT,
+            is_long=new_ids.size > fast.SHORT,  # the tokens of all texts
             quick_blocks=MAX_MULTIPLICATIONS
             // multiplications_in_block(config, new_ids.size, cached + T),
         )
@@ -547,8 +550,8 @@ def dropout_shapes(
     shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": stream_shape}
     for layer in range(config.n_layer):
         shapes |= {
-            f"blocks.{layer}.attention.dropout_mask": weights_shape,
-            f"blocks.{layer}.attention_dropout": stream_shape,
+            f"blocks.{layer}.attention.dropout_mask": weights_shape,  # of the weights
+            f"blocks.{layer}.attention_dropout": stream_shape,  # of what is added to the stream
             f"blocks.{layer}.mlp_dropout": stream_shape,
         }
     return shapes

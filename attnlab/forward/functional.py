@@ -271,6 +271,7 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
     try:
+        # As Q @ Kᵀ broadcasts, and then weights @ V.
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
@@ -307,6 +308,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     heads: tuple[int, ...] = ()
     if n_head is not None:
         heads = (n_head,)
+        # W_Q has as many columns as W_K.
         for name in ("W_K", "W_V"):
             _as_n_head(inputs[name].shape[1], n_head)  # raises if n_head doesn't divide the columns
     try:
@@ -359,6 +361,7 @@ def _attention_result(
         memory_tokens=keys,
         is_long=Tq > fast.SHORT,
     )
+    # Nothing is computed yet: each step is when it is read.
     return view_of(result_class, Message(title), run)
 
 
@@ -380,6 +383,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     if mask is None:
         return np.ones(scores_shape[-2:], dtype=bool)
     array = np.array(as_array(mask, "mask"))
+    # Libraries differ in what 1 means in a mask, so it isn't guessed.
     if array.dtype != bool:
         raise InvalidTypeError(
             "mask must be a boolean array, True = may attend, such as causal_mask(T); got "
@@ -421,6 +425,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     Source: GPT-2's `model.py`, `conv1d`.
     """
     x, W = as_floats(x), as_floats(W, "W")
+    # NumPy would multiply other shapes too, such as a stack of matrices.
     if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
         raise InvalidValueError(
             f"x must have shape (..., n) and W (n, m); got {x.shape} and {W.shape}"

@@ -132,6 +132,7 @@ class Parameters(Mapping[str, Array]):
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
+        # The same array in memory; from a file, only the rows that are indexed are read.
         name = path.removeprefix("rows_of_")
         return self[path] if name == path else self.rows(name)
 
@@ -145,6 +146,7 @@ class Parameters(Mapping[str, Array]):
             return True
         if not isinstance(other, Parameters) or self.config != other.config:
             return False
+        # array_equal compares numbers, and 0.5 is the same in float32 and float64.
         if self.dtype != other.dtype:
             return False
         return all(np.array_equal(self[path], other[path]) for path in self)

@@ -106,6 +106,7 @@ class Product(Document):
     @property
     def norm(self) -> float:
         """The Frobenius norm."""
+        # The root of the sum of the squared singular values, which the core shares.
         return float(np.linalg.norm(self._core()))
 
     @property
@@ -121,6 +122,7 @@ class Product(Document):
 
     def _core(self) -> Array:
         """An r x r matrix with the same singular values."""
+        # left = Q R and rightᵀ = Q' R': Q and Q' have orthonormal columns, which change no lengths.
         return r_factor(self.left) @ transpose(r_factor(transpose(self.right)))
 
     @property

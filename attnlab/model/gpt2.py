@@ -62,7 +62,7 @@ class GPT2:
         check_kind(parameters, Parameters, "parameters")
         check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
-        self.parameters = parameters.frozen()
+        self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -113,7 +113,7 @@ class GPT2:
             raise DownloadError(f"{error}. {OFFLINE_HINT}") from error.__cause__
         weight_files(directory, variant)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
-        checkpoint = Checkpoint(directory, config, dtype, variant)
+        checkpoint = Checkpoint(directory, config, dtype, variant)  # reads no weights yet
         try:
             return cls(checkpoint, _load_tokenizer(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
@@ -313,6 +313,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt, max_new_tokens, sampling, stop, drop_oldest, edits, run_last_token=trace
         )
+        # Each step holds a trace: unless asked for, it is freed once its token is known.
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
@@ -391,6 +392,7 @@ class GPT2:
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
+            # Before the first step, so that `stream` itself raises, not the first `next`.
             check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
@@ -476,6 +478,7 @@ def is_list_of_texts(texts: Any) -> bool:
         return False
     if all(isinstance(text, str | Tokens) for text in texts):
         return True
+    # [[1, 2]] is a batch of one, as from a tokenizer: one text.
     return len(texts) > 1 and all(isinstance(row, list | tuple) for row in texts)
 
 

@@ -24,6 +24,7 @@ from attnlab.support.messages import say
 from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
+# Imported at run time only by the methods that need them: `import attnlab` stays quick.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import Dataset
@@ -66,6 +67,7 @@ class Trace(ForwardPass):
     tokens: Tokens
     vocabulary: Vocabulary
 
+    # A product for one row, instead of the T rows of `logits`.
     next_logits = Step("vocab", "final W_U, the last row", equations.next_logits, finite=True)
 
     def __init__(
@@ -77,7 +79,7 @@ class Trace(ForwardPass):
     ) -> None:
         check_kind(tokens, Tokens, "tokens")
         check_kind(vocabulary, Vocabulary, "vocabulary")
-        self._init_pass(tokens.ids, parameters, cache, {}, tokens)
+        self._init_pass(tokens.ids, parameters, cache, {}, tokens)  # {}: no dropout
         vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -124,8 +126,9 @@ class Trace(ForwardPass):
 
         L + 1 arrays: the embedding, the output of each block except the last, and `final`.
         """
+        # As in transformers, the last state is after the last LayerNorm.
         states = (*(block.input for block in self.blocks), self.final)
-        return tuple(state[np.newaxis] for state in states)
+        return tuple(state[np.newaxis] for state in states)  # (1, T, D): a batch of one text
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`."""
@@ -224,6 +227,7 @@ class Trace(ForwardPass):
         probability = softmax(next_logits); the other rows' logits are not computed.
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
+        # Divided by the sum over the whole vocabulary, not over the k shown.
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])

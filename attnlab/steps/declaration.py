@@ -61,9 +61,9 @@ class Step(Generic[Value]):
         fast: Callable[..., Value] | None = None,
         optional: bool = False,
         after_blocks: bool = False,
-        **inputs: Need,
+        **inputs: Need,  # by parameter of the equation
     ) -> None:
-        self.name = ""
+        self.name = ""  # set below by `__set_name__`
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks = after_blocks
@@ -74,6 +74,7 @@ class Step(Generic[Value]):
     @property
     def has_rows_for_tokens(self) -> bool:
         """Whether it has a row for each token, in each head if it has a head axis."""
+        # T, Tq or Tk: the axes of tokens all start with T.
         return self.axes.removeprefix("H ").startswith("T")
 
     # Python calls this when the class with `weights = Step(...)` is created.
@@ -84,6 +85,7 @@ class Step(Generic[Value]):
 
     def with_axes(self, axes: str) -> Step[Value]:
         """The same step with other axes, such as an axis of heads."""
+        # A copy: the parent class keeps its own declaration.
         step = copy(self)
         step.axes = axes
         return step

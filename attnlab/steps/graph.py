@@ -66,6 +66,7 @@ class Graph(dict[str, Node]):
         self.formulas, self.learned = dict(formulas), learned
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Without nodes, which are created again: a lambda in a declaration can't be pickled.
         return graph_of, self._arguments
 
     @property
@@ -79,6 +80,7 @@ class Graph(dict[str, Node]):
         step = result_class.steps[name]
         if path in self.learned:  # W_U, in a model that doesn't tie it to W_E
             step = step.as_parameter()
+        # Outside of blocks n_layer: `final` needs the output of block n_layer - 1.
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
@@ -108,7 +110,7 @@ class Graph(dict[str, Node]):
                 (name, absolute(step.inputs.get(name, name)), param.default is not param.empty)
                 for name, param in parameters_of(step.fast).items()
             ),
-            layer_step=absolute(f"parent.{name}") if select else "",
+            layer_step=absolute(f"parent.{name}") if select else "",  # blocks.3.attention.Q
             number=number,
             n_head=absolute("parent.n_head") if select else "",
             select=select,
@@ -126,6 +128,7 @@ class Graph(dict[str, Node]):
         """The class of the result at a path, such as blocks, 3, attention."""
         result_class = self.root
         for name in prefix:
+            # All blocks are of one class, and all heads.
             if not name.isdigit():
                 result_class = result_class._children[name]
         return result_class
@@ -135,12 +138,12 @@ def select_head(axes: str) -> Callable[..., Any]:
     """The function that takes a head's part of a layer's step with these axes."""
     match axes.split():
         case [*_, last] if last.startswith("H·"):
-            return equations.columns_of_head
+            return equations.columns_of_head  # W_Q (D, H·Dk), b_Q (H·Dk,)
         case [first, _] if first.startswith("H·"):
-            return equations.rows_of_head
+            return equations.rows_of_head  # W_O (H·Dv, D)
         case ["H", *_] | ["Tq", "Tk"]:  # a mask, which heads may share
-            return equations.head_slice
-    return equations.shared
+            return equations.head_slice  # Q (H, Tq, Dk), weights (H, Tq, Tk)
+    return equations.shared  # X (Tq, D), scale
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
@@ -154,13 +157,14 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "shared"]
     """
+    # Block 1 and head 1 stand for all: block 0 differs, since its input is the embedding.
     paths = [path for path, _ in steps_below(graph.root, number="1")]
     data = {_pattern(path, 1): _node_as_data(graph, path) for path in paths}
     for path in paths:  # the first block's input is the embedding
         in_first_block = path.replace("blocks.1.", "blocks.0.")
         if (node := _node_as_data(graph, in_first_block)) != data[_pattern(path, 1)]:
             data[in_first_block] = node
-    return {path: node for path, node in data.items() if node}
+    return {path: node for path, node in data.items() if node}  # without inputs
 
 
 def steps_below(result_class: type[Any], number: str = "#") -> Iterator[tuple[str, Step[Any]]]:
@@ -179,8 +183,9 @@ def _node_as_data(graph: Graph, path: str) -> list[str]:
         return []
     select = node.select.__name__ if node.select else ""
     if step.equation is None or node.always_select:
-        return ["", select]
+        return ["", select]  # taken from the layer's step, or optional
     if not prefix:
+        # Outside of blocks there is nothing to shorten.
         return [step.equation.__name__, select, *node.needs]
     layer = int(path.split(".")[1])
     needs = (

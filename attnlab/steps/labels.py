@@ -86,7 +86,7 @@ class Grid:
     texts: Sequence[Sequence[str]] = ()
     fixed_scale: Scale | None = None
     decimals: int = 2
-    masked: ClassVar[None] = None
+    masked: ClassVar[None] = None  # only steps have a mask
 
     @property
     def scale(self) -> Scale:
@@ -95,6 +95,7 @@ class Grid:
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
     """A text with escaped control characters, cut to `length`."""
+    # One character more than fits, which shows whether it must be cut.
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
@@ -109,17 +110,20 @@ def axis_of(result: Result, axis: str, length: int) -> Axis:
     name = TOKEN_AXES.get(axis, axis)
     tokens = result.tokens
     if axis == "Tk" and result.memory_tokens is not None:
-        tokens = result.memory_tokens or None
+        tokens = result.memory_tokens or None  # (): keys without names
     if tokens is None or axis not in TOKEN_AXES:
         return Axis(name, range(length), (None,) * length)
     cached = result.tokens_before
     if axis == "Tk":
+        # Cached keys come first; their tokens belong to earlier runs.
         return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
+    # Queries have the positions that they have in the whole text.
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
 def token_axes(attention: Result) -> tuple[Axis, Axis]:
     """The axes of an attention's queries and keys."""
+    # Known before any scores are computed.
     Tq, Tk = attention.scores_shape[-2:]
     return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
 
@@ -127,7 +131,7 @@ def token_axes(attention: Result) -> tuple[Axis, Axis]:
 def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     """The index of a query, key or position, chosen by number or by its token's text or symbol."""
     if not isinstance(token, str):
-        return as_index(token, kind, count)
+        return as_index(token, kind, count)  # negative ones count from the end
     is_from_memory = kind == "key" and result.memory_tokens is not None
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
@@ -135,4 +139,5 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
             f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
         )
     position: int = tokens.find(token)
+    # Tokens are found among the new ones; keys also count the cached ones before them.
     return position + (result.tokens_before if kind == "key" else 0)

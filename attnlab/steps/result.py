@@ -65,6 +65,7 @@ class Result(ReadOnly, StdoutSafe):
     steps : the declarations of all steps, by name
     """
 
+    # Filled by `__init_subclass__` from the class's declarations.
     steps: ClassVar[dict[str, Step[Any]]] = {}
     # The names of the steps in the table, in order, and the line below the table.
     _table_steps: ClassVar[tuple[str, ...]] = ()
@@ -95,6 +96,7 @@ class Result(ReadOnly, StdoutSafe):
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
+        # Otherwise np.array(head) would be an array of one object, and fail much later.
         raise InvalidTypeError(
             f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
@@ -103,7 +105,7 @@ class Result(ReadOnly, StdoutSafe):
     def __getattr__(self, name: str) -> Any:
         hint = hint_for(name)
         if not hint and (paths := paths_in_parts(type(self), name)):
-            hint = f"; its parts have {paths[0]}"
+            hint = f"; its parts have {paths[0]}"  # such as blocks.0.attention.weights
         raise AttributeError(
             f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
         )
@@ -154,6 +156,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _with_run(self, run: Run) -> Self:
         """The same view of another run."""
+        # `copy` leaves out the parts, which are views of the old run: see `__getstate__`.
         other = copy(self)
         vars(other)["_run"] = run
         return other
@@ -179,6 +182,7 @@ class Result(ReadOnly, StdoutSafe):
         while node.select and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.select, head=node.number, n_head=n_head)
+            # `shared` returns it unchanged: a head's scale is the layer's, and so is its equation.
             if select(layer_value) is not layer_value:
                 return Computation(select, {"layer_value": (node.layer_step, layer_value)})
             node = self._run.graph[node.layer_step]  # one step for all heads
@@ -195,6 +199,7 @@ class Result(ReadOnly, StdoutSafe):
         key: int | str | None = None,
     ) -> Explanation:
         """The arithmetic of one number of a step, given the step's path from this result."""
+        # Explanations are views, which import results: the door finds them on first use.
         return door.explain(*step_at(self, path), token, component, key)
 
     def _computes_for_repr(self, name: str) -> bool:
@@ -206,6 +211,7 @@ class Result(ReadOnly, StdoutSafe):
         if not isinstance(name, str) or name not in self.steps:
             hint = ""
             if isinstance(name, str):
+                # A name may exist further down: a trace has no weights, its heads have.
                 below = ", ".join(paths_in_parts(type(self), name))
                 hint = f"; its parts have {below}" if below else hint_for(name)
             raise InvalidValueError(
@@ -224,6 +230,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description of an input."""
+        # formulas: those of a variant, such as exact GELU.
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def _graph_as_data(self) -> dict[str, list[str]]:
@@ -264,6 +271,7 @@ class Result(ReadOnly, StdoutSafe):
                 lines.append((name, axes, "", "", Message("error: {error}", error=error), ""))
                 continue
             if value is not None:
+                # Batch axes aren't declared: "... H Tq Tk" for several texts.
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
                 lines.append((name, leading + axes, *describe(value)))
         return align(lines, left=(0, 1, 2, 3, 4))
@@ -304,6 +312,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     """
     part, name = step_at(result, path)
     node = part._run.graph[part._path_of(name)]
+    # A head's W_Q has no equation of its own: it is cut from its layer's.
     return node.needs or tuple(filter(None, [node.layer_step]))
 
 
@@ -377,8 +386,10 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     shape, dtype = " x ".join(map(str, value.shape)), str(value.dtype)
     if value.dtype == bool:
         return shape, dtype, f"{np.count_nonzero(value)} of {value.size} True", ""
+    # Before the range: with NaN, minimum and maximum would be NaN.
     if np.isnan(value).any():
         return shape, dtype, f"{np.count_nonzero(np.isnan(value))} NaN", ""
+    # masked_scores contain -inf, which would hide the range of the others.
     finite = value[np.isfinite(value)]
     span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "no finite number"
     return shape, dtype, span, str(np.count_nonzero(np.isneginf(value)) or "")

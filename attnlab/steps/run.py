@@ -58,6 +58,7 @@ class Run:
         self.tokens, self.memory_tokens = tokens, memory_tokens
         self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
         self.strict, self.note, self.derivative_of = True, "", ""
+        # Users get these very arrays, and a change would contradict the steps after them.
         for value in values.values():
             read_only(value)
 
@@ -114,6 +115,7 @@ class Run:
 
     def errstate(self) -> np.errstate:
         """A context in which overflow raises, unless the run ignores it."""
+        # Underflow is ignored: exp of a very negative number is 0, which is right.
         mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
@@ -138,6 +140,7 @@ class Run:
 
     def blocks_to_run(self, stop: int) -> range:
         """The layers before `stop` that haven't run yet."""
+        # Back to the last block that has run, or to the embedding.
         start = stop
         while start and not self.is_stored(f"blocks.{start - 1}.output"):
             start -= 1
@@ -182,6 +185,7 @@ class Run:
             }
             equation = partial(step.fast, **needed)
         else:
+            # Here every number is made: an equation of `attnlab.equations`, called with its needs.
             equation = partial(step.equation, *map(self._input, node.needs))
         value = self._call(path, equation)
         if step.finite and self.strict and not is_finite(value):
@@ -206,6 +210,7 @@ class Run:
         return self.values[path] if path in self.values else self._store(path)
 
     def _selects_from_layer(self, node: Node) -> bool:
+        # In a long text, a head alone costs less than its layer, unless the layer is there.
         return node.always_select or not self.is_long or self.is_stored(node.layer_step)
 
     def _is_fast(self, path: str) -> bool:
@@ -214,6 +219,7 @@ class Run:
 
     def _overflow_error(self, path: str) -> InvalidValueError:
         """An error that names the first step with NaN or infinite numbers."""
+        # A fork without errors, to compute the steps up to where it overflows.
         lenient = self.fork()
         lenient.strict = False
 
@@ -243,4 +249,5 @@ def is_finite(value: Any) -> bool:
     """Whether a value has no NaN and no infinity."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return True
+    # NaN and infinity show in the extremes: no array of booleans is needed.
     return not value.size or bool(np.isfinite(value.max()) and np.isfinite(value.min()))
