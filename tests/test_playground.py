@@ -110,17 +110,12 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
 
 
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "untied"])
-def test_numbers_of_a_model_that_is_opened(
-    name: str, play: Play, pocket: GPT2, tmp_path: Path
-) -> None:
-    page = play(pocket)
-    directory = REFERENCE / name
-    if name == "untied":
-        directory = untied(tmp_path / "untied")
-    choose(page, directory)
-    assert page.locator("#status").inner_text() == ""
+def test_numbers_of_a_model_that_is_opened(name: str, opening: Any, tmp_path: Path) -> None:
+    directory = untied(tmp_path / "untied") if name == "untied" else REFERENCE / name
+    choose(opening, directory)
+    assert opening.locator("#status").inner_text() == ""
     model = GPT2.from_pretrained(directory)
-    check_numbers(page, model, islice(changes_of(model), 3))
+    check_numbers(opening, model, islice(changes_of(model), 3))
 
 
 # JavaScript: overwrite scratch memory as soon as it is free.
@@ -562,19 +557,19 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("wrong", DAMAGED)
-def test_files_that_do_not_open(wrong: str, refusing: Any, tmp_path: Path) -> None:
+def test_files_that_do_not_open(wrong: str, opening: Any, tmp_path: Path) -> None:
     directory = tmp_path / "odd"
     shutil.copytree(REFERENCE / "odd", directory)
     DAMAGED[wrong](directory)
     with pytest.raises(AttnlabError) as caught:
         GPT2.from_pretrained(directory).trace([1]).logits  # noqa: B018
     expected = plain(caught.value, directory).partition(" (")[0]
-    actual = refused(refusing, directory)
+    actual = refused(opening, directory)
     assert actual.startswith(expected), (actual, expected)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()))
-def test_tokenizers_that_are_opened(name: str, refusing: Any, tmp_path: Path) -> None:
+def test_tokenizers_that_are_opened(name: str, opening: Any, tmp_path: Path) -> None:
     """The page tokenizes texts like the library, or refuses the tokenizer."""
     directory = tmp_path / "model"
     shutil.copytree(REFERENCE / "tokenizers" / name, directory)
@@ -585,33 +580,33 @@ def test_tokenizers_that_are_opened(name: str, refusing: Any, tmp_path: Path) ->
     if not is_gpt2(tokenizer.settings):
         with pytest.raises(InvalidValueError) as caught:
             tokenizer.as_data()
-        assert refused(refusing, directory) == str(caught.value)
+        assert refused(opening, directory) == str(caught.value)
         return
-    choose(refusing, directory)
-    assert refusing.locator("#status").inner_text() == ""
+    choose(opening, directory)
+    assert opening.locator("#status").inner_text() == ""
     encoded = {text: tokenizer.encode(text) for text in (*HOSTILE, "a <|im_start|> b <tool> é")}
     texts = [text for text, ids in encoded.items() if 0 < len(ids) <= config.n_positions]
     find = """async (texts) => {
         const traces = await Promise.all(texts.map((text) => source.open({ text }, [])));
         return traces.map(({ ids }) => ids);
     }"""
-    assert refusing.evaluate(find, texts) == [encoded[text] for text in texts]
-    names = refusing.evaluate("[...source.tokenizer.symbols]")
+    assert opening.evaluate(find, texts) == [encoded[text] for text in texts]
+    names = opening.evaluate("[...source.tokenizer.symbols]")
     assert len(names) == len(tokenizer.vocabulary.ids)
     assert (
-        sorted(refusing.evaluate("[...source.tokenizer.literalIds]"))
+        sorted(opening.evaluate("[...source.tokenizer.literalIds]"))
         == tokenizer.as_data()["literalIds"]
     )
 
 
-def test_a_model_without_its_tokenizer(refusing: Any, tmp_path: Path) -> None:
+def test_a_model_without_its_tokenizer(opening: Any, tmp_path: Path) -> None:
     directory = tmp_path / "odd"
     shutil.copytree(REFERENCE / "odd", directory)
     for name in ("vocab.json", "merges.txt"):
         (directory / name).unlink()
     with pytest.raises(AttnlabError) as caught:
         Tokenizer.from_directory(directory)
-    assert refused(refusing, directory) == plain(caught.value, directory)
+    assert refused(opening, directory) == plain(caught.value, directory)
 
 
 def plain(error: Exception, directory: Path) -> str:
@@ -629,8 +624,8 @@ def refused(page: Any, directory: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A page that is asked to open files; at the end, check that it still shows its own model."""
+def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page that is asked to open files, one after another."""
     file = tmp_path_factory.mktemp("page") / "model.html"
     pocket.playground(file)
     page = browser.new_page()
@@ -651,9 +646,9 @@ def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactor
         ("Ω\x85", [r"The model has no tokens for Ω \x85 and reads them as single bytes."]),
     ],
 )
-def test_notes_on_what_is_not_visible_in_a_text(refusing: Any, text: str, notes: list[str]) -> None:
+def test_notes_on_what_is_not_visible_in_a_text(opening: Any, text: str, notes: list[str]) -> None:
     assert (
-        refusing.evaluate("async (text) => notesOn((await source.open({ text }, [])).tokens)", text)
+        opening.evaluate("async (text) => notesOn((await source.open({ text }, [])).tokens)", text)
         == notes
     )
 
