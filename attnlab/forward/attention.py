@@ -270,6 +270,7 @@ class SelfAttention(Attention):
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
+        # Only inputs are looked at: reading the steps would compute them.
         X, memory = (self._run.values.get(self._layer_prefix + name) for name in ("X", "memory"))
         return memory is None or memory is X  # None: not an input, so an alias of X
 

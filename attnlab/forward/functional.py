@@ -300,6 +300,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
             )
         if b is not None:
             check_shape(b, W.shape[1:], f"b_{letter}", f", one number for each column of {name}")
+    # Each score is a dot product of a query and a key.
     if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
         raise InvalidValueError(
             "W_Q and W_K must have the same number of columns; got shapes "
@@ -350,6 +351,7 @@ def _attention_result(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
+    # Keys have their own labels only in cross-attention.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
         keys = ()  # without names; None would mean the queries' names
@@ -430,6 +432,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
         raise InvalidValueError(
             f"x must have shape (..., n) and W (n, m); got {x.shape} and {W.shape}"
         )
+    # A bias broadcasts over rows, so one of a wrong shape might pass unnoticed.
     if b is not None:
         b = as_floats(b, "b")
         check_shape(b, W.shape[1:], "b", ", one number for each column of W")

@@ -54,6 +54,7 @@ export class Working {
 
   /** Evaluate a formula: a number or a row of numbers. */
   value(tree) {
+    // Such as ["/", ["at", "raw_scores", "row", "column"], "scale"]; a name is a parameter or an earlier line.
     if (typeof tree === "number") return tree;
     if (tree in CONSTANTS) return CONSTANTS[tree];
     if (typeof tree === "string" && tree in this.results) return this.results[tree];
@@ -64,6 +65,7 @@ export class Working {
     if (operation in REDUCTIONS) return REDUCTIONS[operation](values[0]);
     const row = values.find((operand) => typeof operand !== "number");
     const apply = OPERATIONS[operation];
+    // Without a row, one number; with one, an operation for each of its entries, as in NumPy.
     if (!row) return apply(...values);
     return Float64Array.from(row, (_, i) => apply(...values.map((operand) => (typeof operand === "number" ? operand : operand[i]))));
   }
@@ -182,6 +184,7 @@ export function numbersIn(working, line, value, heading) {
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
+    // The one step with a condition is masked_scores: scores where the mask is True, else -inf.
     const isTrue = Boolean(working.valueAt(condition));
     const chosen = isTrue ? yes : no;
     const outcome = sayStored("{name} is {value}: ", {

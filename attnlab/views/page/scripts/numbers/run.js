@@ -3,6 +3,7 @@
 // inputs must be loaded before.
 
 import { assign, broadcast, broadcastShape, inScratch, Nd } from "./arrays.js";
+// Not in this folder: attnlab/views/page/translate.py makes it from attnlab/equations.py, expression by expression.
 import { equations } from "./equations.js";
 
 /** How each step is computed, from attnlab/steps/graph.py's data. */
@@ -75,8 +76,10 @@ export class Run {
   /** A step's value before its edit; edits of earlier steps apply. */
   unedited(path) {
     const { equation, sliceEquation, whole, needs, isInput } = this.graph.node(path);
+    // First what the page has as numbers: a saved page has Q, but not the parameters that it comes from.
     const input = this.inputOf(path);
     if (input !== undefined) return input;
+    // Here each number is made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
     if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);

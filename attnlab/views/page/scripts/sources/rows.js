@@ -11,6 +11,7 @@ const RUNS_KEPT = 64; // the most recently used ones of a trace
 export function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
   const path = `blocks.${layer}.attention`;
+  // A pack is one row of numbers: Q, K and V of all heads, then the edited steps, in the order of packs.py.
   let offset = 0;
   const nextArray = (...shape) => {
     const array = new Nd(values, shape, stridesOf(shape), offset);

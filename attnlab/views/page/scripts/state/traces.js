@@ -66,6 +66,7 @@ export function traceOf(described, number) {
     name: "AB"[number],
     mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
     names: described.names ?? new Map(described.prediction.tokens.map((token) => [token[0], tokenOf(token)])), // by id
+    // How each step is computed, written by attnlab/steps/graph.py: the page runs the same graph as Python.
     graph: new Graph(described.graph),
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
     runs: new Map(), // of a head's queries, the most recently used

@@ -137,8 +137,8 @@ function explainInCell({ trace, head, i, j, rows }, name) {
     rowLetter: "key",
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
-  const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
-  const declared = name === "scale" ? derivationOfScale(head) : (equation || trace.graph.node(whole).equation);
+  const declared = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
+  // The lines are made from that equation, in attnlab/views/derivations.py; only their numbers are the page's.
   const lines = working.lines(description.explanations[declared].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, value], n) => {
