@@ -411,7 +411,7 @@ class MultiHeadAttention(SelfAttention):
         x="concat",
         W="W_O",
         b="b_O",
-        # In a block, freed as soon as it is added to the residual stream.
+        # Not kept: in a block, `mid` is the sum of the stream and this.
         transient=True,
         fast=fast.affine,
     )

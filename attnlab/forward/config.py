@@ -133,7 +133,7 @@ class GPT2Config:
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
         """Create a config from a `config.json`'s content; unrelated keys are ignored."""
         check_kind(settings, Mapping, "settings", "a dict")
-        # First: another model's sizes would be reported as missing, which helps no one.
+        # First: otherwise another model's sizes would be reported as missing.
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         problems = [

@@ -89,7 +89,7 @@ class KeyValueCache:
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
         self.config = config
-        # 2: keys, values. Rows from `length` on aren't read, so they needn't be zeros.
+        # 2 for keys and values. Rows from `length` on aren't read, so they needn't be zeros.
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
@@ -484,7 +484,7 @@ class ForwardPass(Explainable):
         run = Run(
             graph,
             values,
-            parameters.read,  # called when a step first needs a parameter
+            parameters.read,  # called when a step needs a parameter
             scores_shape=(*new_ids.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
@@ -507,7 +507,7 @@ class ForwardPass(Explainable):
         is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
         if not is_quick:
             return False
-        # The price of a product with W_U: reading it, and one multiplication for each row.
+        # The cost of a product with W_U: reading it, and one multiplication for each row.
         rows = {"logits": self.ids.size, "next_logits": 1}.get(name)
         if rows is None:  # not a product with W_U
             return True

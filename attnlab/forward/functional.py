@@ -464,7 +464,7 @@ def softmax(x: ArrayLike) -> Array:
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
-    # The maximum of a row with NaN is NaN, so one look at it finds every invalid row.
+    # The maximum of a row with NaN is NaN, so this finds every invalid row.
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():

@@ -89,7 +89,7 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
     -----
     From dy_i/dx_j = y_i (δ_ij - y_j).
     """
-    d_x: Array = y * d_y  # 0 where a key is masked, since y is 0 there
+    d_x: Array = y * d_y  # 0 where y is 0, as for a masked key
     d_x -= y * d_x.sum(axis=-1, keepdims=True)
     return d_x
 

@@ -247,6 +247,7 @@ class GPT2:
             texts = [self._tokens_to_trace(text) for text in text_or_ids]
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
         tokens = self._tokens_to_trace(text_or_ids)
+        # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
     def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
@@ -490,6 +491,7 @@ def single_row(ids_or_encoding: Any) -> Any:
                 f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
             )
         mask = single_row(ids_or_encoding.get("attention_mask", 1))  # may be a batch of one
+        # Padding would be traced as if it were text.
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]

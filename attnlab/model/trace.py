@@ -109,6 +109,7 @@ class Trace(ForwardPass):
         return self._with_run(edit_run(self._run, edits))
 
     def _repr_html_(self) -> str:
+        # Views import traces, so no trace can import views: the door finds them on first use.
         return door.trace_view(self)
 
     @property

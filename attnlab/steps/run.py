@@ -185,7 +185,7 @@ class Run:
             }
             equation = partial(step.fast, **needed)
         else:
-            # Here every number is made: an equation of `attnlab.equations`, called with its needs.
+            # Here numbers are made: an equation of `attnlab.equations`, called with its needs.
             equation = partial(step.equation, *map(self._input, node.needs))
         value = self._call(path, equation)
         if step.finite and self.strict and not is_finite(value):

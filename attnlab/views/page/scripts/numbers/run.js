@@ -79,7 +79,7 @@ export class Run {
     // First what the page has as numbers: a saved page has Q, but not the parameters that it comes from.
     const input = this.inputOf(path);
     if (input !== undefined) return input;
-    // Here each number is made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
+    // Here numbers are made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
     if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);
