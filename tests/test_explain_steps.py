@@ -231,7 +231,8 @@ def test_gelu_by_hand(odd: GPT2) -> None:
     trace = odd.trace([5, 6]).edited({"blocks.0.mlp.hidden": 1.0})
     text = str(trace.blocks[0].mlp.explain("activated"))
     # √(2/π) · 1.044715 = 0.833561
-    assert "of x = hidden[1, 0]\n  √(2 / π) · (1 + 0.044715 · 1²) · 1 = 0.83356\n" in text
+    assert "(1 + 0.044715 x²) x, of x = hidden[1, 0]\n" in text
+    assert "hidden[1, 0]\n  √(2 / π) · (1 + 0.044715 · 1²) · 1 = 0.83356\n" in text
     assert "(x + 0.044715 x³)))\n  ½ · (1 + tanh(0.83356)) = 0.84119\n" in text
     assert "\nactivated = GELU(hidden) = share · x\n  0.84119 · 1 = 0.84119\n" in text
 

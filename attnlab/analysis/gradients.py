@@ -214,18 +214,16 @@ class Gradients(ForwardPass):
         vars(self).update(parameters=trace.parameters, config=trace.config)
 
 
-def no_gradient(edited: str) -> Message:
+def no_gradient(edited: str) -> str:
     """The error for a gradient that would flow through an edit."""
     if ".heads." in edited and edited.rpartition(".")[2] in HEAD_ONLY:
-        return Message(
-            "no gradient through the edit of {edited}: the layer doesn't compute with this step. "
-            "Edit the head's Q, K, V, scores or context instead",
-            edited=edited,
+        return (
+            f"no gradient through the edit of {edited}: the layer doesn't compute with this step. "
+            "Edit the head's Q, K, V, scores or context instead"
         )
-    return Message(
-        "no gradient through the edit of {edited}: the derivative of a function isn't known. Edit "
-        "with the array that it returns, which is taken as a constant",
-        edited=edited,
+    return (
+        f"no gradient through the edit of {edited}: the derivative of a function isn't known. Edit "
+        "with the array that it returns, which is taken as a constant"
     )
 
 

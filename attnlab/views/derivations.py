@@ -248,7 +248,7 @@ def gelu(x: Symbol) -> list[Formula]:
         Formula(
             "inside",
             on_symbols.tanh_argument(x),
-            "√(2/π) (x + 0.044715 x³), of x = {x}",
+            "√(2/π) (x + 0.044715 x³) = √(2/π) (1 + 0.044715 x²) x, of x = {x}",
             {"x": X},
         ),
         Formula(
