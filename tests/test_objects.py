@@ -569,6 +569,7 @@ def test_results_compare_by_identity() -> None:
                     assert kind.__eq__ is object.__eq__, kind
     assert result == {
         "LabelledStep",
+        "Cells",
         "StepNumber",
         "Grid",
         "Generation",

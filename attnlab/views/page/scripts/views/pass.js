@@ -299,7 +299,7 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
 /** Mark a component of the row, and show how it is computed. */
 function showComponent(c) {
   selection.chosenStep.component = c;
-  strip.mark(c);
+  strip.choose(c);
   return showNumber();
 }
 
@@ -351,92 +351,102 @@ function stripLayout(count, width, unit) {
   return { columns, side: Math.max(1, Math.floor(Math.min(largestSide, width / columns))) };
 }
 
-const strip = makeStrip();
-
 /** The row as coloured cells; one is chosen by pointer or keys. */
-function makeStrip() {
-  const markCell = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
-  const markRow = make("div", { role: "row" }, markCell); // a grid needs rows for screen readers
-  const canvas = make("canvas", { "aria-hidden": "true" });
-  const cells = make("div", { role: "grid", class: "cells" }, canvas, markRow);
-  const reading = make("p", { class: "reading", "aria-live": "polite" });
-  const legend = make("p", { class: "note" });
-  byId("strip").append(reading, cells, legend);
-  let row = [];
-  let columns, side, chosen;
+class Strip {
+  #row = [];
+  #columns;
+  #side; // of a cell, in pixels
+  #chosen;
 
-  function layOut() {
+  constructor() {
+    this.mark = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
+    this.markRow = make("div", { role: "row" }, this.mark); // a grid needs rows for screen readers
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.cells = make("div", { role: "grid", class: "cells" }, this.canvas, this.markRow);
+    this.reading = make("p", { class: "reading", "aria-live": "polite" });
+    this.legend = make("p", { class: "note" });
+    byId("strip").append(this.reading, this.cells, this.legend);
+    this.cells.addEventListener("pointermove", (event) => this.#read(this.#componentUnder(event) ?? this.#chosen));
+    this.cells.addEventListener("pointerleave", () => this.#read(this.#chosen));
+    this.cells.addEventListener("click", (event) => {
+      const c = this.#componentUnder(event);
+      if (c !== undefined) chooseComponent(c);
+    });
+    this.mark.addEventListener("keydown", (event) => this.#pressKey(event));
+    new ResizeObserver(onceAFrame(() => this.#layOut())).observe(byId("strip"));
+  }
+
+  /** Show the numbers of the shown step. */
+  show(row) {
+    this.#row = row;
+    this.#chosen = Math.min(selection.chosenStep.component, row.length - 1);
+    this.cells.ariaLabel = shownStep.step.path;
+    this.#layOut();
+  }
+
+  choose(c) {
+    this.#chosen = c;
+    this.#moveMark();
+    this.#read(c);
+    this.mark.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(this.#row[c], 6)}`;
+  }
+
+  #layOut() {
     const width = byId("strip").clientWidth;
-    if (!width || !row.length) return;
+    const { length } = this.#row;
+    if (!width || !length) return;
     const { Dh } = shownStep.trace;
     const isWholeHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width; // per line of the strip
-    ({ columns, side } = stripLayout(row.length, width, isWholeHeads ? Dh : 8));
-    const rows = Math.ceil(row.length / columns);
-    const scale = stripScale(row);
-    bitmapOf(row, columns, rows, scale, () => false, canvas);
-    canvas.style.width = `${columns * side}px`;
-    canvas.style.height = `${rows * side}px`;
-    cells.ariaRowCount = rows;
-    cells.ariaColCount = columns;
+    const { columns, side } = stripLayout(length, width, isWholeHeads ? Dh : 8);
+    const rows = Math.ceil(length / columns);
+    const scale = stripScale(this.#row);
+    bitmapOf(this.#row, columns, rows, scale, () => false, this.canvas);
+    Object.assign(this.canvas.style, { width: `${columns * side}px`, height: `${rows * side}px` });
+    Object.assign(this.cells, { ariaRowCount: rows, ariaColCount: columns });
     const bound = format(scale.bound);
-    legend.textContent = row.every((x) => x >= 0)
+    this.legend.textContent = this.#row.every((x) => x >= 0)
       ? say("Orange above 0; darkest at {most} and above.", { most: bound })
       : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
-    moveMark();
+    [this.#columns, this.#side] = [columns, side];
+    this.#moveMark();
   }
 
-  function moveMark() {
-    if (columns === undefined) return;
-    const [i, j] = [Math.floor(chosen / columns), chosen % columns];
-    moveFrame(markCell, i, j, side, 9);
-    markRow.ariaRowIndex = i + 1;
-    markCell.ariaColIndex = j + 1;
+  #moveMark() {
+    if (this.#columns === undefined) return; // not laid out yet
+    const [i, j] = this.#cellOf(this.#chosen);
+    moveFrame(this.mark, i, j, this.#side, 9);
+    this.markRow.ariaRowIndex = i + 1;
+    this.mark.ariaColIndex = j + 1;
   }
 
-  function showReading(c) {
-    reading.replaceChildren(
-      `${componentOf(shownStep.step, c)} `,
-      make("strong", {}, number(row[c])),
-    );
+  #cellOf(c) {
+    return [Math.floor(c / this.#columns), c % this.#columns];
   }
 
-  const componentUnder = (event) => {
-    const [i, j] = cellUnder(event, canvas, side);
-    const c = i * columns + j;
-    return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
-  };
-  cells.addEventListener("pointermove", (event) => showReading(componentUnder(event) ?? chosen));
-  cells.addEventListener("pointerleave", () => showReading(chosen));
-  cells.addEventListener("click", (event) => {
-    const c = componentUnder(event);
-    if (c !== undefined) chooseComponent(c);
-  });
-  markCell.addEventListener("keydown", (event) => {
+  #read(c) {
+    this.reading.replaceChildren(`${componentOf(shownStep.step, c)} `, make("strong", {}, number(this.#row[c])));
+  }
+
+  #componentUnder(event) {
+    const [i, j] = cellUnder(event, this.canvas, this.#side);
+    const c = i * this.#columns + j;
+    return j >= 0 && j < this.#columns && c >= 0 && c < this.#row.length ? c : undefined;
+  }
+
+  #pressKey(event) {
+    const last = this.#row.length - 1;
     if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
-      const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
-      return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
+      const to = this.#chosen + (event.key === "ArrowLeft" ? -1 : 1);
+      return chooseComponent(Math.max(0, Math.min(last, to)));
     }
-    const to = cellAfterKey(event, Math.floor(chosen / columns), chosen % columns, Math.ceil(row.length / columns), columns);
-    if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
-  });
-  new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));
-  return {
-    show(values) {
-      row = values;
-      chosen = Math.min(selection.chosenStep.component, row.length - 1);
-      cells.ariaLabel = shownStep.step.path;
-      layOut();
-    },
-    mark(c) {
-      chosen = c;
-      moveMark();
-      showReading(c);
-      markCell.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(row[c], 6)}`;
-    },
-  };
+    const to = cellAfterKey(event, ...this.#cellOf(this.#chosen), Math.ceil((last + 1) / this.#columns), this.#columns);
+    if (to) chooseComponent(Math.min(last, to[0] * this.#columns + to[1]));
+  }
 }
+
+const strip = new Strip();
 
 // ---- one number ------------------------------------------------------------------------------------
 
