@@ -155,7 +155,7 @@ def explain_probability(
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result._prefix}heads.0.{name}"
-    example = Message(" (path {path})", path=path) if "heads" in result._children else ""
+    example = f" (path {path})" if "heads" in result._children else ""
     return InvalidValueError(
         f"{result.title} has {name} of shape {shape}. To explain a number, first choose a "
         f"head, such as .heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])"

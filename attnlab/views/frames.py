@@ -17,7 +17,7 @@ from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_texts, importing_extra
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import say
 from attnlab.views.labelled_step import labelled_matrix, labelled_step, per_head
 
 with importing_extra("frames"):
@@ -27,7 +27,7 @@ with importing_extra("frames"):
 
 def dataframe(attention: Attention, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = labelled_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
+    step = labelled_matrix(attention, name, "take all of them with trace.to_xarray()")
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)

@@ -32,7 +32,7 @@ from attnlab.support.checks import check_kind, importing_extra
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import Message, say, translations
+from attnlab.support.messages import say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
 from attnlab.text.tokens import Token
@@ -167,7 +167,7 @@ def plot_step(
     attention: Attention, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = labelled_matrix(attention, name, Message("draw all of them with trace.plot()"))
+    step = labelled_matrix(attention, name, "draw all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:

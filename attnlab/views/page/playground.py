@@ -1,7 +1,7 @@
 """The page that includes a model and runs it: everything that the explorer does, in one file.
 
 It includes the parameters in float32, and the tokenizer. A web worker runs the model with the
-page's own scripts, see `model.js`; `local.js` sends it the page's requests.
+page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
 """
 
 from __future__ import annotations
