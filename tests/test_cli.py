@@ -138,6 +138,22 @@ def test_steps_by_path() -> None:
     assert "masked_scores, weights, context" in unknown
 
 
+def test_next() -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen")
+    logits = trace.next_logits.astype(np.float64)
+    shares = np.exp(logits - logits.max())
+    for options, numbers in (([], shares), (["--edit", SILENCED], None)):
+        out, _ = run("next", "the hen", "-k", "2", *options)
+        if numbers is None:
+            assert out.startswith(trace.edited({SILENCED.partition("=")[0]: 0}).title)
+            continue
+        ids = [int(line.split()[0]) for line in out.splitlines()[1:3]]
+        assert ids == np.argsort(-numbers)[:2].tolist()
+        assert f"{numbers.max() / numbers.sum():.4f}" in out
+    listed = [line.split()[:1] for line in run("next", "the hen")[0].splitlines()]
+    assert len([True for first in listed if first and first[0].isdigit()]) == 5
+
+
 def test_explain() -> None:
     head = GPT2.from_pretrained(ODD).trace("the hen in").head(0, 1)
     for options, expected in (
@@ -291,8 +307,9 @@ REFUSED = (
     ("trace the --step wieghts", "the trace's steps are .*logits.*blocks.0.mid"),
     ("trace the --step blocks.0.middle", "no step 'middle'; its steps are input, "),
     ("trace the --step blocks.0", "no step 'blocks.0'; a path ends in a step"),
-    ("trace the --step probabilities", r"Use trace.next_tokens\(\) for the largest, or attnlab ex"),
+    ("trace the --step probabilities", r"Use attnlab next for the largest, or attnlab explain"),
     ("trace the --step dropout_mask", "made without dropout_mask"),
+    ("next the -k 0", "1 to 263"),
     ("trace the --layer x", "invalid int"),
     ("trace the --layer 3", "no layer 3; layers are 0 to 2"),
     ("trace the --head 5", "no head 5; heads are 0 to 4"),

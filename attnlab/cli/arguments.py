@@ -79,6 +79,12 @@ def parser() -> Parser:
         "blocks.0.mlp.hidden; may be repeated (default: all of the head's, from Q to context)",
     )
 
+    next_tokens = command("next", "print the most probable next tokens")
+    add_text(next_tokens)
+    next_tokens.add_argument(
+        "-k", type=int, default=5, metavar="COUNT", help="how many (default: %(default)s)"
+    )
+
     explain = command(
         "explain", "print the arithmetic of one weight, a row of weights, or any other number"
     )

@@ -116,7 +116,7 @@ def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
     """A step to print as a table; if `is_path`, the heading names the part that has the step."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
-            "probabilities can't be printed as a table. Use trace.next_tokens() for the largest, "
+            "probabilities can't be printed as a table. Use attnlab next for the largest, "
             "or attnlab explain --step probabilities for the arithmetic of one"
         )
     step = labelled_step(part, name)
@@ -130,6 +130,14 @@ def _explain(options: argparse.Namespace, terminal: Terminal) -> None:
     trace = _edited_trace(options)
     part, name = _step_at(trace, trace.head(options.layer, options.head), options.step)
     terminal.show(explain(part, name, options.query, options.component, options.key))
+
+
+def _next(options: argparse.Namespace, terminal: Terminal) -> None:
+    trace = _edited_trace(options)
+    tokens = trace.next_tokens(options.k)
+    if options.edit:
+        terminal.show(Heading(trace.title))
+    terminal.show(tokens)
 
 
 def _verify(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -284,6 +292,7 @@ def _download(options: argparse.Namespace, terminal: Terminal) -> None:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace, Terminal], int | None]] = {
     "trace": _trace,
+    "next": _next,
     "explain": _explain,
     "verify": _verify,
     "html": _html,
