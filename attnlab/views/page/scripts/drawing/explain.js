@@ -184,7 +184,7 @@ export function numbersIn(working, line, value, heading) {
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
-    // The one step with a condition is masked_scores: scores where the mask is True, else -inf.
+    // The one step with a condition is masked_scores, whose condition is the mask.
     const isTrue = Boolean(working.valueAt(condition));
     const chosen = isTrue ? yes : no;
     const outcome = sayStored("{name} is {value}: ", {
