@@ -960,6 +960,7 @@ def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> Non
     page.locator("input:checked").press("ArrowLeft")
     # On a wide window, the head is shown beside the maps, without scrolling.
     assert page.evaluate("scrollY") == 0
+    page.set_viewport_size({"width": 390, "height": 844})  # below the maps, where it can be closed
     shown.locator(".close").click()
     assert not shown.count()
     page.close()

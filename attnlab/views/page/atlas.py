@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-# These classes are in a package above this one, so they can't be imported here.
 from attnlab.corpus.result import Atlas, Measured, Passage
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say
