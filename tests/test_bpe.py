@@ -9,7 +9,7 @@ import tiktoken
 from conftest import needs
 
 from attnlab import Tokenizer
-from attnlab.checkpoints.hub import POCKET_DIRECTORY
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.errors import MissingExtraError
 from attnlab.text.bpe import PIECES, Merges
 from attnlab.text.tokens import byte_symbols, symbol_bytes
@@ -141,7 +141,7 @@ def test_merges_that_ranks_express_use_tiktoken(merges: list[Pair], text: str) -
 
 
 def test_trained_merges_are_expressed_as_ranks() -> None:
-    model = Tokenizer.from_directory(POCKET_DIRECTORY).settings["model"]
+    model = Tokenizer.from_directory(BUILT_IN["pocket"].directory).settings["model"]
     merges = Merges(model["vocab"], model["merges"])
     assert len(model["merges"]) > 200
     assert merges._is_in_order

@@ -8,7 +8,7 @@ import pytest
 
 from attnlab import GPT2, GPT2Config, Tokenizer, Tokens
 from attnlab.analysis.jobs import HeadJobs
-from attnlab.checkpoints.hub import POCKET_DIRECTORY
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.errors import InvalidValueError
 from attnlab.pocket.grammar import Link, Sample
 from attnlab.pocket.jobs import JOBS, head_jobs, targets, token_span
@@ -17,7 +17,7 @@ from attnlab.training import ParameterVector
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.from_directory(POCKET_DIRECTORY)
+    return Tokenizer.from_directory(BUILT_IN["pocket"].directory)
 
 
 def test_token_span(tokenizer: Tokenizer) -> None:

@@ -568,14 +568,14 @@ def test_suggested_replacements_exist() -> None:
             assert eval(expression, namespace | edit) is not None
 
 
-def test_an_unreachable_hub_is_reported_with_the_pocket_model(tmp_path: Path) -> None:
+def test_an_unreachable_hub_is_reported_with_the_built_in_models(tmp_path: Path) -> None:
     """In a separate process, since huggingface_hub reads its variables on import."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
     code = "import attnlab; attnlab.GPT2.from_pretrained('gpt2')"
     run = [sys.executable, "-c", code]
     text = subprocess.run(run, env=environment, capture_output=True, text=True).stderr
     assert text.splitlines()[-1].startswith("attnlab.errors.DownloadError: gpt2 is")
-    assert 'The model "pocket" comes with attnlab' in text
+    assert "The models 'english' and 'pocket' come with attnlab" in text
 
 
 @pytest.mark.parametrize("wrong", [5, "odd", b"", {"model": {}}, object(), lambda text: [1]])

@@ -13,7 +13,7 @@ from conftest import REFERENCE
 from attnlab import GPT2
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.checkpoints import hub
-from attnlab.checkpoints.hub import DOWNLOAD_COMMAND, POCKET_DIRECTORY
+from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND
 from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
@@ -21,7 +21,7 @@ from attnlab.pocket.jobs import JOBS, head_jobs
 from attnlab.pocket.losses import HeldOut, held_out_losses
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
-CARD = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
+CARD = (BUILT_IN["pocket"].directory / "MODEL_CARD.md").read_text(encoding="utf-8")
 PROMPT = "It’s very hot in summer. Swimming is"
 
 
@@ -43,7 +43,7 @@ def card_table(heading: str) -> list[list[str]]:
 
 
 def test_files_are_few_and_small() -> None:
-    sizes = {file.name: file.stat().st_size for file in POCKET_DIRECTORY.glob("*.*")}
+    sizes = {file.name: file.stat().st_size for file in BUILT_IN["pocket"].directory.glob("*.*")}
     assert set(FILES) <= set(sizes)
     assert "training.safetensors" not in sizes
     assert sum(sizes.values()) <= 4e6

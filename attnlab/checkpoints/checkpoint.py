@@ -49,7 +49,7 @@ from attnlab.support.files import (
 from attnlab.support.formats import HOW_TO_DEQUANTIZE, describe_unsupported, list_names
 from attnlab.support.messages import Message
 
-# The pocket model's origin is shown relative to the package.
+# The origin of a model in the package is shown relative to it.
 PACKAGE = Path(__file__).parents[1]
 
 # A snapshot in the hub's cache, with its repository's name.
@@ -182,8 +182,8 @@ class Checkpoint(Parameters):
         self._entries, self._tied_copy, ignored = select_parameters(
             _entries(self.directory, variant), config, str(self.directory)
         )
-        is_pocket = self.directory.is_relative_to(PACKAGE)
-        path = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
+        is_built_in = self.directory.is_relative_to(PACKAGE)
+        path = self.directory.relative_to(PACKAGE.parent) if is_built_in else self.directory
         self.origin = Message("from {origin}", origin=f"{path}{ignored}")
         snapshot = re.search(CACHED_SNAPSHOT, self.directory.as_posix())
         self.name = snapshot[1].replace("--", "/") if snapshot else self.directory.absolute().name

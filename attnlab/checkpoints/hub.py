@@ -11,10 +11,11 @@ import os
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from attnlab.checkpoints.checkpoint import (
     INDEX,
+    PACKAGE,
     WEIGHTS,
     check_variant,
     name_of_variant,
@@ -47,9 +48,22 @@ PUBLISHED = {
 }
 SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
-# The small model included in the package: its name and directory.
-POCKET = "pocket"
-POCKET_DIRECTORY = Path(__file__).parents[1] / "pocket"
+
+class BuiltIn(NamedTuple):
+    """A model in this package: its directory, and what it is."""
+
+    directory: Path
+    description: str
+
+
+# The models in this package, by name.
+BUILT_IN = {
+    "english": BuiltIn(PACKAGE / "english", "a small GPT-2 that reads simple English"),
+    "pocket": BuiltIn(PACKAGE / "pocket", "a tiny GPT-2 that knows the sentences of a grammar"),
+}
+BUILT_IN_HINT = (
+    f"The models {' and '.join(map(quoted, BUILT_IN))} come with attnlab and need no network"
+)
 
 DOWNLOAD_COMMAND = "attnlab download gpt2"
 
@@ -89,9 +103,9 @@ def find_model(
 
     Parameters
     ----------
-    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, without
-        the network; otherwise a repository on the hub, by a short name in `PUBLISHED` or as
-        `owner/name`
+    name_or_path : a name in `BUILT_IN` (for a directory of that name, use `./pocket`) or a
+        directory, without the network; otherwise a repository on the hub, by a short name in
+        `PUBLISHED` or as `owner/name`
     revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : never download
@@ -106,8 +120,8 @@ def find_model(
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
     check_variant(variant)
-    is_pocket = isinstance(name_or_path, str) and name_or_path.lower() == POCKET
-    path = POCKET_DIRECTORY if is_pocket else as_path(name_or_path, "a model's name or path")
+    built_in = BUILT_IN.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
+    path = built_in.directory if built_in else as_path(name_or_path, "a model's name or path")
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
@@ -264,7 +278,7 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
     except HFValidationError:
         raise MissingFileError(
             f"{quoted(repository, 200)} is neither a directory nor a valid name on the hub, such "
-            "as gpt2 or owner/name"
+            f"as gpt2 or owner/name. {BUILT_IN_HINT}"
         ) from None
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
@@ -319,7 +333,7 @@ def _fetch(repository: str, revision: str | None, names: Collection[str]) -> Pat
 def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
         f"{repository} is neither a directory nor a repository on the hub that you can access. "
-        "For a private or gated one, run `hf auth login`"
+        f"For a private or gated one, run `hf auth login`. {BUILT_IN_HINT}"
     )
 
 

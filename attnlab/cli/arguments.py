@@ -8,6 +8,7 @@ import re
 from typing import Any, NoReturn
 
 from attnlab import __version__
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus import MEASURES
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
@@ -64,8 +65,12 @@ def parser() -> Parser:
         if has_model:
             subparser.add_argument(
                 "--model",
-                help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL if set, "
-                "else GPT-2 if it is in the cache, else pocket)",
+                help=Message(
+                    "a directory, a name on the hub, or a model that comes with attnlab, {names} "
+                    "(default: ATTNLAB_MODEL if set, else GPT-2 if it is in the cache, else "
+                    "pocket)",
+                    names=", ".join(BUILT_IN),
+                ),
             )
         return subparser
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.checkpoints.checkpoint import Checkpoint
-from attnlab.checkpoints.hub import POCKET_DIRECTORY
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus.measures import Measure, as_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
@@ -164,11 +164,12 @@ def atlas(
 
 
 def directory_of(model: GPT2) -> str:
-    """The directory that a model was read from, or "pocket"; "" for a model in memory."""
+    """The directory that a model was read from, or a built-in's name; "" if it was in memory."""
     if not isinstance(model.parameters, Checkpoint):
         return ""
     directory = model.parameters.directory
-    return "pocket" if directory == POCKET_DIRECTORY else str(directory.absolute())
+    names = {built_in.directory: name for name, built_in in BUILT_IN.items()}
+    return names.get(directory, str(directory.absolute()))
 
 
 def is_within(directory: Path, texts: Any) -> bool:

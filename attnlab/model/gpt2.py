@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_files
-from attnlab.checkpoints.hub import DOWNLOAD_COMMAND, POCKET, find_model
+from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, DOWNLOAD_COMMAND, find_model
 from attnlab.errors import (
     CheckpointError,
     DownloadError,
@@ -41,9 +41,6 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
     from attnlab.support.door import Explorer, View
-
-
-OFFLINE_HINT = 'The model "pocket" comes with attnlab and needs no network'
 
 
 class GPT2:
@@ -88,10 +85,11 @@ class GPT2:
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index) and tokenizer files, see `Tokenizer.from_directory`; or `pocket`, the small model
-            in this package; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
-            `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in the hub's
-            cache.
+            index) and tokenizer files, see `Tokenizer.from_directory`; or a model in this package:
+            `english`, a small GPT-2 that reads simple English, or `pocket`, a tiny one that knows
+            the sentences of a grammar; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`,
+            `gpt2-xl`, `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in
+            the hub's cache.
         tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
@@ -110,7 +108,7 @@ class GPT2:
                 name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
             )
         except DownloadError as error:
-            raise DownloadError(f"{error}. {OFFLINE_HINT}") from error.__cause__
+            raise DownloadError(f"{error}. {BUILT_IN_HINT}") from error.__cause__
         weight_files(directory, variant)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)  # reads no weights yet
@@ -198,12 +196,14 @@ class GPT2:
         except MissingFileError:
             print(
                 Message(
-                    "Model: the pocket GPT-2 that comes with attnlab (GPT-2 is not in the cache).\n"
-                    "To get it (550 MB): {command}",
+                    "Model: {name}, {description}. It comes with attnlab (GPT-2 is not in the "
+                    "cache).\nTo get GPT-2 (550 MB): {command}",
+                    name="pocket",
+                    description=Message(BUILT_IN["pocket"].description),
                     command=DOWNLOAD_COMMAND,
                 )
             )
-            return cls.from_pretrained(POCKET)
+            return cls.from_pretrained("pocket")
         print(Message("Model: gpt2, {origin}.", origin=model.parameters.origin))
         return model
 

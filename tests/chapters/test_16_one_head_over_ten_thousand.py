@@ -9,7 +9,7 @@ from book import Chapter, run, run_unchanged
 
 import attnlab
 from attnlab.analysis.jobs import induction
-from attnlab.checkpoints.hub import POCKET_DIRECTORY
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import AnyArray
 from attnlab.forward.gradients import cross_entropy
 from attnlab.pocket.grammar import sample
@@ -127,7 +127,7 @@ def test_means_hide_two_kinds_of_texts(chapter: Chapter) -> None:
     assert others[:12].sum() / others.sum() > 0.9
     assert chapter["near_mean"].sum() / chapter["N"] < 0.03
     kinds = of_kinds(chapter, 1)
-    card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
+    card = (BUILT_IN["pocket"].directory / "MODEL_CARD.md").read_text(encoding="utf-8")
     row = re.search(r"^1 +2((?: +\d\.\d\d)+)$", card, re.MULTILINE)
     assert row
     assert row[1].split()[2] == "0.92"

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
@@ -51,11 +52,11 @@ from attnlab.views.purposes import purpose
 # A head's steps that the page shows.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-# The first text of a page with a model, in the vocabularies of GPT-2 and the pocket model.
-START = "The dog chased the ball, but it"
+# A built-in model's card, in its directory: it has a table of its heads' measured jobs.
+CARD = "MODEL_CARD.md"
 
-# The pocket model's measured jobs.
-CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
+# The first text of a page with a model, in the vocabularies of GPT-2 and of the built-in models.
+START = "The dog chased the ball, but it"
 
 # Identifies a page; within its first MARK_END bytes.
 MARK = b'<meta name="generator" content="attnlab">'
@@ -312,13 +313,14 @@ def _scales(trace: Trace) -> list[list[float]]:
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
-    """The pocket model's card by job: each head's weight, then uniform attention's.
+    """A built-in model's card by job: each head's weight, then uniform attention's.
 
     Empty for other models.
     """
-    if getattr(trace.parameters, "directory", None) != CARD.parent:
+    directory = getattr(trace.parameters, "directory", None)
+    if directory not in {built_in.directory for built_in in BUILT_IN.values()}:
         return {}
-    lines = CARD.read_text(encoding="utf-8").splitlines()
+    lines = (directory / CARD).read_text(encoding="utf-8").splitlines()
     start = next(n for n, line in enumerate(lines) if line.split()[:2] == ["layer", "head"])
     jobs = lines[start].split()[2:]
     rows = [line.split() for line in lines[start + 1 : lines.index("```", start)]]
