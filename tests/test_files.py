@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnlab.support.files
-from attnlab import GPT2, GPT2Config, Tokenizer, figures
+from attnlab import figures
 from attnlab.corpus.result import FORMAT
 from attnlab.errors import (
     AttnlabError,
@@ -43,7 +43,6 @@ from attnlab.support.files import (
     read_text,
     write_atomically,
 )
-from attnlab.training import initial_parameters
 
 LONGEST_NAME = 255  # bytes, on Linux and macOS
 
@@ -163,19 +162,13 @@ def test_values_quoted_in_messages() -> None:
     assert quoted([7] * 100, 10) == "[7, 7, 7,…"
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
+def test_messages_are_printable_and_shortened() -> None:
+    for message, expected in (
         ("", ""),
         ("a\x1b[2J\nb", "a\\x1b[2J\nb"),
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
-    ],
-)
-def test_messages_are_printable(message: str, expected: str) -> None:
-    assert str(AttnlabError(message)) == expected
-
-
-def test_messages_are_shortened() -> None:
+    ):
+        assert str(AttnlabError(message)) == expected
     message = str(AttnlabError("first " + "word " * 1000 + "last"))
     assert len(message) == 2000
     assert message.startswith("first word ")
@@ -195,21 +188,21 @@ def test_uncreatable_directories(here: Path) -> None:
 # Writing
 
 
-@pytest.mark.parametrize("path", ["file", "a link to a file", "a link to a link", "through a link"])
+@pytest.mark.parametrize("path", ["file", "a link to a link", "through a link"])
 def test_writing_through_a_link_keeps_the_link(path: str, here: Path) -> None:
     (here / "place").mkdir()
     file = here / "place" / "file"
     file.write_bytes(b"old")
-    (here / "file").symlink_to("place/file")
-    (here / "place" / "second").symlink_to("../file")
-    (here / "a link to a file").symlink_to(file)
-    (here / "a link to a link").symlink_to("place/second")
-    (here / "through a link").symlink_to("directory/file")
-    (here / "directory").symlink_to("place")
-    before, links = (
-        names(here),
-        {link: os.readlink(link) for link in here.glob("*") if link.is_symlink()},
-    )
+    links = {
+        "file": "place/file",
+        "place/second": "../file",
+        "a link to a link": "place/second",
+        "through a link": "directory/file",
+        "directory": "place",
+    }
+    for link, target in links.items():
+        (here / link).symlink_to(target)
+    before = names(here)
     write_atomically(path, b"new")
     assert file.read_bytes() == b"new"
     assert not file.is_symlink()
@@ -229,12 +222,10 @@ def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
 
 
 def test_circular_links(here: Path) -> None:
-    (here / "one").symlink_to("two")
-    (here / "two").symlink_to("one")
-    (here / "self").symlink_to("self")
+    for link, target in (("one", "two"), ("two", "one"), ("self", "self")):
+        (here / link).symlink_to(target)
     for path in ("one", "self"):
         assert "symbolic links" in refusal(path)
-    assert os.readlink("one") == "two"
 
 
 @pytest.mark.parametrize("kind", ODD)
@@ -248,27 +239,29 @@ def test_special_files_are_not_replaced(kind: str, here: Path) -> None:
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
-def test_file_modes_are_kept(mode: int, here: Path) -> None:
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Sets the umask for the time of a test."""
+    old = os.umask(0o022)
+    yield os.umask
+    os.umask(old)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o666, 0o755])
+def test_file_modes_are_kept(mode: int, here: Path, umask: Callable[[int], int]) -> None:
     file = here / "file"
     file.write_bytes(b"old")
     file.chmod(mode)
-    old = os.umask(0o077)
-    try:
-        write_atomically(file, b"new")
-    finally:
-        os.umask(old)
+    umask(0o077)
+    write_atomically(file, b"new")
     assert stat.S_IMODE(file.stat().st_mode) == mode
     assert file.read_bytes() == b"new"
 
 
-def test_new_files_follow_the_umask(here: Path) -> None:
+def test_new_files_follow_the_umask(here: Path, umask: Callable[[int], int]) -> None:
     for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
-        old = os.umask(mask)
-        try:
-            write_atomically(f"{mask}", b"new")
-        finally:
-            os.umask(old)
+        umask(mask)
+        write_atomically(f"{mask}", b"new")
         assert stat.S_IMODE((here / f"{mask}").stat().st_mode) == mode
 
 
@@ -296,13 +289,11 @@ def raise_os_error(number: int) -> Callable[..., None]:
     return refused
 
 
-@pytest.mark.parametrize("length", [1, 200, 245, LONGEST_NAME])
-def test_file_names_of_maximum_length(length: int, here: Path) -> None:
-    for name in ("x" * length, "é" * (length // 2)):
-        if name:
-            write_atomically(name, b"new")
-            write_atomically(name, b"newer")
-            assert (here / name).read_bytes() == b"newer"
+def test_file_names_of_maximum_length(here: Path) -> None:
+    for name in ("x", "x" * 245, "x" * LONGEST_NAME, "é" * (LONGEST_NAME // 2)):
+        for content in (b"new", b"newer"):
+            write_atomically(name, content)
+            assert (here / name).read_bytes() == content
 
 
 def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,25 +347,6 @@ def test_eight_threads_write_one_file(here: Path) -> None:
     assert names(here) == ["file"]
 
 
-def test_eight_threads_save_to_one_directory(here: Path) -> None:
-    config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
-    models = [
-        GPT2(initial_parameters(config, np.random.default_rng(n)), Tokenizer.byte_level())
-        for n in range(8)
-    ]
-
-    def save(model: GPT2) -> None:
-        for _ in range(5):
-            model.save(here / "model")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(save, models))
-    again = GPT2.from_pretrained(here / "model")
-    logits = [model.trace("the hen").logits.tobytes() for model in models]
-    assert again.trace("the hen").logits.tobytes() in logits
-    assert names(here / "model") == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
-
-
 def test_interrupted_write_leaves_no_partial_file(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,36 +375,27 @@ def test_only_regular_files_are_read(reads: Callable[..., Any], kind: str, here:
 
 
 def test_opening_pipes_does_not_block(here: Path) -> None:
-    errors = {
-        "config.json": "ConfigError",
-        "vocab.json": "VocabularyError",
-        "merges.txt": "VocabularyError",
-        "model.safetensors.index.json": "MissingFileError",
-    }
-    for name in errors:
+    files = ("config.json", "vocab.json", "merges.txt", "model.safetensors.index.json")
+    for name in files:
         model = copy_model("sharded", here / name)
         (model / name).unlink()
         os.mkfifo(model / name)
     message = run(
-        f"import attnlab\nfor name in {[*errors]}:\n"
+        f"import attnlab\nfor name in {files}:\n"
         "    try: attnlab.GPT2.from_pretrained(name)\n"
-        "    except attnlab.AttnlabError as error: print(type(error).__name__, error)"
+        "    except attnlab.AttnlabError as error: print(error)"
     ).stdout.splitlines()
-    for line, (name, error) in zip(message, errors.items(), strict=True):
-        assert line.startswith(f"{error} ")
+    for line, name in zip(message, files, strict=True):
         assert name in line
 
 
 def test_size_limit_of_small_files(here: Path) -> None:
-    with open("sparse", "wb") as stream:
-        stream.truncate(20_000_000_000)
-    for reads in (read_text, read_json):
-        with pytest.raises(ConfigError, match="sparse can't be read: it is larger than 64,000,000"):
-            reads("sparse", ConfigError)
-    with open("sparse", "wb") as stream:
-        stream.truncate(LARGEST + 1)
-    with pytest.raises(ConfigError, match="larger than"):
-        read_bytes("sparse", ConfigError)
+    for size, readers in ((20_000_000_000, (read_text, read_json)), (LARGEST + 1, (read_bytes,))):
+        with open("sparse", "wb") as stream:
+            stream.truncate(size)
+        for reads in readers:
+            with pytest.raises(ConfigError, match="sparse can't be read: it is larger than 64,000"):
+                reads("sparse", ConfigError)
     os.truncate("sparse", LARGEST)
     assert len(read_bytes("sparse", ConfigError)) == LARGEST
 
@@ -519,23 +482,24 @@ def test_unknown_published_figures(name: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("computed", "recorded", "decimals"),
+    ("computed", "recorded"),
     [
-        ("x", [1.0], 2),
-        ([1.0, 1.0], ["1.0", None], 2),
-        ([1j], [1.0], 2),
-        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, None]], 2),
-        (None, object(), 2),
-        ([], [], 2),
-        ([10**400], [1.0], 2),
-        ([1.0], [1.0], -1),
-        ([1.0], [1.0], 2.0),
+        ("x", [1.0]),
+        ([1.0, 1.0], ["1.0", None]),
+        ([1j], [1.0]),
+        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, None]]),
+        (None, object()),
+        ([], []),
+        ([10**400], [1.0]),
     ],
     ids=ascii_id,
 )
-def test_incomparable_figures(computed: Any, recorded: Any, decimals: Any) -> None:
+def test_incomparable_figures(computed: Any, recorded: Any) -> None:
     with pytest.raises((InvalidValueError, InvalidTypeError)):
-        figures.compare("table", computed, recorded, decimals)
+        figures.compare("table", computed, recorded, 2)
+    for decimals in (-1, 2.0):
+        with pytest.raises((InvalidValueError, InvalidTypeError)):
+            figures.compare("table", [1.0], [1.0], decimals)  # type: ignore[arg-type]
 
 
 # ---- files that claim to be large ----------------------------------------------------------------

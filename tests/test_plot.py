@@ -441,6 +441,7 @@ def test_short_labels_are_not_rotated() -> None:
     ("draw", "message"),
     [
         (lambda trace: trace.head(0, 0).plot("wieghts"), "'wieghts'; its steps are .*weights"),
+        (lambda trace: trace.head(0, 0).plot("scale"), r"scale is a single number, 2\.646"),
         (lambda trace: trace.head(0, 0).plot("dropout_mask"), "made without dropout_mask"),
         (lambda trace: trace.blocks[0].attention.plot(), "first choose a head"),
         (lambda trace: trace.plot("X"), "'X' is not a step of each head; choose one of Q, K"),

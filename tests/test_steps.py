@@ -206,14 +206,6 @@ def test_values_may_have_extra_leading_axes(T: int, leading: tuple[int, ...]) ->
             assert np.allclose(actual["context"][index], alone, rtol=1e-13, atol=1e-14)
 
 
-def test_weights_of_a_head_compute_only_their_inputs(odd: GPT2) -> None:
-    trace = odd.trace("the hen")
-    assert trace.head(1, 2).weights.shape == (4, 4)
-    assert not stored_steps(trace.blocks[2])
-    assert not {"context", "concat", "output", "W_O"} & stored_steps(trace.blocks[1].attention)
-    assert "blocks.0.output" in stored_steps(trace)
-
-
 # ---- what a run reports --------------------------------------------------------------------------
 
 
