@@ -861,9 +861,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
     model = GPT2.from_pretrained("pocket")
     texts, others = ["The dog barked", "A cat meowed"], ["The cat barked", "A dog meowed"]
     pairs, target = (model.trace(texts), model.trace(others)), (" dog", " cat")
-    trained = attnlab.train(
-        model.config, range(50), model.tokenizer, steps=1, sequence_length=4, progress=False
-    ).model
     truth = open_truth()
     return {
         "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
@@ -874,7 +871,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
         "edges of pairs": attnlab.edges(*pairs, metric=target, progress=False),
         "paths": attnlab.path_patch(pairs[0][0], pairs[1][0], metric=target, progress=False),
         "edges": attnlab.edges(pairs[0][0], pairs[1][0], metric=target, progress=False),
-        "changes": attnlab.compare(model, trained, texts, progress=False),
         "Shapley values": truth.shapley(),
         "interactions": truth.interactions("pronoun"),
         "lens": lens,

@@ -14,24 +14,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from attnlab.analysis.gradients import GradientRun
-from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
 from attnlab.equations import AnyArray, Array, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.changed import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
-from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
 from attnlab.steps.labels import TOKEN_AXES, label
 from attnlab.support import door
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
-from attnlab.text.tokens import Tokens
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
@@ -206,51 +203,26 @@ class Differences(Stages):
         )
 
 
-@overload
-def compare(a: Result, b: Result) -> Differences: ...
-@overload
-def compare(
-    a: GPT2, b: GPT2, texts: Sequence[str] | Sequence[Tokens], *, progress: bool = True
-) -> Changes: ...
-def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Differences | Changes:
-    """Compare two traces step by step, or two models part by part.
+def compare(a: Result, b: Result) -> Differences:
+    """Compare two traces step by step, in the order of the forward pass.
 
-    Steps are in the order of the forward pass. The parts of a model are its heads, MLPs, LayerNorms
-    and embedding. For each, restored = 1 - D(a ‖ c) / D(a ‖ b), where c is b with this part taken
-    from a, and D is the divergence of the next token's distribution, averaged over the texts; see
-    `Changes`.
+    Traces that agree may still differ on another text.
 
     Parameters
     ----------
     a, b : two traces, for example by two models, in two precisions or with two edits; or the same
-        part of two traces. The tokens may differ, but not their number. Or two models with the same
-        config: a base model and its fine-tuned version.
-    texts : for models, a list of texts or of Tokens
-    progress : for models, whether to show a progress bar on stderr
+        part of two traces. The tokens may differ, but not their number.
 
     Returns
     -------
     Differences
-        for traces: `print` shows each step's largest difference (absolute, relative and compared
-        with rounding) and its index
-    Changes
-        for models: `.restored` with `.standard_errors`, `.ranked()`
-
-    Notes
-    -----
-    Traces that agree may still differ on another text. Parts that learned to work together may each
-    restore nothing on their own.
-
-    Source, for models: Prakash et al., "Fine-Tuning Enhances Existing Mechanisms" (2024), with
-    parameters swapped instead of activations.
+        `print` shows each step's largest difference (absolute, relative and compared with rounding)
+        and its index
 
     Examples
     --------
     >>> compare(trace, trace.edited({"blocks.1.attention.heads.2.context": 0})).first.place
-    >>> compare(base, tuned, ["The dog chased the ball, but it rolled."]).ranked()[0]
     """
-    if isinstance(a, GPT2) or isinstance(b, GPT2):
-        return model_changes(a, b, texts, progress)
     for result in (a, b):
         if not isinstance(result, Result):
             hint = ". Use its .compare method" if hasattr(result, "compare") else ""

@@ -183,14 +183,6 @@ def check_choice(value: object, choices: Iterable[str | None], name: str) -> Non
         )
 
 
-def check_texts(texts: object) -> None:
-    """Raise unless `texts` is a list of texts; one str would be read character by character."""
-    is_list = isinstance(texts, list | tuple) and len(texts) > 0
-    # A text has a length; a list of numbers is the ids of a single text.
-    if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]
-        raise InvalidTypeError(f"texts must be a list of texts or of Tokens; got {quoted(texts)}")
-
-
 def with_article(noun: str) -> str:
     """Put "a" or "an" before a noun."""
     return f"an {noun}" if noun[0] in "aeiouAEIOU" else f"a {noun}"
