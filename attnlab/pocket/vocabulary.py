@@ -8,15 +8,15 @@ from attnlab.errors import MissingExtraError
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import byte_symbols
 
-# An upper limit that isn't reached: every word of the grammar becomes one token.
+# The pocket model's limit, which isn't reached: every word of the grammar becomes one token.
 MAX_TOKENS = 1024
 
 
-def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
+def learn_vocabulary(text: str, directory: str | Path, tokens: int = MAX_TOKENS) -> Tokenizer:
     """Learn a byte-level BPE from a text, and write `vocab.json` and `merges.txt`.
 
-    The vocabulary is the 256 bytes, then a token for each merge, without `<|endoftext|>`: the
-    pocket model's texts end with a line break.
+    The vocabulary is the 256 bytes, then a token for each merge, of at most `tokens`; without
+    `<|endoftext|>`: the pocket model's texts end with a line break.
 
     Notes
     -----
@@ -33,7 +33,7 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=MAX_TOKENS, initial_alphabet=sorted(byte_symbols()), show_progress=False
+        vocab_size=tokens, initial_alphabet=sorted(byte_symbols()), show_progress=False
     )
     learner.train_from_iterator(text.splitlines(keepends=True), trainer)
     learner.model.save(str(directory))
