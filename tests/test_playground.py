@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import shutil
 import sys
 import unicodedata
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CHROMIUM, MODELS, REFERENCE, RELATIVES, Watched
+from conftest import MODELS, REFERENCE, RELATIVES, Watched
 from numpy.typing import NDArray
 from pages import (
     LOADED,
@@ -35,10 +34,9 @@ from safetensors.numpy import load_file, save_file
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
 from attnlab.checkpoints.checkpoint import save_parameters
-from attnlab.errors import AttnlabError, InvalidValueError
+from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
-from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import pack
@@ -142,32 +140,17 @@ def test_numbers_with_each_module_and_not_in_freed_memory(
     check_numbers(page, model, changes_of(model))
 
 
-@pytest.mark.parametrize(("dtype", "can_stream"), [("float64", True), ("bfloat16", False)])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_a_tensor_that_is_read_in_parts(
-    dtype: str, can_stream: bool, play: Play, pocket: GPT2, tmp_path: Path
+    dtype: str, play: Play, pocket: GPT2, tmp_path: Path
 ) -> None:
     page = play(pocket)
-    if not can_stream:  # as in Safari
-        page.evaluate("byId('worker').textContent += 'delete Blob.prototype.stream;'")
     choose(page, with_many_rows(tmp_path / "large", dtype))
     assert page.locator("#status").inner_text() == ""
     expected = GPT2.from_pretrained(tmp_path / "large").trace(TEXT)
     opened(page, expected, [])
     (logits,) = packs_of(page, "logits.5")
     assert off(logits, expected.logits[5]) < 1e-5
-
-
-def test_reading_survives_garbage_collection(browser: Any, pocket: GPT2, tmp_path: Path) -> None:
-    pocket.playground(tmp_path / "pocket.html")
-    executable = next(filter(None, map(shutil.which, CHROMIUM)))
-    with browser.browser_type.launch(
-        executable_path=executable, args=["--js-flags=--expose-gc"]
-    ) as collecting:
-        page = collecting.new_page()
-        page.goto((tmp_path / "pocket.html").as_uri())
-        page.evaluate("byId('worker').textContent += 'setInterval(() => gc(), 1);'")
-        choose(page, with_many_rows(tmp_path / "large", "float32", 400_000))
-        until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 2')")
 
 
 def with_many_rows(directory: Path, dtype: str, rows: int = 100_000) -> Path:
@@ -506,53 +489,76 @@ def vocabulary_of(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], N
 
 FIRST = "h.0.attn.c_attn.weight"
 
-# Faults, by name; the page must give the library's error message.
-DAMAGED: dict[str, Callable[[Path], None]] = {
-    "another model": settings(model_type="llama"),
-    "code": settings(auto_map={"AutoModel": "x.Y"}),
-    "quantized": settings(quantization_config={"quant_method": "gptq"}),
-    "fixed": settings(add_cross_attention=True),
-    "no size": settings(n_embd=LEFT_OUT),
-    "sizes": settings(n_layer=0, n_head=-1, n_positions="7", vocab_size=10**9),
-    "no divisor": settings(n_head=4),
-    "activation": settings(activation_function="constructor"),
-    "epsilon": settings(layer_norm_epsilon=0),
-    "flag": settings(scale_attn_weights=1),
-    "more layers": settings(n_layer=1000),
-    "fewer layers": settings(n_layer=2),
-    "other width": settings(n_embd=40),
-    "no weights": without("model.safetensors"),
-    "a pickle": lambda directory: (
-        (directory / "model.safetensors").rename(directory / "pytorch_model.bin") and None
+# By name: a fault, and what the page says of it.
+DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another model": (settings(model_type="llama"), 'config.json has model_type = "llama".'),
+    "code": (settings(auto_map={"AutoModel": "x.Y"}), "config.json has auto_map = {"),
+    "quantized": (settings(quantization_config={}), "config.json has quantization_config = {}"),
+    "fixed": (settings(add_cross_attention=True), "config.json has add_cross_attention = true."),
+    "no size": (settings(n_embd=LEFT_OUT), "config.json has n_embd = undefined."),
+    "no layer": (settings(n_layer=0), "config.json has n_layer = 0."),
+    "a string": (settings(n_positions="7"), 'config.json has n_positions = "7".'),
+    "a large size": (settings(vocab_size=10**9), "config.json has vocab_size = 1000000000."),
+    "no divisor": (settings(n_head=4), "config.json has n_embd / n_head = 35 / 4."),
+    "activation": (settings(activation_function="constructor"), 'activation_function = "constr'),
+    "epsilon": (settings(layer_norm_epsilon=0), "config.json has layer_norm_epsilon = 0."),
+    "flag": (settings(scale_attn_weights=1), "config.json has scale_attn_weights = 1."),
+    "more layers": (settings(n_layer=1000), "model.safetensors has h.3.ln_1.weight: – ≠ [35]."),
+    "fewer layers": (settings(n_layer=2), "model.safetensors has h.2."),
+    "other width": (
+        settings(n_embd=40),
+        "model.safetensors has wte.weight: F32 [263,35] ≠ [263,40]",
     ),
-    "a pickle and no size": lambda directory: (
-        DAMAGED["no size"](directory) or DAMAGED["a pickle"](directory)
+    "no config": (without("config.json"), "There is no config.json among the files."),
+    "no weights": (without("model.safetensors"), "There is no model.safetensors among the files."),
+    "adapter": (file_of("adapter_config.json", "{}"), "adapter_config.json has LoRA."),
+    "empty": (header(lambda _: b""), "model.safetensors can't be read"),
+    "page": (header(lambda _: b"<html>" * 10), "model.safetensors can't be read"),
+    "long header": (
+        header(lambda content: (2**60).to_bytes(8, "little") + content[8:]),
+        "model.safetensors can't be read",
     ),
-    "empty": header(lambda _: b""),
-    "pointer": header(lambda _: b"version https://git-lfs.github.com/spec/v1\n" * 3),
-    "page": header(lambda _: b"<html>" * 10),
-    "long header": header(lambda content: (2**60).to_bytes(8, "little") + content[8:]),
-    "cut off": header(lambda content: content[:-4]),
-    "too long": header(lambda content: content + bytes(4)),
-    "offsets": header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')),
-    "missing": tensors(lambda held: held.pop(FIRST)),
-    "unexpected": tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),
-    "shape": tensors(lambda held: held.update({"wpe.weight": held["wpe.weight"][1:]})),
-    "transposed": tensors(lambda held: held.update({FIRST: held[FIRST].T.copy()})),
-    "dtype": tensors(lambda held: held.update({FIRST: held[FIRST].astype(np.int8)})),
-    "foreign": tensors(lambda held: [held.clear(), held.update({"w": np.zeros(3)})]),
-    "lora": tensors(lambda held: held.update({"h.0.lora_A.weight": np.zeros(3)})),
-    "not a number": tensors(lambda held: held[FIRST].fill(np.nan)),
-    "not tied": tensors(lambda held: held.update({"lm_head.weight": held["wte.weight"] + 1})),
-    "line of merges": file_of("merges.txt", "a b\na b c\n"),
-    "merge": file_of("merges.txt", "a constructor\n"),
-    "cut merges": file_of("merges.txt", "#version: 0.2\n"),
-    "ids": vocabulary_of(lambda held: held.update({"a": held["b"]})),
-    "no id": vocabulary_of(lambda held: held.update({"a": "1"})),
-    "large id": vocabulary_of(lambda held: held.update({"a": 2**40})),
-    "more ids": vocabulary_of(lambda held: held.update({"<more>": 500})),
-    "special": file_of("tokenizer_config.json", '{"bos_token": 5}'),
-    "prefix": file_of("tokenizer_config.json", '{"add_prefix_space": 5}'),
+    "cut off": (header(lambda content: content[:-4]), "model.safetensors can't be read"),
+    "offsets": (
+        header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')),
+        "≠",
+    ),
+    "missing": (tensors(lambda held: held.pop(FIRST)), f"{FIRST}: – ≠ [35,105]."),
+    "unexpected": (
+        tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),
+        "h.0.constructor: F32 [263,35] ≠ –.",
+    ),
+    "transposed": (
+        tensors(lambda held: held.update({FIRST: held[FIRST].T.copy()})),
+        f"{FIRST}: F32 [105,35] ≠ [35,105].",
+    ),
+    "dtype": (
+        tensors(lambda held: held.update({FIRST: held[FIRST].astype(np.int8)})),
+        f"{FIRST}: I8 [35,105] ≠ [35,105].",
+    ),
+    "not a number": (tensors(lambda held: held[FIRST].fill(np.nan)), f"{FIRST} contains NaN"),
+    "not tied": (
+        tensors(lambda held: held.update({"lm_head.weight": held["wte.weight"] + 1})),
+        "model.safetensors has lm_head.weight ≠ wte.weight.",
+    ),
+    "line of merges": (file_of("merges.txt", "a b c\n"), 'has merge: ["a","b","c"].'),
+    "merge": (file_of("merges.txt", "a constructor\n"), 'has merge: ["a","constructor"].'),
+    "cut merges": (file_of("merges.txt", "#version: 0.2\n"), "merges.txt has … "),
+    "no merges": (without("merges.txt"), "There is no merges.txt among the files."),
+    "no tokenizer": (without("vocab.json"), "There is no tokenizer among the files:"),
+    "not JSON": (file_of("vocab.json", "{"), "vocab.json can't be read"),
+    "a list": (file_of("vocab.json", "[]"), "vocab.json can't be read"),
+    "ids": (vocabulary_of(lambda held: held.update({"a": held["b"]})), "vocab.json has id = "),
+    "no id": (vocabulary_of(lambda held: held.update({"a": "1"})), "vocab.json has id = "),
+    "more ids": (vocabulary_of(lambda held: held.update({"<more>": 500})), "has id = 500."),
+    "special": (
+        file_of("tokenizer_config.json", '{"pad_token": "<pad>"}'),
+        'tokenizer_config.json has "<pad>".',
+    ),
+    "a class": (
+        file_of("tokenizer_config.json", '{"tokenizer_class": "BertTokenizer"}'),
+        "tokenizer_config.json has BertTokenizer.",
+    ),
 }
 
 
@@ -560,12 +566,28 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
 def test_files_that_do_not_open(wrong: str, opening: Any, tmp_path: Path) -> None:
     directory = tmp_path / "odd"
     shutil.copytree(REFERENCE / "odd", directory)
-    DAMAGED[wrong](directory)
-    with pytest.raises(AttnlabError) as caught:
-        GPT2.from_pretrained(directory).trace([1]).logits  # noqa: B018
-    expected = plain(caught.value, directory).partition(" (")[0]
-    actual = refused(opening, directory)
-    assert actual.startswith(expected), (actual, expected)
+    damage, expected = DAMAGED[wrong]
+    damage(directory)
+    assert expected in refused(opening, directory)
+
+
+# What the page says of tokenizers that it doesn't open, or that aren't GPT-2's.
+FOREIGN = {
+    "added": 'tokenizer_config.json has "b<|".',
+    "added_in_config": 'tokenizer_config.json has "<|im_start|>".',
+    "bert": "There is no tokenizer among the files:",
+    "bert_cased": "There is no tokenizer among the files:",
+    "bert_saved": "tokenizer.json has normalizer: {",
+    "bos": "tokenizer_config.json has add_bos_token.",
+    "bos_and_eos": "tokenizer_config.json has add_bos_token.",
+    "digits": "tokenizer.json has pre_tokenizer: {",
+    "metaspace": "tokenizer.json has pre_tokenizer: {",
+    "named": 'tokenizer_config.json has "<|pad|>".',
+    "normalized": "tokenizer.json has normalizer: {",
+    "stripped": "tokenizer.json has added_tokens: [",
+    "template": "tokenizer.json has post_processor: {",
+    "unigram": "tokenizer.json has pre_tokenizer: {",
+}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()))
@@ -577,10 +599,8 @@ def test_tokenizers_that_are_opened(name: str, opening: Any, tmp_path: Path) -> 
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=4, n_layer=1, n_head=2)
     config.save(directory)
     save_parameters(initial_parameters(config, np.random.default_rng(0)), directory)
-    if not is_gpt2(tokenizer.settings):
-        with pytest.raises(InvalidValueError) as caught:
-            tokenizer.as_data()
-        assert refused(opening, directory) == str(caught.value)
+    if name in FOREIGN:
+        assert FOREIGN[name] in refused(opening, directory)
         return
     choose(opening, directory)
     assert opening.locator("#status").inner_text() == ""
@@ -597,22 +617,6 @@ def test_tokenizers_that_are_opened(name: str, opening: Any, tmp_path: Path) -> 
         sorted(opening.evaluate("[...source.tokenizer.literalIds]"))
         == tokenizer.as_data()["literalIds"]
     )
-
-
-def test_a_model_without_its_tokenizer(opening: Any, tmp_path: Path) -> None:
-    directory = tmp_path / "odd"
-    shutil.copytree(REFERENCE / "odd", directory)
-    for name in ("vocab.json", "merges.txt"):
-        (directory / name).unlink()
-    with pytest.raises(AttnlabError) as caught:
-        Tokenizer.from_directory(directory)
-    assert refused(opening, directory) == plain(caught.value, directory)
-
-
-def plain(error: Exception, directory: Path) -> str:
-    """An error message without the directory's path."""
-    message = str(error).replace(f"{directory}/", "").replace(str(directory), "the directory")
-    return re.sub("^(the directory: |tokenizer in )+", "", message)
 
 
 def refused(page: Any, directory: Path) -> str:

@@ -17,8 +17,8 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, formulas_of
 from attnlab.forward.parameters import shapes_in_block, shapes_outside_of_blocks
 from attnlab.steps import as_data, graph_of
-from attnlab.support import files, formats
-from attnlab.text import bpe, tokenizer, tokenizer_files
+from attnlab.support import formats
+from attnlab.text import bpe, tokenizer_files
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 # A config with distinct sizes, so that each axis of a shape can be identified.
@@ -29,8 +29,6 @@ SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_m
 def rules() -> dict[str, Any]:
     """The tables, for JSON."""
     return {
-        "max_bytes": files.LARGEST,
-        "max_listed": formats.MAX_LISTED,
         "config": _config_rules(),
         "tensors": _tensor_rules(),
         "tokenizer": _tokenizer_rules(),
@@ -53,15 +51,18 @@ def _config_rules() -> dict[str, Any]:
         for name, activation in config.ACTIVATIONS.items()
     }
     return {
-        "model_type": config.MODEL_TYPE,
-        "fixed": config.FIXED,
+        "fixed": {
+            **config.FIXED,
+            "model_type": config.MODEL_TYPE,
+            "auto_map": None,  # custom code
+            "quantization_config": None,
+        },
         "required": [field.name for field in settings if field.default is MISSING],
         "defaults": {f.name: f.default for f in settings if f.default is not MISSING},
         "largest": config.LARGEST,
         "flags": flags,
         "activations": activations,
         "scales": scales,  # divided by: nothing, the layer number, √Dk, both
-        "how_to_dequantize": formats.HOW_TO_DEQUANTIZE,
     }
 
 
@@ -82,23 +83,15 @@ def _tensor_rules() -> dict[str, Any]:
         ]
         for group, (paths, names) in shapes.items()
     }
-    patterns = {
-        "in_block": checkpoint.IN_BLOCK.pattern,
-        "wrappers": checkpoint.WRAPPERS.pattern,
-        "mask_buffer": checkpoint.MASK_BUFFER.pattern,
-        "quantized": checkpoint.QUANTIZED,
-        "lora": checkpoint.LORA,
-    }
     return {
         **parameters,
         "weights": checkpoint.WEIGHTS,
         "index": checkpoint.INDEX,
         "largest_header": checkpoint.LARGEST_HEADER,
         "bytes": {name: np.dtype(kind).itemsize for name, kind in checkpoint.STORED_AS.items()},
-        "patterns": patterns,
-        "heads": checkpoint.HEADS,
-        "signatures": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
-        "formats": formats.FORMATS,
+        "wrappers": checkpoint.WRAPPERS.pattern,
+        "mask_buffer": checkpoint.MASK_BUFFER.pattern,
+        "heads": [*checkpoint.HEADS],
         "adapter": formats.ADAPTER,
         # How W_U is computed if it is tied to W_E.
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],
@@ -112,15 +105,7 @@ def _tokenizer_rules() -> dict[str, Any]:
         "end_of_text": END_OF_TEXT,
         "classes": tokenizer_files.GPT2_CLASSES,
         "special": tokenizer_files.SPECIAL,
-        "defaults": tokenizer_files.GPT2_SPECIAL,
         "looks_special": tokenizer_files.LOOKS_SPECIAL,
         "unsupported_model_settings": bpe.UNSUPPORTED_MODEL_SETTINGS,
         "unsupported_token_flags": bpe.UNSUPPORTED_TOKEN_FLAGS,
-        "parts": tokenizer_files.PARTS,
-        "byte_level": tokenizer_files.BYTE_LEVEL,
-        "max_ids": tokenizer_files.MAX_IDS,
-        "sentence_piece": tokenizer_files.SENTENCE_PIECE,
-        "how_to_save": tokenizer_files.HOW_TO_SAVE,
-        "how_to_convert": tokenizer_files.HOW_TO_CONVERT,
-        "unsupported": tokenizer.UNSUPPORTED_BY_PAGES,
     }

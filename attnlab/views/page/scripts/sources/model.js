@@ -6,6 +6,7 @@ import { attributionOf, directionOf } from "../numbers/attribution.js";
 import { decodeUtf8, printable, Refusal, Tokenizer } from "../numbers/bpe.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
+import { grouped } from "../numbers/formats.js";
 import { smallMap } from "../numbers/maps.js";
 import { Products } from "../numbers/products.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
@@ -401,22 +402,31 @@ const ZERO_BIAS = new Nd(new Float32Array(1), [1]);
 
 // ---- in the worker -------------------------------------------------------------------------------
 
+/** Memory for a model's numbers: WebAssembly's, where its products are faster, if there is enough. */
+function memoryFor(count) {
+  const products = useProducts(Products.of(count));
+  try {
+    return products?.numbers ?? new Float32Array(count);
+  } catch {
+    throw new Refusal("The browser doesn't have enough memory for the model's {count} parameters.", { count: grouped(count) });
+  }
+}
+
 /** Answer messages {n, method, parameters}; {n, stop: true} aborts request n. */
 export function serveModel() {
   let model;
   const aborted = new Set();
   const HANDLERS = {
     start: ({ description, numbers }) => {
-      const products = useProducts(Products.of(numbers.length));
-      products?.numbers.set(numbers);
-      model = new Model(description, products?.numbers ?? numbers);
+      const memory = memoryFor(numbers.length);
+      memory.set(numbers);
+      model = new Model(description, memory);
     },
     openFiles: async ({ files, rules, graph }, tick) => {
-      const { description, stored } = await new Directory(files, rules).model(graph);
-      const products = useProducts(Products.of(stored.count));
-      const numbers = products?.numbers ?? stored.allocate();
-      await stored.readInto(numbers, tick);
-      model = new Model(description, numbers);
+      const { description, count, readInto } = await new Directory(files, rules).model(graph);
+      const memory = memoryFor(count);
+      await readInto(memory, tick);
+      model = new Model(description, memory);
       return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
     },
     open: ({ text, changes }) => model.open(text, changes),

@@ -1,42 +1,24 @@
-// Open a model's directory in the page: config, tensors and tokenizer, with the rules and error messages of
-// the library, see attnlab/checkpoints/rules.py. `StoredNumbers` reads the tensors in slices, after all
-// checks.
+// Open a model's directory in the page: config.json, model.safetensors or its parts, and the tokenizer, in the forms
+// in which transformers saves GPT-2. Names, shapes and settings are the library's, see attnlab/checkpoints/rules.py.
+// Whatever else a file has is refused, never ignored; the library opens more, and says more about what is wrong.
 
 import { sizeOf } from "../numbers/arrays.js";
-import { printable } from "../numbers/bpe.js";
-import { grouped } from "../numbers/formats.js";
+import { Refusal } from "../numbers/bpe.js";
 
-/** Why a directory can't be opened: the library's error message, in English. */
-class FileError extends Error {}
+const PART_BYTES = 2 ** 22; // of a file at a time; a multiple of each number's size
 
-const refuse = (sentence) => {
-  throw new FileError(sentence);
-};
-
-/** A regular expression that matches whole strings, from one in Python. */
-const fullMatch = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
-
-/** A JSON value as in Python's error messages, shortened. */
-function quoted(value, maxLength = 80) {
-  const text = [...reprOf(value)];
-  return text.length <= maxLength ? text.join("") : `${text.slice(0, maxLength - 1).join("")}…`;
-}
-
-/** Python's repr of a JSON value. */
-function reprOf(value) {
-  if (value === null || value === undefined) return "None";
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(reprOf).join(", ")}]`;
-  if (typeof value === "object")
-    return `{${Object.entries(value).map(([key, item]) => `${reprOf(key)}: ${reprOf(item)}`).join(", ")}}`;
-  if (typeof value !== "string") return String(value);
-  const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
-  const shown = printable(value);
-  return mark + (shown === value ? value.replaceAll("\\", "\\\\").replaceAll(mark, `\\${mark}`) : shown) + mark;
-}
+const unsupported = (file, what) =>
+  new Refusal("The page can't open this model: {file} has {what}. The library opens more models and says what is wrong; try attnlab explore.", { file, what });
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const textIn = (buffer) => new TextDecoder("utf-8", { fatal: true }).decode(buffer);
+
+function objectIn(buffer) {
+  const value = JSON.parse(textIn(buffer));
+  if (!isObject(value)) throw new TypeError();
+  return value;
+}
 
 /** The files of one directory, and the rules for reading them. */
 export class Directory {
@@ -47,569 +29,217 @@ export class Directory {
 
   has = (name) => this.files.has(name);
 
-  /** The first names as text, with the number of the others. */
-  nameList(names, count = names.length) {
-    const first = names.slice(0, this.rules.max_listed).map((name) => printable(name).slice(0, 200));
-    const rest = count - first.length;
-    return first.join(", ") + (rest > 0 ? ` and ${grouped(rest)} more` : "");
-  }
-
-  async bytes(name, start, end) {
+  /** What `decode` makes of a file's bytes, or of those in a range. */
+  async read(name, decode, ...range) {
+    if (!this.has(name)) throw new Refusal("There is no {name} among the files.", { name });
     try {
-      return new Uint8Array(await this.files.get(name).slice(start, end).arrayBuffer());
+      return decode(await this.files.get(name).slice(...range).arrayBuffer());
     } catch {
-      return this.#changed(name);
+      throw new Refusal("{name} can't be read: it is damaged, or has changed.", { name });
     }
   }
 
-  /** Read a file's bytes in parts. If the browser can read into a buffer (BYOB), all parts share one. */
-  async *parts(name, start, end) {
-    const file = this.files.get(name).slice(start, end);
-    try {
-      reader = file.stream().getReader({ mode: "byob" });
-    } catch {
-      for (let from = start; from < end; from += PART_BYTES) {
-        const part = await this.bytes(name, from, Math.min(end, from + PART_BYTES));
-        if (part.length < Math.min(PART_BYTES, end - from)) this.#changed(name);
-        yield part;
-      }
-      return;
-    }
-    let buffer = new ArrayBuffer(Math.min(PART_BYTES, end - start));
-    for (let from = start; from < end; from += PART_BYTES) {
-      const size = Math.min(PART_BYTES, end - from);
-      let filled = 0;
-      while (filled < size) {
-        const { value } = await reader.read(new Uint8Array(buffer, filled, size - filled)).catch(() => this.#changed(name));
-        if (!value.length) this.#changed(name);
-        filled += value.length;
-        ({ buffer } = value); // reading transfers the buffer
-      }
-      yield new Uint8Array(buffer, 0, size);
-    }
-    await reader.cancel(); // frees its shared memory before garbage collection
-  }
+  json = async (name) => this.read(name, objectIn);
 
-  #changed = (name) => refuse(`${name} has changed since it was opened. Open it again`);
-
-  /** A small file's text. */
-  async text(name) {
-    const maxBytes = this.rules.max_bytes;
-    if (this.files.get(name).size > maxBytes) refuse(`${name} can't be read: it is larger than ${grouped(maxBytes)} bytes`);
-    return this.decode(await this.bytes(name, 0, maxBytes), name).replace(/\r\n?/g, "\n");
-  }
-
-  decode(bytes, name) {
-    try {
-      return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    } catch {
-      return refuse(`${name} can't be read: it isn't UTF-8. Save it as UTF-8`);
-    }
-  }
-
-  /** A JSON file's object. */
-  json = async (name) => this.parse(await this.text(name), name);
-
-  /** A JSON file's object, or {} if there is no such file. */
   optionalJson = async (name) => (this.has(name) ? this.json(name) : {});
 
-  parse(text, name) {
-    let value;
-    try {
-      value = JSON.parse(text);
-    } catch (error) {
-      refuse(`${name} can't be read as JSON: ${error.message}`);
-    }
-    try {
-      JSON.stringify(value);
-    } catch {
-      refuse(`${name} can't be read as JSON: it is nested too deeply`);
-    }
-    if (!isObject(value)) refuse(`${name} must be a JSON object; got ${quoted(value)}`);
-    return value;
-  }
-
-  // ---- config.json, as attnlab/forward/config.py reads it -----------------------------------------
-
+  /** The settings in config.json, checked as attnlab/forward/config.py does. */
   async config() {
-    const { config: rules } = this.rules;
-    const name = "config.json";
-    if (!this.has(name)) refuse(`there is no ${name} in the directory`);
-    const settings = await this.json(name);
-    const custom = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
-    if (custom)
-      refuse(
-        `${name}: the model has custom code (auto_map: ${quoted(String(custom[1]))}), which isn't run ` +
-          "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
-      );
-    const modelType = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
-    if (modelType !== rules.model_type) refuse(`${name}: model_type is ${quoted(modelType)}; only '${rules.model_type}' is supported`);
-    const quantized = settings.quantization_config ?? null;
-    if (quantized !== null)
-      refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
-    const values = { ...rules.defaults };
-    for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) values[key] = settings[key];
-    const problems = [...this.#notImplemented(settings), ...this.#problemsIn(values)];
-    if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
-    return { ...values, d_mlp: values.n_inner ?? 4 * values.n_embd };
-  }
-
-  /** Settings with values that the library doesn't implement, as messages. */
-  #notImplemented(settings) {
-    return Object.entries(this.rules.config.fixed)
-      .filter(([key, value]) => Object.hasOwn(settings, key) && JSON.stringify(settings[key]) !== JSON.stringify(value))
-      .map(([key, value]) => `${key} must be ${quoted(value)}; got ${quoted(settings[key])}`);
-  }
-
-  #problemsIn(settings) {
-    const { required, largest, activations, flags } = this.rules.config;
-    const problems = required.filter((name) => !Object.hasOwn(settings, name)).map((name) => `${name} is missing`);
-    for (const [name, most] of Object.entries(largest)) {
-      const value = Object.hasOwn(settings, name) ? settings[name] : 1; // if it is missing, that is a problem already
-      if (name === "n_inner" && value === null) continue;
-      if (!isCount(value) || value < 1) problems.push(`${name} must be a positive integer; got ${quoted(value)}`);
-      else if (value > most) problems.push(`${name} must be at most ${grouped(most)}; got ${quoted(value)}`);
+    const { required, defaults, fixed, largest, activations, flags } = this.rules.config;
+    const stored = await this.json("config.json");
+    const isAllowed = (name, value) => {
+      if (name === "n_inner" && value === null) return true;
+      if (name in largest) return Number.isInteger(value) && value > 0 && value <= largest[name];
+      if (name === "activation_function") return Object.hasOwn(activations, value);
+      if (name === "layer_norm_epsilon") return typeof value === "number" && value > 0 && value < 1;
+      if (flags.includes(name)) return typeof value === "boolean";
+      return JSON.stringify(value) === JSON.stringify(fixed[name]); // of settings with only one supported value
+    };
+    const config = { ...defaults, ...fixed };
+    for (const name of [...required, ...Object.keys(config)]) {
+      if (Object.hasOwn(stored, name)) config[name] = stored[name];
+      if (!isAllowed(name, config[name])) throw unsupported("config.json", `${name} = ${JSON.stringify(config[name])}`);
     }
-    const { layer_norm_epsilon: epsilon, activation_function: activation } = settings;
-    if (typeof epsilon !== "number" || !(epsilon > 0 && epsilon < 1))
-      problems.push(`layer_norm_epsilon must be a number between 0 and 1; got ${quoted(epsilon)}`);
-    if (typeof activation !== "string" || !Object.hasOwn(activations, activation))
-      problems.push(`activation_function must be one of ${Object.keys(activations).join(", ")}; got ${quoted(activation)}`);
-    for (const name of flags) if (typeof settings[name] !== "boolean") problems.push(`${name} must be true or false; got ${quoted(settings[name])}`);
-    if (!problems.length && settings.n_embd % settings.n_head)
-      problems.push(`n_head = ${settings.n_head} does not divide n_embd = ${settings.n_embd}`);
-    return problems;
+    const { n_embd, n_head } = config;
+    if (n_embd % n_head) throw unsupported("config.json", `n_embd / n_head = ${n_embd} / ${n_head}`);
+    return { ...config, d_mlp: config.n_inner ?? 4 * n_embd };
   }
 
-  // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
+  // ---- tensors -----------------------------------------------------------------------------------
 
-  /**
-   * byPath: each parameter's location in the files, {name, file, dtype, shape, start, end}. copy: the location of
-   * W_E's second copy, stored as the output matrix, if there is one.
-   */
+  /** Where the parameters are stored: {path, name, file, dtype, shape, start, end}. */
   async parameters(config) {
-    const { tensors: rules } = this.rules;
-    const entries = await this.#entries();
-    const stored = new Map([...entries].filter(([name]) => !this.#isTaskHead(name) && !fullMatch(rules.patterns.mask_buffer).test(name)));
-    const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
-    const byName = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
-    // A block's parameters, by tensors' names without the block's prefix, and those outside blocks.
-    const inBlock = byName(rules.block);
-    const outside = byName(rules.outside);
-    const embedding = rules.outside.find(([path]) => path === "W_E")[1];
-    const output = rules.outside.find(([path]) => path === "W_U")[1];
-    if (config.tie_word_embeddings) outside.delete(output);
-    else outside.get(output).shape.reverse(); // nn.Linear stores the transpose
-    const inBlockPattern = fullMatch(rules.patterns.in_block);
-    const parameterOf = (name) => {
-      const [, layer, nameInBlock] = inBlockPattern.exec(name) ?? [];
-      if (layer === undefined) return outside.get(name);
-      const parameter = inBlock.get(nameInBlock);
-      return parameter && { ...parameter, layer: Number(layer), path: `blocks.${layer}.${parameter.path}` };
-    };
-    this.#checkFormat(stored, parameterOf);
-    // If tied, W_E may be stored as the output matrix.
-    const untied = (name) => (name === output && config.tie_word_embeddings ? embedding : name);
-    const exists = ([, parameter]) => parameter && !(parameter.layer >= config.n_layer);
-    const expected = new Map([...stored.keys()].map((name) => [name, parameterOf(untied(name))]).filter(exists));
-    const present = new Set([...expected.keys()].map(untied)); // of the parameters
-    const W_QKV = rules.block.find(([path]) => path === "attention.W_QKV")[1];
-    this.#checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix: `h.0.${W_QKV}` });
-    const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
-    if (copy && !stored.has(embedding)) {
-      stored.set(embedding, copy);
-      expected.set(embedding, expected.get(output));
-    }
-    const used = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
-    const byPath = new Map(used.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
-    return { byPath, copy: copy && stored.get(embedding) !== copy ? { ...copy, name: output } : undefined };
-  }
-
-  /** Whether a tensor belongs to a head for another task, such as classification. */
-  #isTaskHead(name) {
-    const [head, ...rest] = name.split(".");
-    return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
-  }
-
-  #checkFormat(stored, parameterOf) {
-    const { patterns } = this.rules.tensors;
-    for (const [name, { dtype }] of stored) {
-      if (fullMatch(patterns.quantized).test(name) || (dtype.startsWith("F8") && parameterOf(name)))
-        refuse(`the directory contains quantized weights (${this.nameList([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
-      if (fullMatch(patterns.lora).test(name))
-        refuse(
-          `the directory contains unmerged LoRA layers (${this.nameList([name])}). Merge them where peft is installed: ` +
-            "model.merge_and_unload().save_pretrained('NEW')",
-        );
-    }
-    const names = [...stored.keys()];
-    if (names.length && !names.some(parameterOf)) refuse(`the directory has no tensors with GPT-2's names, only ${this.nameList(names.sort())}`);
-  }
-
-  #checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix }) {
-    const { bytes } = this.rules.tensors;
-    const [embedding, position, ...last] = outside.keys();
-    // In the order in which the library lists them.
-    const names = function* () {
-      yield* [embedding, position];
-      for (let layer = 0; layer < config.n_layer; layer++) for (const name of inBlock.keys()) yield `h.${layer}.${name}`;
-      yield* last;
-    };
-    const missing = [];
-    for (const name of names()) {
-      if (!present.has(name)) missing.push(name);
-      if (missing.length > this.rules.max_listed) break;
-    }
-    const shapeInWords = (shape) => `[${shape.join(", ")}]`;
-    const hasWrongShape = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
-    const missingCount = outside.size + config.n_layer * inBlock.size - present.size;
-    const listsByProblem = {
-      missing: this.nameList(missing, missingCount),
-      unexpected: this.nameList([...stored.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.nameList(
-        [...expected].filter(hasWrongShape).map(([name, { shape }]) => `${name} is ${shapeInWords(stored.get(name).shape)}, expected ${shapeInWords(shape)}`),
-      ),
-      "unsupported dtype": this.nameList(
-        [...expected.keys()]
-          .filter((name) => !Object.hasOwn(bytes, stored.get(name).dtype))
-          .map((name) => `${name} is ${stored.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
-      ),
-    };
-    const problems = Object.entries(listsByProblem).flatMap(([problem, list]) => (list ? [`${problem}: ${list}`] : []));
-    if (expected.has(firstMatrix) && stored.get(firstMatrix).shape.join() === expected.get(firstMatrix).shape.toReversed().join())
-      problems.push(
-        "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. GPT2.from_arrays(config, arrays, tokenizer) accepts these",
-      );
-    if (problems.length) refuse(`the tensors in the directory don't match its config. ${problems.join("; ")}`);
-  }
-
-  /** All tensors' locations, by name without the prefixes of wrappers. */
-  async #entries() {
-    const { weights, index, patterns } = this.rules.tensors;
-    const isSingleFile = this.has(weights);
-    const map = isSingleFile ? null : await this.#weightMap(index);
-    const files = isSingleFile ? [weights] : [...new Set(map.values())].sort();
-    const missing = files.filter((name) => !this.has(name));
-    if (missing.length) refuse(`${this.nameList(missing)}, named in ${index}, doesn't exist`);
-    const entries = new Map();
+    const { bytes, weights, index, mask_buffer, heads } = this.rules.tensors;
+    const isInParts = !this.has(weights) && this.has(index);
+    const files = isInParts ? [...new Set(Object.values((await this.json(index)).weight_map ?? {}))] : [weights];
+    const stored = new Map();
     for (const file of files)
-      for (const [name, entry] of await this.#header(file)) {
-        const unwrapped = name.replace(new RegExp(`^(?:${patterns.wrappers})`, "su"), "");
-        if (entries.has(unwrapped)) refuse(`${this.nameList([unwrapped])} appears twice, in ${file} and in ${entries.get(unwrapped).file}`);
-        entries.set(unwrapped, entry);
+      for (const [name, entry] of await this.#tensorsIn(file)) {
+        if (stored.has(name)) throw unsupported(file, `${name} (2)`);
+        const isOfOtherTask = heads.some((head) => name.startsWith(`${head}.`)); // such as classification
+        if (!isOfOtherTask && !new RegExp(`^${mask_buffer}$`).test(name)) stored.set(name, entry);
       }
-    return entries;
-  }
-
-  async #weightMap(index) {
-    const { weight_map: shards } = await this.json(index);
-    if (!isObject(shards) || !Object.values(shards).every((name) => typeof name === "string"))
-      refuse(`${index} must have a weight_map of tensors and file names`);
-    const outside = Object.values(shards).find((name) => /[/\\:]|^\.*$/.test(name));
-    if (outside !== undefined) refuse(`${index} points outside its directory: ${quoted(outside, 200)}`);
-    return new Map(Object.entries(shards));
-  }
-
-  /** The weights in another format that the directory has, with advice; "" if there are none. */
-  #unsupportedFormat() {
-    for (const [pattern, description] of this.rules.tensors.formats)
-      for (const name of [...this.files.keys()].sort()) {
-        const match = fullMatch(pattern).exec(name);
-        if (!match) continue;
-        const variant = match.slice(1).find(Boolean) ?? "";
-        const values = { name: this.nameList([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant };
-        return description.replace(/\{(\w+)\}/g, (_, key) => values[key]);
-      }
-    return "";
-  }
-
-  /** A safetensors file's tensors. Format: the header's length in 8 bytes, a JSON header, the tensors without gaps. */
-  async #header(file) {
-    const { largest_header, bytes, signatures } = this.rules.tensors;
-    const { size } = this.files.get(file);
-    const start = await this.bytes(file, 0, 64);
-    const fail = (reason) => {
-      const text = new TextDecoder("latin1").decode(start).trimStart();
-      const [, description = "isn't a safetensors file, or is truncated"] = Object.entries(signatures).find(([signature]) => text.startsWith(signature)) ?? [];
-      refuse(`${file} ${size ? description : "is empty"} (${reason})`);
-    };
-    if (size < 10) fail("it has no header");
-    const length = Number(new DataView(start.buffer).getBigUint64(0, true));
-    if (length > largest_header) fail(`its header would have ${grouped(length)} bytes`);
-    if (8 + length > size) fail("its header is cut off");
-    const header = await this.bytes(file, 8, 8 + length);
-    if (header[0] !== 0x7b) fail("its header does not begin with a brace");
-    const { __metadata__, ...tensors } = this.parse(this.decode(header, `the header of ${file}`), `the header of ${file}`);
-    const entries = Object.entries(tensors).map(([name, info]) => {
-      const { dtype, shape, data_offsets: [from, to] = [] } = isObject(info) && Array.isArray(info.data_offsets) ? info : {};
-      const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
-      if (!isValid) fail(`its header describes ${this.nameList([name])} in a way that can't be read`);
-      const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
-      const needed = width && shape.reduce((product, n) => product * BigInt(n), BigInt(width));
-      if (needed !== null && needed !== BigInt(to - from)) fail(`${this.nameList([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
-      return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
-    });
-    let previousEnd = 8 + length;
-    for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
-      if (start !== previousEnd) fail(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
-      previousEnd = end;
+    const expected = this.#expectedTensors(config, stored);
+    for (const name of new Set([...expected.keys(), ...stored.keys()])) {
+      const [tensor, wanted] = [stored.get(name), expected.get(name)];
+      const words = (value) => (value ? `[${value.shape}]` : "–");
+      const isAsExpected = tensor && wanted && words(tensor) === words(wanted) &&
+        tensor.end - tensor.start === bytes[tensor.dtype] * sizeOf(wanted.shape);
+      const found = [tensor?.dtype, words(tensor)].filter(Boolean).join(" ");
+      if (!isAsExpected) throw unsupported(tensor?.file ?? files[0], `${name}: ${found} ≠ ${words(wanted)}`);
     }
-    if (previousEnd !== size) fail(`its tensors end at byte ${grouped(previousEnd)} of ${grouped(size)}`);
-    return entries;
+    return [...expected].map(([name, { path, shape }]) => ({ ...stored.get(name), path, name, shape }));
   }
 
-  // ---- tokenizer, as attnlab/text/tokenizer_files.py reads it ---------------------------------------
+  /** The tensors in a safetensors file: the length of a JSON header in 8 bytes, the header, then the numbers. */
+  async #tensorsIn(file) {
+    const { wrappers, largest_header } = this.rules.tensors;
+    const first = 8 + (await this.read(file, (buffer) => Number(new DataView(buffer).getBigUint64(0, true)), 0, 8));
+    const decode = (buffer) => {
+      const { __metadata__, ...tensors } = objectIn(buffer);
+      return Object.entries(tensors).map(([name, { dtype, shape, data_offsets: [from, to] }]) => {
+        if (!(from >= 0 && first + to <= this.files.get(file).size)) throw new RangeError();
+        const unwrapped = name.replace(new RegExp(`^(?:${wrappers})`), "");
+        return [unwrapped, { file, dtype, shape, start: first + from, end: first + to }];
+      });
+    };
+    return this.read(file, decode, 8, Math.min(first, largest_header));
+  }
+
+  /** The parameters' paths and stored shapes, by the tensors' names. */
+  #expectedTensors(config, stored) {
+    const { block, outside } = this.rules.tensors;
+    const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
+    const blocks = Array.from({ length: config.n_layer }, (_, layer) =>
+      block.map(([path, name, shape]) => [`blocks.${layer}.${path}`, `h.${layer}.${name}`, shape]),
+    );
+    const expected = new Map();
+    for (const [path, name, axes] of [...outside, ...blocks.flat()]) {
+      const shape = axes.map((axis) => sizes[axis]);
+      if (path !== "W_U") expected.set(name, { path, shape });
+      // nn.Linear stores the transpose. A tied output matrix may be stored as a copy of the embedding.
+      else if (!config.tie_word_embeddings || stored.has(name)) expected.set(name, { path, shape: shape.reverse() });
+    }
+    return expected;
+  }
+
+  /** A tensor's numbers as float32, part by part: [the first one's index, the numbers]. */
+  async *#parts({ name, file, dtype, start, end }) {
+    for (let from = start; from < end; from += PART_BYTES) {
+      const numbers = await this.read(file, AS_FLOAT32[dtype], from, Math.min(end, from + PART_BYTES));
+      let sum = 0; // 0 * x is NaN if x isn't finite
+      for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
+      if (sum !== 0) throw new Refusal("{name} contains NaN or infinite numbers.", { name });
+      yield [(from - start) / this.rules.tensors.bytes[dtype], numbers];
+    }
+  }
+
+  // ---- tokenizer ---------------------------------------------------------------------------------
 
   /** The arguments of Tokenizer, for an embedding with `rows` rows. */
   async tokenizer(rows) {
-    const { tokenizer: rules } = this.rules;
+    const { classes, bytes, pattern } = this.rules.tokenizer;
     const config = await this.optionalJson("tokenizer_config.json");
-    const className = config.tokenizer_class || (await this.optionalJson("config.json")).tokenizer_class || null;
-    const isGpt2 = className === null || rules.classes.includes(className);
-    const isOlder = !this.has("tokenizer.json"); // the older format: vocab.json and merges.txt
-    const settings = isOlder ? await this.#olderSettings() : this.#settingsIn(await this.json("tokenizer.json"), "tokenizer.json");
-    if (isOlder && !isGpt2) refuse(`tokenizer_class ${quoted(className)} requires a tokenizer.json. ${rules.how_to_convert}`);
-    const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
-    const specialByContent = new Map(Object.values(special).flat().map((token) => [token.content, token]));
-    const added = [...settings.added, ...(await this.#moreAddedTokens(config, specialByContent))];
-    settings.added = this.#withIds(settings.vocab, added, specialByContent, isGpt2 ? Object.values(rules.defaults) : []);
-    const [prefix, suffix] = this.#idsAround(settings, config, special, isOlder);
-    if (!this.#splitsLikeGpt2(settings)) refuse(rules.unsupported);
-    const mergedIds = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
-    if (isOlder) this.#checkMergesComplete(settings, mergedIds);
-    const addPrefixSpace = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
-    return { ...this.#tokensOf(settings, rows, mergedIds), addPrefixSpace, prefix, suffix, rows };
-  }
-
-  /** Tokenizer's arguments about tokens and merges. */
-  #tokensOf({ vocab, merges, added }, rows, mergedIds) {
-    const { tokenizer: rules } = this.rules;
-    const symbols = new Map();
-    for (const [symbol, id] of vocab) symbols.set(id, symbol);
-    for (const { id, content } of added) symbols.set(id, content);
-    const largest = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
-    if (largest >= rows)
-      refuse(
-        `the tokenizer has ids up to ${largest} (${symbols.get(largest)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
-          `In transformers, model.resize_token_embeddings(${largest + 1}) gives every token a row`,
-      );
-    const byteIds = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
-    const isLiteral = ({ id, content }) => /[^\x00-\x7f]/.test(content) && !mergedIds.has(id) && !byteIds.has(id);
-    const inText = added.filter(({ content, special }) => content && !special);
+    const isGpt2 = !config.tokenizer_class || classes.includes(config.tokenizer_class);
+    const file = this.has("tokenizer.json") ? "tokenizer.json" : "vocab.json";
+    const settings = file === "vocab.json" ? await this.#olderSettings(config, isGpt2) : await this.json(file);
+    const foreign = this.#foreignPart(settings);
+    if (foreign) throw unsupported(file, `${foreign}: ${JSON.stringify(settings[foreign] ?? null).slice(0, 200)}`);
+    const { model, added_tokens: added } = settings;
+    const ids = new Map(Object.entries(model.vocab));
+    for (const { id, content } of added) {
+      // Those that the vocabulary lacks have the next ids, in the list's order.
+      if (id !== (ids.get(content) ?? ids.size)) throw unsupported(file, `${content} = ${id}`);
+      ids.set(content, id);
+    }
+    const ascending = [...ids.values()].sort((a, b) => a - b);
+    const invalid = ascending.find((id, n) => !Number.isInteger(id) || id < 0 || id >= rows || id === ascending[n - 1]);
+    if (invalid !== undefined) throw unsupported(file, `id = ${JSON.stringify(invalid)}`);
+    const special = await this.#specialTokens(config, ids, isGpt2, added);
+    const names = [...new Set([...added.map(({ content }) => content), ...special])];
+    const merges = model.merges.map((merge) => (typeof merge === "string" ? merge.split(" ") : merge));
+    const wrong = merges.find((pair) => pair.length !== 2 || ![...pair, pair.join("")].every((symbol) => ids.has(symbol)));
+    if (wrong) throw unsupported(file, `merge: ${JSON.stringify(wrong)}`);
+    const explained = new Set([...bytes, ...merges.map((pair) => pair.join(""))]);
+    if (file === "vocab.json") this.#checkMergesComplete(ids, new Set([...explained, ...names]));
+    const found = added.filter(({ content, special: isSpecial }) => content && !isSpecial && !special.has(content)); // in texts
     return {
-      pattern: rules.pattern,
-      vocab: Object.fromEntries(vocab),
+      pattern,
+      vocab: model.vocab,
       merges,
-      names: added.map(({ id, content }) => [id, content]),
-      literalIds: added.filter(isLiteral).map(({ id }) => id).sort((a, b) => a - b),
-      addedTokens: [false, true].map((isNormalized) => inText.filter(({ normalized }) => Boolean(normalized) === isNormalized).map(({ content, id }) => [content, id])),
-      tokens: symbols.size,
+      names: names.map((name) => [ids.get(name), name]),
+      literalIds: names.filter((name) => /[^\x00-\x7f]/.test(name) && !explained.has(name)).map((name) => ids.get(name)),
+      addedTokens: [false, true].map((isLater) => found.filter(({ normalized }) => Boolean(normalized) === isLater).map(({ content, id }) => [content, id])),
+      addPrefixSpace: isGpt2 ? config.add_prefix_space === true : (settings.pre_tokenizer.add_prefix_space ?? true),
+      prefix: [],
+      suffix: [],
+      tokens: ids.size,
+      rows,
     };
   }
 
-  #refuseMissingTokenizer() {
-    const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
-    if (this.has("vocab.txt")) refuse(this.rules.tokenizer.unsupported);
-    const present = sentence_piece.find(this.has);
-    const next = present ? `SentencePiece's ${present} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
-    refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
+  /** The settings in vocab.json and merges.txt, as in a tokenizer.json. */
+  async #olderSettings(config, isGpt2) {
+    if (!this.has("vocab.json")) throw new Refusal("There is no tokenizer among the files: neither tokenizer.json, nor vocab.json and merges.txt.");
+    for (const flag of ["add_bos_token", "add_eos_token"]) if (config[flag]) throw unsupported("tokenizer_config.json", flag);
+    if (!isGpt2) throw unsupported("tokenizer_config.json", config.tokenizer_class);
+    const lines = (await this.read("merges.txt", textIn)).replace(/^#version.*/, "").split(/\r?\n/);
+    const byteLevel = { type: "ByteLevel" };
+    const model = { type: "BPE", vocab: await this.json("vocab.json"), merges: lines.filter(Boolean) };
+    return { pre_tokenizer: byteLevel, decoder: byteLevel, model, added_tokens: [] };
   }
 
-  /** The settings in vocab.json and merges.txt. */
-  async #olderSettings() {
-    const missing = ["vocab.json", "merges.txt"].filter((name) => !this.has(name));
-    if (missing.length === 2) this.#refuseMissingTokenizer();
-    if (missing.length) refuse(`there is no ${missing[0]} in the directory`);
-    const vocab = await this.json("vocab.json");
-    const lines = (await this.text("merges.txt")).split("\n");
-    if (lines[0].startsWith("#version")) lines[0] = ""; // not removed, because errors have line numbers
-    const line = lines.findIndex((line) => line && line.split(" ").length !== 2);
-    if (line >= 0) refuse(`merges.txt, line ${line + 1}: expected two symbols; got ${quoted(lines[line])}`);
-    const { end_of_text, byte_level } = this.rules.tokenizer;
-    const added_tokens = Object.hasOwn(vocab, end_of_text) ? [{ id: vocab[end_of_text], content: end_of_text, special: true }] : [];
-    const model = { type: "BPE", vocab, merges: lines.filter(Boolean) };
-    return this.#settingsIn({ added_tokens, pre_tokenizer: byte_level, decoder: byte_level, model }, "vocab.json and merges.txt");
-  }
-
-  /** A tokenizer.json's settings, checked. */
-  #settingsIn(settings, files) {
-    const fail = (reason) => refuse(`${files}: ${reason}`);
-    const { parts: names, unsupported } = this.rules.tokenizer;
-    const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
-    for (const [name, part] of Object.entries(parts))
-      if (part !== null && !(isObject(part) && typeof part.type === "string")) fail(`${name} must be null or have a type; got ${quoted(part)}`);
-    const { model, added_tokens } = settings;
-    if (!isObject(model)) fail(`model must be an object; got ${quoted(model)}`);
-    if (model.dropout) fail(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
-    const added = added_tokens ?? [];
-    if (!Array.isArray(added) || !added.every((token) => this.#isAddedToken(token))) fail(`added_tokens must be a list of tokens with an id and content; got ${quoted(added)}`);
-    if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(unsupported);
-    const vocab = this.#vocabulary(model.vocab, fail);
-    const merges = this.#merges(model.merges, vocab, fail);
-    return { ...parts, model, vocab, merges, added };
-  }
-
-  #isAddedToken = (token) =>
-    isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.max_ids;
-
-  #vocabulary(ids, fail) {
-    if (!isObject(ids)) fail(`a vocabulary must be an object of symbols and ids; got ${quoted(ids)}`);
-    const entries = Object.entries(ids);
-    const notInteger = entries.find(([, id]) => !Number.isInteger(id));
-    if (notInteger) fail(`the id of ${quoted(notInteger[0])} isn't an integer: ${quoted(notInteger[1])}`);
-    const outOfRange = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.max_ids);
-    if (outOfRange) fail(`the id of ${quoted(outOfRange[0])}, ${outOfRange[1]}, doesn't fit in 32 bits`);
-    const symbols = new Map();
-    for (const [symbol, id] of entries) {
-      if (symbols.has(id)) fail(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
-      symbols.set(id, symbol);
-    }
-    if (!entries.every(([symbol]) => symbol.isWellFormed())) fail("a token has an unpaired surrogate, which isn't text");
-    return new Map(entries);
-  }
-
-  #merges(merges, vocab, fail) {
-    if (!Array.isArray(merges)) fail(`merges must be a list; got ${quoted(merges)}`);
-    return merges.map((merge, n) => {
-      const pair = typeof merge === "string" ? merge.split(" ") : merge;
-      const isMerge = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
-      if (!isMerge)
-        fail(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
-      return pair;
-    });
-  }
-
-  /** The special tokens, by name, such as "bos_token". */
-  async #specialTokens(config, defaults) {
-    const map = "added_tokens_decoder" in config ? {} : await this.optionalJson("special_tokens_map.json");
-    const settings = { ...defaults, ...config, ...map };
-    const tokensByName = this.rules.tokenizer.special.map((name) => {
-      const value = settings[name] ?? null;
-      // A token, a list of tokens, or tokens by name.
-      const tokens = isObject(value) && !("content" in value) ? Object.values(value) : Array.isArray(value) ? value : [value];
-      return [name, tokens.filter((token) => token !== null).map((token) => this.#specialToken(token, name))];
-    });
-    return Object.fromEntries(tokensByName);
-  }
-
-  #specialToken(value, name) {
-    const token = typeof value === "string" ? { content: value } : value;
-    if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
-      refuse(`${name} must be a string or an object with content; got ${quoted(value)}`);
-    const { id, ...rest } = token; // the vocabulary's id applies
-    return { ...rest, special: true };
-  }
-
-  /** Added tokens in files other than tokenizer.json. */
-  async #moreAddedTokens({ added_tokens_decoder: decoder = null }, special) {
-    if (decoder !== null && !(isObject(decoder) && Object.entries(decoder).every(([id, token]) => /^\d+$/.test(id) && isObject(token))))
-      refuse(`added_tokens_decoder can't be read: ${quoted(decoder)}`);
-    const tokens =
-      decoder === null
-        ? Object.entries(await this.optionalJson("added_tokens.json")).map(([content, id]) => {
-            const isSpecial = special.has(content);
-            return { content, id, special: isSpecial, normalized: !isSpecial };
-          })
-        : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
-    const invalid = tokens.find((token) => !this.#isAddedToken(token));
-    if (invalid) refuse(`an added token must have an id and content; got ${quoted(invalid)}`);
-    return tokens.sort((a, b) => a.id - b.id);
-  }
-
-  /**
-   * All added tokens with ids; tokens without one get the next ids after the vocabulary. A class's default special
-   * tokens are left out if the vocabulary doesn't have them.
-   */
-  #withIds(vocab, tokens, special, defaults) {
-    const ids = new Map(vocab);
-    const added = new Map();
-    let next = ids.size;
-    const add = (token) => {
-      if (!ids.has(token.content)) ids.set(token.content, next);
-      const id = ids.get(token.content);
-      next = Math.max(next, id + 1);
-      if ((token.id ?? id) !== id)
-        refuse(
-          `the added token ${quoted(token.content)} has id ${token.id}, but must have ${id}, the next id after the vocabulary`,
-        );
-      added.set(token.content, { ...token, id });
+  /** The part of a tokenizer.json that differs from GPT-2's in how texts are split or merged; undefined if none does. */
+  #foreignPart({ normalizer, pre_tokenizer: splitter, post_processor: adding, decoder, model, added_tokens: added }) {
+    const { bytes, unsupported_model_settings, unsupported_token_flags } = this.rules.tokenizer;
+    const addsNothing = adding?.type === "TemplateProcessing" && JSON.stringify(adding.special_tokens) === "{}";
+    const isOfMerges = isObject(model?.vocab) && Array.isArray(model.merges) && (model.type ?? "BPE") === "BPE";
+    const isGpt2s = {
+      normalizer: !normalizer,
+      pre_tokenizer: splitter?.type === "ByteLevel" && (splitter.use_regex ?? true),
+      post_processor: !adding || adding.type === "ByteLevel" || addsNothing,
+      decoder: decoder?.type === "ByteLevel",
+      model: isOfMerges && !["dropout", ...unsupported_model_settings].some((name) => model[name]) &&
+        (!model.unk_token || bytes.every((symbol) => Object.hasOwn(model.vocab, symbol))),
+      added_tokens: Array.isArray(added) && !added.some((token) => unsupported_token_flags.some((name) => token[name])),
     };
-    tokens.forEach(add);
-    for (const [content, token] of special) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
-    const withoutId = [...special.values()].filter(({ content }) => !ids.has(content));
-    if (withoutId.some(({ content }) => !defaults.includes(content))) withoutId.forEach(add);
-    return [...added.values()];
+    return Object.keys(isGpt2s).find((part) => !isGpt2s[part]);
   }
 
-  /** The ids added before and after every text. */
-  #idsAround({ post_processor: processor, added }, config, special, isOlder) {
-    if (isOlder) {
-      const ids = new Map(added.map(({ content, id }) => [content, id]));
-      const idsOf = (flag, name) => (this.#flag(config, flag, false) ? special[name] : []).map(({ content }) => ids.get(content));
-      const around = [idsOf("add_bos_token", "bos_token"), idsOf("add_eos_token", "eos_token")];
-      if (around.flat().includes(undefined)) refuse("a token that is added to every text has no id");
-      return around;
-    }
-    if (processor?.type !== "TemplateProcessing") return [[], []];
-    const around = [[], []];
-    let side = 0; // 1 after the text
-    try {
-      for (const item of processor.single)
-        if ("Sequence" in item) side = 1;
-        else around[side].push(...processor.special_tokens[item.SpecialToken.id].ids);
-      if (!around.flat().every(Number.isInteger)) throw new TypeError();
-    } catch {
-      refuse(`post_processor can't be read: ${quoted(processor)}`);
-    }
-    return around;
+  /** The special tokens that the tokenizer's other files name. */
+  async #specialTokens(config, ids, isGpt2, added) {
+    const { special, end_of_text } = this.rules.tokenizer;
+    // A token, a token's settings, or several of either.
+    const namesIn = (value) => (typeof value === "string" ? [value] : isObject(value) && "content" in value ? [value.content] : Object.values(value ?? {}).flatMap(namesIn));
+    const map = await this.optionalJson("special_tokens_map.json");
+    const more = Object.entries(config.added_tokens_decoder ?? {}).map(([id, token]) => ({ ...token, id: Number(id) }));
+    const names = [...special.flatMap((name) => [config[name], map[name]]), more.filter((token) => token.special)].flatMap(namesIn);
+    if (isGpt2 && ids.has(end_of_text)) names.push(end_of_text);
+    const others = Object.entries(await this.optionalJson("added_tokens.json")).map(([content, id]) => ({ content, id }));
+    const known = new Set([...names, ...added.map(({ content }) => content)]);
+    const unknown = [...more, ...others].find(({ content, id }) => ids.get(content) !== id || !known.has(content))?.content ?? names.find((name) => !ids.has(name));
+    if (unknown !== undefined) throw unsupported("tokenizer_config.json", JSON.stringify(unknown));
+    return new Set(names);
   }
 
-  #flag(config, name, fallback) {
-    const value = config[name] ?? null;
-    if (value !== null && typeof value !== "boolean") refuse(`${name} must be true or false; got ${quoted(value)}`);
-    return value ?? fallback;
+  /** Refuse a merges.txt that seems truncated. */
+  #checkMergesComplete(ids, explained) {
+    const isSpecial = new RegExp(`^(?:${this.rules.tokenizer.looks_special})$`, "s");
+    const first = [...ids.keys()].find((symbol) => !explained.has(symbol) && !isSpecial.test(symbol));
+    if (first !== undefined) throw unsupported("merges.txt", `… ${JSON.stringify(first)}`);
   }
 
-  /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
-  #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: splitter, post_processor, decoder }) {
-    const { unsupported_model_settings, unsupported_token_flags, bytes } = this.rules.tokenizer;
-    return (
-      decoder?.type === "ByteLevel" &&
-      normalizer === null &&
-      splitter?.type === "ByteLevel" &&
-      (splitter.use_regex ?? true) &&
-      [undefined, "ByteLevel", "TemplateProcessing"].includes(post_processor?.type) &&
-      !unsupported_model_settings.some((name) => model[name]) &&
-      ((model.unk_token ?? null) === null || bytes.every((symbol) => vocab.has(symbol))) &&
-      !added.some((token) => unsupported_token_flags.some((name) => token[name]))
-    );
-  }
+  // ---- the model ---------------------------------------------------------------------------------
 
-  /** Refuse merges that seem truncated. */
-  #checkMergesComplete({ vocab, added }, mergedIds) {
-    const { bytes, looks_special } = this.rules.tokenizer;
-    const names = new Set([...bytes, ...added.map(({ content }) => content)]);
-    const isSpecial = fullMatch(looks_special);
-    const unexplained = [];
-    for (const [symbol, id] of vocab) if (!mergedIds.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
-    const [first] = unexplained.sort();
-    if (unexplained.length)
-      refuse(
-        `${unexplained.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
-      );
-  }
-
-  /** A Model's description and its stored parameters; `graph` is the page's, of another model. */
+  /** A Model's description, the count of its numbers, and a function that reads them; `graph` is another model's. */
   async model(graph) {
     const { tensors, config: rules } = this.rules;
-    if (this.has(tensors.adapter)) refuse(`the directory contains a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
-    if (!this.has(tensors.weights) && !this.has(tensors.index)) {
-      const format = this.#unsupportedFormat();
-      refuse(`there is no ${tensors.weights} (nor ${tensors.index}) in the directory${format ? `, only ${format}` : ""}`);
-    }
+    if (this.has(tensors.adapter)) throw unsupported(tensors.adapter, "LoRA"); // it changes another model's weights
     const config = await this.config();
     const tokenizer = await this.tokenizer(config.vocab_size);
-    const { byPath, copy } = await this.parameters(config);
+    const stored = await this.parameters(config);
+    const isTied = config.tie_word_embeddings;
+    const parameters = stored.filter(({ path }) => path !== "W_U" || !isTied);
     const hyperparameters = {
       n_head: config.n_head,
       epsilon: config.layer_norm_epsilon,
@@ -618,94 +248,50 @@ export class Directory {
     };
     if (config.scale_attn_by_inverse_layer_idx)
       for (let layer = 0; layer < config.n_layer; layer++) hyperparameters[`blocks.${layer}.attention.layer_number`] = layer + 1;
-    const isTransposed = (path) => path === "W_U"; // nn.Linear stores the transpose
-    const shapes = [...byPath].map(([path, { shape }]) => (isTransposed(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
-    const { W_U, ...steps } = graph; // a parameter, unless the config ties it to W_E
-    if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
+    // An untied W_U is stored as its transpose, in nn.Linear.
+    const shapes = parameters.map(({ path, shape }) => (path === "W_U" ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
+    const { W_U, ...steps } = graph;
+    if (isTied) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
-    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
+    const count = parameters.reduce((sum, { shape }) => sum + sizeOf(shape), 0);
+    const copy = stored.find((parameter) => !parameters.includes(parameter)); // of W_E, the first parameter
+    const readInto = (numbers, tick) => this.#readInto(numbers, parameters, copy, tick);
+    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, count, readInto };
+  }
+
+  /** Read parameters; `tick` is awaited between parts, and throws if the request was aborted. */
+  async #readInto(numbers, parameters, copy, tick) {
+    let end = 0;
+    for (const parameter of parameters) {
+      const start = end;
+      for await (const [n, part] of this.#parts(parameter)) {
+        numbers.set(part, start + n);
+        end = start + n + part.length;
+        await tick(end / numbers.length);
+      }
+    }
+    if (!copy) return;
+    for await (const [n, part] of this.#parts(copy))
+      if (part.some((x, k) => x !== numbers[n + k])) throw unsupported(copy.file, `${copy.name} ≠ ${parameters[0].name}`);
   }
 }
 
-const PART_BYTES = 2 ** 20; // of a file at a time
-
-// Global, since Chromium collects a stream that only its pending read refers to.
-let reader;
-
-/** Parameters in files, read as float32. */
-class StoredNumbers {
-  constructor(directory, entries, copy) {
-    Object.assign(this, { directory, entries, copy });
-    this.count = [...entries.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
-  }
-
-  /** Allocate memory for all parameters. */
-  allocate() {
-    try {
-      return new Float32Array(this.count);
-    } catch {
-      return refuse(`not enough memory in the browser for the model's ${grouped(4 * this.count)} bytes of parameters`);
-    }
-  }
-
-  /** Read all parameters; `tick` is awaited between parts, and throws if the request was aborted. */
-  async readInto(numbers, tick) {
-    let start = 0;
-    for (const entry of this.entries.values()) {
-      const tensor = numbers.subarray(start, start + sizeOf(entry.shape));
-      for await (const end of this.#read(entry, (from, to) => tensor.subarray(from, to))) await tick((start + end) / this.count);
-      start += tensor.length;
-    }
-    if (this.copy) await this.#checkCopy(numbers);
-  }
-
-  /** Refuse a second copy of W_E that differs from it. */
-  async #checkCopy(numbers) {
-    const paths = [...this.entries.keys()];
-    const earlierSizes = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
-    const start = earlierSizes.reduce((sum, size) => sum + size, 0);
-    let part, partStart;
-    const into = (from, to) => {
-      partStart = start + from;
-      return (part = new Float32Array(to - from));
-    };
-    for await (const _ of this.#read(this.copy, into))
-      if (!part.every((x, n) => x === numbers[partStart + n]))
-        refuse(
-          `${this.copy.name} in the directory differs from ${this.entries.get("W_E").name}, but the config ties them. If the output ` +
-            'matrix is a separate parameter, set "tie_word_embeddings": false',
-        );
-  }
-
-  /** Read a tensor part by part: its numbers `from` up to `to` into the array `into(from, to)`. Yields each part's end. */
-  async *#read({ name, file, dtype, start, end }, into) {
-    const width = this.directory.rules.tensors.bytes[dtype];
-    let from = 0;
-    for await (const bytes of this.directory.parts(file, start, end)) {
-      const to = from + bytes.length / width;
-      const numbers = into(from, to);
-      CONVERT[dtype](bytes.buffer, numbers);
-      let sum = 0; // 0 * x is NaN if x isn't finite
-      for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
-      if (sum !== 0) refuse(`${name} in ${file} contains NaN or infinite numbers`);
-      yield (from = to);
-    }
-  }
-}
-
-/** Conversion of a buffer's first numbers to float32, by the file format's dtypes. */
-const CONVERT = {
-  F64: (buffer, out) => out.set(new Float64Array(buffer, 0, out.length)),
-  F32: (buffer, out) => out.set(new Float32Array(buffer, 0, out.length)),
-  F16(buffer, out) {
+/** Conversion of a buffer to float32 numbers, by the file format's dtypes. */
+const AS_FLOAT32 = {
+  F64: (buffer) => new Float32Array(new Float64Array(buffer)),
+  F32: (buffer) => new Float32Array(buffer),
+  F16(buffer) {
     float16Numbers ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => fromFloat16(bits));
     const bits = new Uint16Array(buffer);
-    for (let n = 0; n < out.length; n++) out[n] = float16Numbers[bits[n]];
+    const numbers = new Float32Array(bits.length);
+    for (let n = 0; n < bits.length; n++) numbers[n] = float16Numbers[bits[n]];
+    return numbers;
   },
-  BF16(buffer, out) {
+  BF16(buffer) {
     const bits = new Uint16Array(buffer);
-    const outBits = new Uint32Array(out.buffer, out.byteOffset, out.length);
-    for (let n = 0; n < outBits.length; n++) outBits[n] = bits[n] << 16; // the upper half of a float32
+    const widened = new Uint32Array(bits.length);
+    for (let n = 0; n < bits.length; n++) widened[n] = bits[n] << 16; // the upper half of a float32
+    return new Float32Array(widened.buffer);
   },
 };
 
