@@ -571,7 +571,10 @@ def test_refused_arguments(serial: Atlas, pocket: GPT2) -> None:
         # Longer windows have more context: the same model would differ from itself.
         (serial.compare, (short,), InvalidValueError, "windows of 128 and 32 .* same `window=`"),
         (attnlab.compare, (serial, serial), InvalidTypeError, r"(?s)Use its \.compare method"),
-        (no_heads.to_html, (), InvalidValueError, only_loss),
+        *(
+            (f, (), InvalidValueError, only_loss)
+            for f in (no_heads.to_html, lambda: no_heads.dataset)
+        ),
         (no_heads.head, (0, 0), InvalidValueError, only_loss),
         (no_heads.explore, (pocket,), InvalidValueError, only_loss),
     ]
@@ -686,6 +689,16 @@ def test_a_forged_chunk_is_refused(forged: dict[str, Any], tmp_path: Path) -> No
     write_sealed(file, "3", tensors, metadata)
     with pytest.raises(ResumeError, match="isn't complete"):
         run(tmp_path)
+
+
+def test_xarray_dataset(serial: Atlas) -> None:
+    needs("xarray", "frames")
+    data = serial.dataset
+    assert data.sizes == {"measure": 3, "layer": 2, "head": 4}
+    cell = data.sel(measure="entropy", layer=1, head=2)
+    assert float(cell["mean"]) == serial["entropy"].mean[1, 2]
+    assert float(cell["error"]) == serial["entropy"].error[1, 2]
+    assert data.attrs["loss"] == float(serial["loss"].mean)
 
 
 def test_comparison_over_different_texts(serial: Atlas) -> None:

@@ -69,7 +69,7 @@ def test_datasets() -> None:
 
 def test_dataset_has_one_row_per_text_and_head() -> None:
     needs("pyarrow", "test")
-    needs("pandas", "test")
+    needs("pandas", "frames")
     import pandas
 
     lines = [TEXTS[0], "A shy girl", "The dog saw the dog"]
@@ -85,6 +85,15 @@ def test_dataset_has_one_row_per_text_and_head() -> None:
             mine = actual.loc[number][name].to_numpy().reshape(2, 4)
             expected = jobs.attention[jobs.jobs.index(name)]
             np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_zarr() -> None:
+    needs("zarr", "test")
+    needs("xarray", "frames")
+    measured("pocket", TEXTS).save("corpus.atlas")
+    names = run_recipe("xarray")
+    assert names["saved"].load().identical(names["atlas"].dataset)
+    assert names["both"].sizes["model"] == 2
 
 
 def in_processes(recipe: str) -> None:

@@ -225,6 +225,7 @@ def test_tokens_label_rows_of_your_own_matrices() -> None:
     result = self_attention(X, *W, tokens=cats)
     assert labels(result) == [cats, cats]
     assert labels(result, "K") == [cats, ("0", "1", "2")]
+    assert list(result.to_dataframe().index.get_level_values(1)) == list(cats)
     assert "query 1 (吃)" in repr(result.explain(1))
     assert "猫" in result._repr_html_()
     other = cross_attention(X, memory, *W, tokens=cats, memory_tokens=dogs)

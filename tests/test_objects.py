@@ -437,6 +437,7 @@ def test_repr_retains_nothing(kind: str, before: str) -> None:
 
 def test_views_retain_nothing() -> None:
     needs("matplotlib", "plot")
+    needs("xarray", "frames")
     trace = odd().trace([5, 80, 5])
     assert trace.next_logits.shape == (263,)
     there = dict(trace._run.values)
@@ -445,8 +446,10 @@ def test_views_retain_nothing() -> None:
     for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
         trace.explain(path)
     trace.head(0, 0).plot("scores")
+    trace.head(0, 0).to_dataframe("masked_scores")
     trace.plot()
     trace.plot_tokens(2, 1)
+    trace.to_xarray(["raw_scores", "mid"])
     trace.to_html()
     assert trace._run.values.keys() == there.keys()
 
@@ -455,6 +458,7 @@ def test_views_retain_nothing() -> None:
 def test_unused_objects_are_freed_immediately(T: int) -> None:
     """After heads, tables, views and edits, memory is freed without the garbage collector."""
     needs("matplotlib", "plot")
+    needs("xarray", "frames")
     model = in_memory()
     trace = model.trace(np.arange(T))
     head = trace.head(1, 2)
@@ -466,8 +470,8 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
     gc.collect()
     gc.disable()
     try:
-        # matplotlib's objects have reference cycles, and must not keep a trace.
-        for draw in (head.plot, trace.plot, trace.to_html):
+        # Objects of matplotlib and xarray have reference cycles, and must not keep a trace.
+        for draw in (head.plot, trace.plot, head.to_dataframe, trace.to_xarray, trace.to_html):
             draw()
         edited = trace.edited({"blocks.0.mid": lambda x: x + 1})
         assert edited.next_logits.shape == (256,)

@@ -3,9 +3,7 @@
 import re
 import runpy
 import shutil
-import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import attnlab
-from attnlab.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".github/release.py"
@@ -93,25 +90,3 @@ def test_release_readme_links_to_existing_files(release_files: dict[str, Any]) -
     relative = release_files["text"].replace("https://github.com/Someone/attnlab/blob/v9.8.7/", "")
     relative = relative.replace("https://github.com/Someone/attnlab/raw/v9.8.7/", "")
     assert relative == (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("module", "library", "extra"),
-    [
-        ("views.plot", "matplotlib", "plot"),
-        ("views.pictures", "matplotlib", "plot"),
-        ("views.sheets", "xlsxwriter", "sheets"),
-        ("views.explorer", "uvicorn", "explore"),
-    ],
-)
-def test_without_an_optional_library(
-    monkeypatch: pytest.MonkeyPatch, module: str, library: str, extra: str
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    for name in (module, "views.plot"):
-        monkeypatch.delitem(sys.modules, f"attnlab.{name}", raising=False)
-    message = f"this needs {library}: pip install {library} (attnlab's optional extra '{extra}')"
-    with pytest.raises(MissingExtraError) as caught:
-        import_module(f"attnlab.{module}")
-    assert str(caught.value) == message
-    assert isinstance(caught.value, ImportError)

@@ -198,6 +198,19 @@ def test_layers_and_heads_out_of_range(
     assert isinstance(caught.value, kind)
 
 
+@pytest.mark.parametrize("name", [np.array(["Q", "K"]), np.array("Q"), ["Q"], None, 5, "nope"])
+def test_step_names_must_be_strings(odd: GPT2, name: Any) -> None:
+    needs("matplotlib", "plot")
+    needs("xarray", "frames")
+    trace = odd.trace("the hen")
+    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
+        with pytest.raises(AttnlabError, match=r"not a step|no step"):
+            look(name)
+    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
+        with pytest.raises(AttnlabError, match=r"scale is a single number, 2\.646"):
+            look("scale")
+
+
 def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert trace.head(-1, -2) is trace.head(2, 3)
@@ -307,20 +320,3 @@ def test_token_in_place_of_a_step_name(odd: GPT2) -> None:
     assert trace.head(0, 0).explain(token.strip(), 0)
     with pytest.raises(ValueError, match="has no step 'nothing'"):
         trace.explain("nothing", 0)
-
-
-class WithoutRepr:
-    def __repr__(self) -> str:
-        raise RuntimeError("no repr")
-
-
-@pytest.mark.parametrize(
-    "name", [5, [WithoutRepr()], WithoutRepr(), np.arange(3), "z" * 1000, [1] * 100_000]
-)
-def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
-    needs("matplotlib", "plot")
-    trace = odd.trace("the hen")
-    for call in (trace.head(0, 0).plot, trace.plot):
-        with pytest.raises(AttnlabError, match="step") as caught:
-            call(name)
-        assert len(str(caught.value)) < 1000

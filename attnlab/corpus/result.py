@@ -55,6 +55,7 @@ from attnlab.support.tables import (
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+    from xarray import Dataset
 
     from attnlab.support.door import Explorer
     from attnlab.text.tokens import Tokens
@@ -596,6 +597,19 @@ class Atlas(Document, Mapping[str, Measured]):
             "for reliable errors. Split long texts.",
             count=f"{effective:.1f}",
         )
+
+    @property
+    def dataset(self) -> Dataset:
+        """All measures as an xarray Dataset; loss is an attribute."""
+        heads = self._per_head()
+        numbers = {
+            kind: np.stack([getattr(self[name], kind) for name in heads])
+            for kind in ("mean", "error", "texts", "places")
+        }
+        about = {"texts": self.texts, "tokens": self.tokens, "model": self.model}
+        if "loss" in self.measures:
+            about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
+        return door.grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
 
     def to_html(self, *, language: str | None = None) -> str:
         """A page with a map of every measure; each cell links to its head's passages.

@@ -27,6 +27,7 @@ from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
     from attnlab.support.door import Explanation, Picture, View
 
@@ -161,6 +162,22 @@ class Attention(Result):
         tokens : as in `plot`
         """
         return door.view_of_tokens(self, tokens)
+
+    def to_dataframe(self, step: str = "weights") -> DataFrame:
+        """Return a step of one head as a labelled pandas DataFrame.
+
+        Parameters
+        ----------
+        step : such as "scores"
+
+        Returns
+        -------
+        DataFrame
+            with rows and columns named query, key, Dk, ... Token axes have a two-level index,
+            position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token", axis=1)`, or
+            `frame.stack(["key", "key_token"])` for one line per pair
+        """
+        return door.dataframe(self, step)
 
     def to_xlsx(self, path: FilePath) -> None:
         """Write a spreadsheet with live formulas: change a number, and later steps update.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -27,6 +27,7 @@ from attnlab.text.tokens import Token, Tokens, Vocabulary
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from xarray import Dataset
 
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import TokenLike
@@ -180,6 +181,25 @@ class Trace(ForwardPass):
         """
         with door.drawing_in(language):
             return door.plot_tokens(self, layer, head, query, ax)
+
+    def to_xarray(
+        self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
+    ) -> Dataset:
+        """Steps of all layers and heads as an xarray Dataset with named dimensions.
+
+        Parameters
+        ----------
+        steps : names of steps of the trace, of its blocks or of its heads; each (T, T) step of a
+            head takes L · H · T² numbers
+
+        Returns
+        -------
+        Dataset
+            with dimensions layer, head, query, key, position, Dk, ... The coordinates query_token,
+            key_token and position_token are the tokens' symbols. For example,
+            `data.weights.sel(layer=0, head=3, query=11)`
+        """
+        return door.dataset(self, steps)
 
     def to_xlsx(self, path: FilePath, layer: int | None = None, head: int | None = None) -> None:
         """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.

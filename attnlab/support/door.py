@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from attnlab.views.explain import explain as explain
     from attnlab.views.explanation import Explanation as Explanation
     from attnlab.views.explorer import Explorer as Explorer
+    from attnlab.views.frames import dataframe as dataframe
+    from attnlab.views.frames import dataset as dataset
+    from attnlab.views.frames import grid as grid
     from attnlab.views.notebook import View as View
     from attnlab.views.notebook import candidates_view as candidates_view
     from attnlab.views.notebook import document_view as document_view
@@ -47,6 +50,7 @@ _NAMES = {
     "explain": "explain",
     "explanation": "Explanation",
     "explorer": "Explorer",
+    "frames": "dataframe dataset grid",
     "notebook": (
         "View candidates_view document_view explanation_view frame generation_view "
         "result_view tokens_view trace_view view_of_tokens"

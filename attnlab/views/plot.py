@@ -40,6 +40,7 @@ from attnlab.views.labelled_step import (
     SHOW_ALL,
     TOKENS_SHOWN,
     indices_of,
+    labelled_matrix,
     labelled_step,
     omission_note,
     per_head,
@@ -165,14 +166,7 @@ def plot_step(
     attention: Attention, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = labelled_step(attention, name)
-    if not step.axes:
-        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}, not a matrix or row")
-    if len(step.axes) > 2:
-        raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, "
-            "such as .heads[0], or draw all of them with trace.plot()"
-        )
+    step = labelled_matrix(attention, name, "draw all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:

@@ -1,0 +1,156 @@
+"""Steps with named axes, for pandas and xarray."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs
+
+import attnlab
+from attnlab import GPT2, AttnlabError
+from attnlab.errors import MissingExtraError
+
+
+@pytest.fixture(autouse=True)
+def libraries() -> None:
+    needs("pandas", "frames")
+    needs("xarray", "frames")
+
+
+def test_data_frame_by_position_and_by_symbol(odd: GPT2) -> None:
+    """A trace of "the hen in a thin inn", which has repeated tokens."""
+    head = odd.trace("the hen in a thin inn").head(1, 2)
+    symbols = list(head.tokens.symbols)  # type: ignore[union-attr]
+    assert symbols.count("n") == 2
+    frame = head.to_dataframe()
+    assert frame.shape == (12, 12)
+    assert frame.index.is_unique
+    assert frame.columns.is_unique
+    assert np.array_equal(frame.to_numpy(), head.weights)
+    assert list(frame.index.names) == ["query", "query_token"]
+    assert list(frame.columns.names) == ["key", "key_token"]
+    assert frame.index.get_level_values("query_token").tolist() == symbols
+    assert frame.loc[(11, "n"), (3, "n")] == head.weights[11, 3]
+    assert np.array_equal(frame.loc[11].to_numpy()[0], head.weights[11])
+    both: Any = frame.xs("n", level="key_token", axis=1)
+    assert np.array_equal(both.to_numpy(), head.weights[:, [3, 11]])
+
+
+def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
+    head = odd.trace("the hen in").head(0, 0)
+    frame = head.to_dataframe("Q")
+    assert frame.columns.name == "Dk"
+    assert frame.columns.tolist() == list(range(7))
+    assert head.to_dataframe("b_Q").columns.tolist() == ["b_Q"]
+    assert head.to_dataframe("masked_scores").iloc[0, 1] == -np.inf
+    toy = attnlab.attention(np.eye(2), np.eye(2), [[1.0, 2.0], [3.0, 4.0]])
+    frame = toy.to_dataframe("raw_scores")
+    assert (frame.index.name, frame.columns.name) == ("query", "key")
+    assert frame.to_numpy().tolist() == [[1, 0], [0, 1]]
+
+
+def test_data_frame_with_cached_keys(odd: GPT2) -> None:
+    step = odd.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
+    frame = step.head(0, 0).to_dataframe()
+    symbol = step.tokens.symbols[0]
+    assert frame.index.tolist() == [(5, symbol)]
+    expected = [*((n, str(n)) for n in range(5)), (5, symbol)]
+    assert frame.columns.tolist() == expected
+
+
+def test_data_frames_of_a_whole_trace(odd: GPT2) -> None:
+    trace = odd.trace("the hen in a thin inn")
+    data = trace.to_xarray()
+    assert data.weights.dims == ("layer", "head", "query", "key")
+    assert dict(data.sizes) == {
+        "layer": 3,
+        "head": 5,
+        "query": 12,
+        "key": 12,
+        "position": 12,
+        "Dk": 7,
+        "Dv": 7,
+        "D": 35,
+    }
+    for layer, head in ((0, 0), (2, 4)):
+        row = data.sel(query=11).isel(layer=layer, head=head)
+        assert np.array_equal(row.weights, trace.head(layer, head).weights[11])
+        assert np.array_equal(data.Q[layer, head], trace.head(layer, head).Q)
+        assert np.array_equal(data.V[layer, head], trace.head(layer, head).V)
+    assert np.array_equal(data.mid[1], trace.blocks[1].mid)
+    assert data.query_token.values.tolist() == list(trace.tokens.symbols)
+    attended = data.weights.where(data.key_token == "n", drop=True)
+    assert attended.key.values.tolist() == [3, 11]
+    assert data.weights.attrs["long_name"] == "weights = softmax(masked_scores)"
+    rows = data.weights.sum("key")
+    assert np.allclose(rows, 1)
+
+
+def test_chosen_steps(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    data = trace.to_xarray(["embedding", "scores", "logits"])
+    assert list(data.data_vars) == ["embedding", "scores", "logits"]
+    assert data.embedding.dims == ("position", "D")
+    assert np.array_equal(data.logits, trace.logits)
+    assert list(trace.to_xarray("weights").data_vars) == ["weights"]
+
+
+@pytest.mark.parametrize(
+    ("export", "message"),
+    [
+        (lambda trace: trace.head(0, 0).to_dataframe("wieghts"), "'wieghts'; its steps are"),
+        (lambda trace: trace.blocks[0].attention.to_dataframe(), "first choose a head"),
+        (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts'; steps are .*weights"),
+        (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
+        (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
+    ],
+)
+def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        export(odd.trace("the hen"))
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("views.plot", "matplotlib", "plot"),
+        ("views.pictures", "matplotlib", "plot"),
+        ("views.frames", "pandas", "frames"),
+        ("views.frames", "xarray", "frames"),
+        ("views.sheets", "xlsxwriter", "sheets"),
+        ("views.explorer", "uvicorn", "explore"),
+    ],
+)
+def test_without_an_optional_library(
+    monkeypatch: pytest.MonkeyPatch, module: str, library: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for name in (module, "views.plot"):
+        monkeypatch.delitem(sys.modules, f"attnlab.{name}", raising=False)
+    message = f"this needs {library}: pip install {library} (attnlab's optional extra '{extra}')"
+    with pytest.raises(MissingExtraError) as caught:
+        import_module(f"attnlab.{module}")
+    assert str(caught.value) == message
+    assert isinstance(caught.value, ImportError)
+
+
+class WithoutRepr:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+@pytest.mark.parametrize(
+    "name", [5, [WithoutRepr()], WithoutRepr(), np.arange(3), "z" * 1000, [1] * 100_000]
+)
+def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
+    trace = odd.trace("the hen")
+    for call in (
+        trace.head(0, 0).to_dataframe,
+        trace.to_xarray,
+        lambda name: trace.to_xarray([name]),
+    ):
+        with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
+            call(name)
+        assert len(str(caught.value)) < 1000
