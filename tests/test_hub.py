@@ -749,7 +749,9 @@ def test_broken_downloads_are_resumed(hub: Hub, client: Client, model: str, file
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_interrupted_download(hub: Hub, client: Client, number: int) -> None:
     """Downloaded files are kept; the next call fetches the rest."""
     hub.add(TINY, published("odd"))
@@ -775,6 +777,7 @@ def test_interrupted_download(hub: Hub, client: Client, number: int) -> None:
     assert hub.sent() == {WEIGHTS: 1}
 
 
+@pytest.mark.slow
 @posix
 def test_full_disk_during_download(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))

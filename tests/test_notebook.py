@@ -4,7 +4,6 @@ import base64
 import re
 import struct
 import zlib
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -517,66 +516,10 @@ def test_hostile_tokens_in_results() -> None:
     assert "\u202e" not in view.text
 
 
-# The elements and attributes that JupyterLab 4 keeps in an untrusted notebook.
-TAGS_KEPT = re.compile("b|code|details|div|img|pre|small|span|summary|table|td|th|tr")
-NAMES_KEPT = re.compile("alt|class|colspan|src|style|title|width")
-STYLES_KEPT = re.compile("background|color|display|height|margin-right|width")
-
-
-class Sanitised(HTMLParser):
-    """HTML after sanitizing."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.html, self._is_kept = "", True
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._is_kept = bool(TAGS_KEPT.fullmatch(tag))
-        styles = [style.split(":", 1) for style in str(dict(attrs).get("style") or "").split(";")]
-        kept = {name: value for name, value in attrs if NAMES_KEPT.fullmatch(name)}
-        kept["style"] = ";".join(
-            ":".join(style) for style in styles if STYLES_KEPT.fullmatch(style[0])
-        )
-        if self._is_kept:
-            attributes = "".join(f' {k}="{escape(v or "", quote=True)}"' for k, v in kept.items())
-            self.html += f"<{tag}{attributes}>"
-
-    def handle_endtag(self, tag: str) -> None:
-        self.html += f"</{tag}>" if self._is_kept else ""
-        self._is_kept = True
-
-    def handle_data(self, data: str) -> None:
-        self.html += data if self._is_kept else ""
-
-    def handle_entityref(self, name: str) -> None:
-        self.html += f"&{name};"
-
-
-def test_html_of_untrusted_notebooks_is_readable(odd: GPT2, browser: Any) -> None:
+def test_html_of_untrusted_notebooks_is_readable(odd: GPT2) -> None:
+    """JupyterLab 4 keeps inline styles alone: they hide one of two pictures and colour cells."""
     trace = odd.trace("the hen in")
-    symbols, T = trace.tokens.symbols, len(trace.tokens)
-    page = browser.new_page()
-    # JupyterLab's own style shows every image.
-    page.set_content("<style>img { display: block }</style>" + Sanitised(trace._repr_html_()).html)
-    chips = [f"{token.symbol} {token.id}" for token in trace.tokens]
-    text = page.inner_text("body")
-    assert " ".join(chips) in text
-    assert [image.is_visible() for image in page.locator("img").all()] == [True, False] * 3
-    page.set_content(Sanitised(trace.head(1, 2)._repr_html_()).html)
-    rows = page.locator("table").first.locator("tr").all()
-    assert rows[0].inner_text().split() == [*symbols]
-    weights = trace.head(1, 2).weights
-    for i, row in enumerate(rows[1:]):
-        view = [f"{weight:.2f}" for weight in weights[i, : i + 1]] + ["-"] * (T - 1 - i)
-        assert row.inner_text().split() == [symbols[i], *view]
-    first = rows[1].locator("td").first
-    levels = [int(LIGHT.positive[n : n + 2], 16) for n in (1, 3, 5)]
-    colours = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
-    assert first.evaluate(colours) == [f"rgb({', '.join(map(str, levels))})", "rgb(255, 255, 255)"]
-    attribution = trace.attribution(trace.tokens[-1].id)
-    page.set_content(Sanitised(attribution._repr_html_()).html)
-    for n, row in enumerate(page.locator("table").first.locator("tr").all()[1:]):
-        view = [f"{number:z.2f}" for number in (*attribution.heads[n], attribution.mlps[n])]
-        assert row.inner_text().split() == [str(n), *view]
-    page.close()
+    styles = {a["class"]: a.get("style") for t, a in page(trace).elements if t == "img"}
+    assert styles == {"light": None, "dark": "display:none"}
+    cells = [a for t, a in page(trace.head(1, 2)).elements if t == "td"]
+    assert f"background:{LIGHT.positive};color:#ffffff;" in str(cells[0]["style"])

@@ -124,7 +124,9 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
 # ---- what a page includes ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("T", "most"), [(12, 50_000), (128, 500_000)])
+@pytest.mark.parametrize(
+    ("T", "most"), [(12, 50_000), pytest.param(128, 500_000, marks=pytest.mark.slow)]
+)
 def test_what_a_vocabulary_of_gpt2s_size_takes(
     gpt2_tokenizer: Tokenizer, T: int, most: int
 ) -> None:

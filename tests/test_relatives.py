@@ -267,33 +267,3 @@ def test_gradients_of_variants_by_finite_differences(settings: dict[str, Any]) -
         slope = (run(parameters.vector + step)[0] - run(parameters.vector - step)[0]) / 2e-6
         expected = float(gradients.vector @ direction.vector)
         assert slope == pytest.approx(expected, rel=1e-5, abs=1e-8), path
-
-
-def test_training_with_an_untied_output_matrix(tmp_path: Path) -> None:
-    from attnlab import train
-
-    config = GPT2Config(
-        vocab_size=256,
-        n_positions=16,
-        n_embd=16,
-        n_layer=1,
-        n_head=2,
-        activation_function="relu",
-        tie_word_embeddings=False,
-    )
-    run = train(
-        config,
-        "to be or not to be, " * 20,
-        steps=40,
-        batch_size=8,
-        learning_rate=1e-2,
-        directory=tmp_path,
-        progress=False,
-    )
-    assert run.losses[-1] < 0.7 * run.losses[0]
-    start = initial_parameters(config, np.random.default_rng((0, 0)))
-    assert start["W_U"].std() == pytest.approx(0.02, rel=0.1)
-    assert not np.array_equal(run.parameters["W_U"], start["W_U"])
-    opened = GPT2.from_pretrained(tmp_path)
-    assert opened.config == config
-    assert np.array_equal(opened.trace("to be").logits, run.model.trace("to be").logits)

@@ -1,13 +1,10 @@
 """A run's saved state: damage is detected, one run per directory, kills lose nothing."""
 
-import contextlib
 import errno
 import json
 import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from safetensors.numpy import save_file
 from test_training import TEXT, quick
 
 import attnlab.training.run
-from attnlab import GPT2, GPT2Config, Tokenizer
+from attnlab import GPT2Config, Tokenizer
 from attnlab.errors import ResumeError, WriteError
 from attnlab.support.files import lock_file
 from attnlab.support.sealed import checksum, write_sealed
@@ -241,29 +238,6 @@ def test_errors_release_the_directory(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             small(directory=tmp_path, watch=stop, save_every=9)
         assert not (tmp_path / LOCK).exists()
-
-
-def test_eight_threads_start_a_run(tmp_path: Path) -> None:
-    """Only one run trains at a time, others get an error, and the saved files are complete."""
-    start = threading.Barrier(8)
-
-    def run(_: int) -> list[float] | None:
-        start.wait()
-        with contextlib.suppress(WriteError):
-            return small(directory=tmp_path, save_every=1).losses
-        return None
-
-    uninterrupted = small()
-    with ThreadPoolExecutor(8) as pool:
-        losses = list(pool.map(run, range(8)))
-    assert any(losses)
-    assert all(of_thread in (None, uninterrupted.losses) for of_thread in losses)
-    assert small(directory=tmp_path).losses == uninterrupted.losses
-    opened = GPT2.from_pretrained(tmp_path)
-    assert np.array_equal(opened.parameters["W_E"], uninterrupted.parameters["W_E"])
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "config.json", "merges.txt", "model.safetensors", STATE, "vocab.json",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["directory", "link"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stand_ins import Contrary
 
@@ -91,12 +91,9 @@ def test_curly_prompt(gpt2_tokenizer: Tokenizer) -> None:
     assert len(gpt2_tokenizer) == 50257
 
 
-def test_straight_prompt(gpt2_tokenizer: Tokenizer) -> None:
+def test_curly_quotes_have_more_tokens(gpt2_tokenizer: Tokenizer) -> None:
     ids = gpt2_tokenizer.encode("It's very hot in summer. Swimming is")
     assert ids == [1026, 338, *WALKTHROUGH["token_ids"][4:]]
-
-
-def test_token_counts_of_the_chanler_sentence(gpt2_tokenizer: Tokenizer) -> None:
     sentence = "Martin’s one of my sons, and the other is Chanler."
     assert len(gpt2_tokenizer.encode(sentence)) == 16
     assert len(gpt2_tokenizer.encode(sentence.replace("’", "'"))) == 14
@@ -137,6 +134,7 @@ def test_round_trip(gpt2_tokenizer: Tokenizer, text: str) -> None:
     assert gpt2_tokenizer.decode_bytes(ids) == text.encode()
 
 
+@settings(max_examples=40)
 @given(st.text())
 def test_any_text_round_trips(text: str) -> None:
     assert TINY.decode(TINY.encode(text)) == text
@@ -162,12 +160,6 @@ def test_tokens_are_a_sequence() -> None:
         tokens.ids[0] = 1
     assert TINY.tokens(tokens) == tokens == TINY.tokens("the hen")
     assert tokens != TINY.tokens("the") != "the"
-
-
-def test_hostile_characters_are_escaped_in_the_table() -> None:
-    table = repr(TINY.tokens("\u202e\x1b[2J"))
-    assert "\x1b" not in table
-    assert "\u202e" not in table
 
 
 @pytest.mark.parametrize(
@@ -198,22 +190,18 @@ def own_member() -> list[Any]:
         (lambda: TINY.encode(3), TypeError, "text must be a str; got 3"),
         (lambda: TINY.encode("ab\ud800"), ValueError, "surrogate.*index 2"),
         (lambda: TINY.decode([263]), ValueError, "263 at position 0.*0 to 262"),
-        (lambda: TINY.decode([5, -1]), ValueError, "-1 at position 1"),
         (lambda: TINY.decode([1.0]), TypeError, "float64"),
         (lambda: TINY.decode([True]), TypeError, "bool"),
         (lambda: TINY.decode([[1, 2]]), ValueError, r"\(1, 2\)"),
         (lambda: TINY.decode([[1], [1, 2]]), ValueError, "lists of different"),
         (lambda: TINY.decode(3), ValueError, "1-D array.*got 3"),
-        (lambda: TINY.decode(b"ab"), ValueError, "got b'ab'"),
         (lambda: TINY.tokens("the hen")[4], IndexError, "there is no token 4; tokens are 0 to 3"),
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
         (lambda: Tokenizer(5), TypeError, "a dict; got 5"),
         (lambda: Tokenizer({}), ValueError, "model must be an object; got None"),
         (lambda: Tokenizer.from_merges(5, []), TypeError, "got 5 and"),
         (lambda: Tokenizer.from_merges({}, 5), TypeError, "{} and 5"),
-        (lambda: Tokenizer.from_merges({}, "ab"), TypeError, "and 'ab'"),
         (lambda: Tokenizer.from_merges({"a": "0"}, []), ValueError, "'a' isn.t an integer: '0'"),
-        (lambda: Tokenizer.from_merges({"a": True}, []), ValueError, "'a' isn.t an integer: True"),
         (lambda: Tokenizer.from_merges({5: 0}, []), ValueError, "id of 5"),
         (lambda: Tokenizer.from_merges({"a": -1}, []), ValueError, "'a', -1, doesn.t fit in 32"),
         (
@@ -236,7 +224,6 @@ def own_member() -> list[Any]:
         (lambda: TINY.decode(Contrary()), TypeError, "an object of type Contrary"),
         (lambda: TINY.decode(own_member()), (TypeError, ValueError), "token ids must be a "),
         (lambda: TINY.decode({"input_ids": [1]}), ValueError, "got {'input_ids"),
-        (lambda: TINY.decode(None), ValueError, "got None"),
         (lambda: TINY.decode(["1"]), TypeError, "integers; got <U1"),
         (lambda: TINY.for_rows(262), ValueError, r"up to 262 .<\|endoftext\|>.*262 rows"),
     ],

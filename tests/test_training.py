@@ -85,10 +85,11 @@ def test_clip_leaves_short_gradients_alone() -> None:
 
 
 def test_initial_parameters() -> None:
-    config = GPT2Config(vocab_size=401, n_positions=307, n_embd=96, n_layer=8, n_head=3)
+    sizes = {"vocab_size": 401, "n_positions": 307, "n_embd": 96, "n_layer": 8, "n_head": 3}
+    config = GPT2Config(**sizes, tie_word_embeddings=False)
     parameters = initial_parameters(config, np.random.default_rng(0))
     inside = {path.removeprefix("blocks.3."): x for path, x in parameters.items()}
-    for path in ("W_E", "W_P", "attention.W_QKV", "mlp.W_1"):
+    for path in ("W_E", "W_P", "W_U", "attention.W_QKV", "mlp.W_1"):
         assert inside[path].std() == pytest.approx(0.02, rel=0.05)
     for path in ("attention.W_O", "mlp.W_2"):
         assert inside[path].std() == pytest.approx(0.02 / 4, rel=0.05)  # √(2 · 8) = 4

@@ -86,6 +86,7 @@ PATHS = {
 }
 
 
+@pytest.mark.slow
 def test_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
     some = truth.sentences[7:8]
     np.testing.assert_allclose(
