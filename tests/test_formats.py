@@ -239,6 +239,7 @@ ADAPT = """
 import numpy, torch
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2LMHeadModel
+torch.manual_seed(0)
 config = LoraConfig(
     r=2, task_type="CAUSAL_LM", init_lora_weights=False, fan_in_fan_out=True,
     target_modules=["c_attn", "c_proj"],
@@ -256,7 +257,7 @@ def test_advice_for_adapters_works(tmp_path: Path) -> None:
     walk(python, ADAPT, tmp_path)
     walk(python, suggested_code(tmp_path / "OLD"), tmp_path)
     logits = GPT2.from_pretrained(tmp_path / "NEW").trace([1, 2, 3]).logits
-    assert np.allclose(logits, np.load(tmp_path / "logits.npy"), atol=1e-5)
+    np.testing.assert_allclose(logits, np.load(tmp_path / "logits.npy"), rtol=1e-4, atol=1e-4)
     original = GPT2.from_pretrained(REFERENCE / "odd").trace([1, 2, 3]).logits
     assert not np.allclose(logits, original, atol=0.1)
 
@@ -275,7 +276,7 @@ model, tokenizer = GPT2LMHeadModel.from_pretrained("OLD", device_map="cpu").eval
 opened = CALL
 with torch.no_grad():
     logits = model(torch.tensor([[1, 2, 3]])).logits[0].numpy()
-numpy.testing.assert_allclose(opened.trace([1, 2, 3]).logits, logits, rtol=1e-5, atol=1e-5)
+numpy.testing.assert_allclose(opened.trace([1, 2, 3]).logits, logits, rtol=1e-4, atol=1e-4)
 original = GPT2.from_pretrained("BASE").trace([1, 2, 3]).logits
 assert 1e-3 < abs(logits - original).max() < 1, "rounded to eight bits, and not to none"
 """
@@ -325,7 +326,7 @@ loaded = CALL
 assert loaded.keys() == checkpoint["model"].keys()
 recorded = numpy.load({str(REFERENCE / "nanogpt.npz")!r})
 logits = model.trace(recorded["ids"]).logits[:, ::3]
-numpy.testing.assert_allclose(logits, recorded["biases.logits"], rtol=1e-5, atol=1e-5)
+numpy.testing.assert_allclose(logits, recorded["biases.logits"], rtol=1e-4, atol=1e-4)
 """
 
 
@@ -392,7 +393,8 @@ def test_what_transformers_saves_opens(tmp_path: Path) -> None:
         variant = "fp16" if "variant" in directory.name else None
         model = GPT2.from_pretrained(directory, variant=variant)
         expected = tuned if "tuned" in directory.name else original
-        assert np.allclose(model.trace(ids).logits, expected, atol=1e-5), directory.name
+        actual = model.trace(ids).logits
+        assert np.allclose(actual, expected, rtol=1e-4, atol=1e-4), directory.name
         assert ("without the head" in model.parameters.origin) == (
             "For" in directory.name or "Heads" in directory.name
         )
