@@ -23,7 +23,7 @@ from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
 from node import Evaluator, write_modules
-from pages import LOADED, Open, until
+from pages import LOADED, Open, drawn, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
@@ -175,6 +175,7 @@ class Watched:
         page.emulate_media(media="null", **MEDIA | media)
         page.goto(address)
         until(page, LOADED)
+        drawn(page)  # until then, Tab doesn't reach all that it reaches later
         return page
 
     def close(self) -> None:
