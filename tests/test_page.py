@@ -608,6 +608,19 @@ def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
     until(page, "grids[0].maps.at(-1).values !== undefined")
 
 
+def test_maps_just_below_the_window_are_drawn(odd: GPT2, open_page: Open) -> None:
+    size = {"width": 1440, "height": 900}
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER), viewport=size)
+    page.goto(f"{page.url.partition('#')[0]}#depth=look")
+    page.reload()
+    until(page, LOADED)
+    assert page.evaluate("grids.every(({ maps }) => maps.every((map) => !map.values))")
+    page.locator("#depth input[value=lab]").check()
+    drawn(page)
+    assert page.evaluate("grids[0].maps[0].cell.getBoundingClientRect().top") > 900
+    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+
+
 @pytest.mark.usefixtures("short_story")
 def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
     trace = gpt2_shaped(odd, 512, n_layer=1, seed=0, n_embd=96)

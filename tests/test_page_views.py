@@ -531,7 +531,7 @@ def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
     """A long text, in the dark theme, with a cell open and the map enlarged."""
     T = 60
     trace = gpt2_shaped(odd, T, n_layer=2, seed=0, n_embd=96)
-    page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 300})
+    page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 150})
     to_cell(page, 30, 7)
     page.keyboard.press("Enter")
     page.locator("#larger").click()

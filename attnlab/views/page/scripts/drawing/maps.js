@@ -1,4 +1,4 @@
-// Heads' small maps, painted when first visible.
+// Heads' small maps, painted when first visible, or soon to be.
 
 import { MAP_PIXELS } from "../numbers/constants.js";
 import { smallMap } from "../numbers/maps.js";
@@ -59,14 +59,17 @@ async function loadMaps({ view, layer }) {
   for (let head = 0; head < trace.H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
 }
 
-const visibilityObserver = new IntersectionObserver((entries) => {
+// Maps count as visible half a window before they are, so that nobody scrolls to empty ones.
+const visibilityObserver = new IntersectionObserver(paintOrForget, { rootMargin: "50% 0%" });
+
+function paintOrForget(entries) {
   for (const { target, isIntersecting } of entries) {
     const map = target.map;
     if (map.values) continue;
     if (isIntersecting) paintSoon(map);
     else waiting.delete(map);
   }
-});
+}
 
 /** Paint all maps that haven't been visible yet, for printing; return whether all are painted. */
 export function paintAll() {
