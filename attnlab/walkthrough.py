@@ -32,13 +32,7 @@ def walk(
     """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
     In this order: token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked
-    scores, weights, context.
-
-    Parameters
-    ----------
-    model : any GPT-2
-    prompt : any text
-    layer, head : indices of the head; in layer 0, X is LayerNorm of the embedding
+    scores, weights, context. In layer 0, X is LayerNorm of the embedding.
     """
     trace = model.trace(prompt)
     head_result = trace.head(layer, head)

@@ -150,12 +150,7 @@ class Attribution(Analysis):
     def by_token(self) -> ByToken:
         """Split the heads' contributions by attended token: weights[position, key] V[key] W_O · u.
 
-        Raises
-        ------
-        InvalidValueError
-            If an edit replaced a context, which then isn't the weighted sum of values.
-        InvalidTypeError
-            For means over several texts.
+        This needs one text, and contexts that no edit replaced.
         """
         if len(self.each) > 1:
             raise InvalidTypeError(
@@ -201,13 +196,9 @@ class Attribution(Analysis):
 
 
 class ByToken(Analysis):
-    """What each head adds to a logit from each attended token.
+    """What each head adds to a logit from each attended token, `.heads` (L, H, Tk).
 
-    The table and the plot have one row per head.
-
-    Attributes
-    ----------
-    heads : (L, H, Tk); their sum over tokens is `Attribution.heads`
+    The sum over tokens is `Attribution.heads`. The table and the plot have one row per head.
     """
 
     meaning: ClassVar[str] = (
@@ -242,13 +233,7 @@ class ByToken(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """centred(gain · w); divided by the deviation, it is the gradient of a logit.
-
-    Parameters
-    ----------
-    gain : (D,), of the last LayerNorm
-    w : (..., D), the token's column of W_U
-    """
+    """centred(gain · w), (..., D), for w of W_U: a logit's gradient, times the deviation."""
     through_gain = gain * w
     centred: Array = through_gain - mean(through_gain)
     return centred

@@ -96,17 +96,8 @@ class Analysis(Document):
     ) -> Picture:
         """Plot the table as a heatmap.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes to draw into; None for a new figure
-        tokens : the positions to show, if there is a number for each, as in `Attention.plot`
-        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
-
-        Returns
-        -------
-        Picture
-            displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
-            and `.alt`, the alt text.
+        Parameters and result are as in `Attention.plot`; `tokens` are the positions to show, if
+        there is a number for each.
         """
         with door.drawing_in(language):
             return door.plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
@@ -161,17 +152,11 @@ def positions_of(trace: Trace) -> Axis:
 
 @dataclass(frozen=True)
 class Target:
-    """A token's logit at one position, or its difference from another token's.
-
-    Attributes
-    ----------
-    token, against : Token; `against` is None for a single logit
-    position : index among the trace's tokens
-    """
+    """A token's logit at one position, or its difference from another token's."""
 
     token: Token
-    against: Token | None
-    position: int
+    against: Token | None  # None for a single logit
+    position: int  # index among the trace's tokens
 
     @classmethod
     def from_names(

@@ -58,11 +58,7 @@ EDGES_SHOWN = 20
 class Endpoints:
     """All senders and receivers of a model.
 
-    Attributes
-    ----------
-    senders : paths
-    receivers : `Receiver`s
-    is_edge : bool (senders, receivers), whether the sender comes before the receiver
+    `is_edge` (senders, receivers) says whether the sender comes before the receiver.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -107,14 +103,7 @@ class Edges(Analysis):
         each: AnyArray,
         baselines: Any,
     ) -> None:
-        """Set the numbers.
-
-        Parameters
-        ----------
-        pairs : the arguments clean, corrupted and metric of `edges`
-        each : see above
-        baselines : the metric in the clean and in the corrupted traces
-        """
+        """`pairs` are the arguments clean, corrupted, metric; `baselines`, the metric in both."""
         self.title, self.each, self._pairs = title, read_only(each), pairs
         self.clean, self.corrupted = baselines
         self._endpoints, self.senders = endpoints, endpoints.senders
@@ -151,13 +140,7 @@ class Edges(Analysis):
     def plot(  # type: ignore[override]
         self, ax: Axes | None = None, n: int = EDGES_SHOWN, *, language: str | None = None
     ) -> Picture:
-        """Plot the `n` strongest edges as a graph; edges to heads are labelled Q, K or V.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes to draw into; None for a new figure
-        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
-        """
+        """Plot the `n` strongest edges as a graph; edges to heads are labelled Q, K or V."""
         n = as_count(n, "n", least=1)
         with door.drawing_in(language):
             edges = [
@@ -312,36 +295,21 @@ def edges(
 ) -> Edges:
     """Measure every edge: from heads, MLPs and the embedding to later Q, K, V, MLPs and the logits.
 
-    effect ≈ Σ (sender in clean - sender in corrupted) · ∂metric/∂input
-             / (metric(clean) - metric(corrupted))
+        effect ≈ Σ (sender in clean - sender in corrupted) · ∂metric/∂input
+                 / (metric(clean) - metric(corrupted))
 
     ∂metric/∂input is the gradient through this receiver only, in the corrupted run (edge
     attribution patching, EAP). With several steps it is the mean over runs whose embedding is
-    corrupted + k / steps · (clean - corrupted), k = 0 … steps - 1 (EAP-IG).
+    corrupted + k / steps · (clean - corrupted), k = 0 … steps - 1 (EAP-IG). Gradients are a linear
+    approximation, worst where softmax is saturated.
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with the same number of tokens, by one model, with no
-        edits except of `embedding`; or of several pairs of such texts, as `model.trace` returns
-        them for lists
+    clean, corrupted : as in `patch`, with no edits except of `embedding`
     metric : as in `patch`; a function only if `exact`
     steps : the number of steps of the integral, usually 5
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients
     progress : whether to show a progress bar on stderr
-
-    Returns
-    -------
-    Edges
-        For several pairs with `.standard_errors`; each pair's effects in `.each` take 0.6 MB for
-        GPT-2
-
-    Notes
-    -----
-    Gradients are a linear approximation, worst where softmax is saturated. Each edge is measured
-    alone: edges that matter only together may each have no effect.
-
-    Source: Syed et al., "Attribution Patching Outperforms Automated Circuit Discovery" (2023), EAP;
-    Hanna et al., "Have Faith in Faithfulness" (2024), EAP-IG.
 
     Examples
     --------

@@ -32,13 +32,7 @@ CONSTANTS = (
 
 
 class GradientRun(Run):
-    """A run whose steps are gradients.
-
-    Parameters
-    ----------
-    run : the forward pass
-    target : what is differentiated; None for the loss
-    """
+    """A run whose steps are gradients of a target, None for the loss, in the forward pass `run`."""
 
     def __init__(self, run: Run, target: Target | None) -> None:
         super().__init__(

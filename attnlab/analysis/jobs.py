@@ -133,14 +133,7 @@ class HeadJobs(Analysis):
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
-    """Measure how well each head does each job in some texts.
-
-    Parameters
-    ----------
-    traces : of one model
-    jobs : functions by name, which take a text's tokens and return bool (T, T), the keys that each
-        query should attend to
-    """
+    """Measure how well each head does each job in some texts, see `Trace.jobs`."""
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
             f"jobs must be a dict from names to functions of Tokens; got {quoted(jobs)}"
@@ -157,10 +150,7 @@ def measure_jobs(
 ) -> HeadJobs:
     """Average over all queries that have keys, in all texts.
 
-    Parameters
-    ----------
-    texts : traces, each with its targets by job, bool (T, T)
-    jobs : the jobs' names
+    Each text is a trace with its targets by job, bool (T, T).
     """
     # For each job, an array per text: (L, H, queries) and (queries,).
     attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}

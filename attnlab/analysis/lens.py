@@ -216,24 +216,15 @@ class LogitLens(Lens):
         super().__init__(title, trace, positions_of(trace), numbers)
 
     def logits(self, stop: str) -> Array:
-        """The logits decoded from a point of the stream, (T, vocab).
+        """The logits decoded from one of the `stops`, (T, vocab).
 
         At the last point they are the model's, unless `final` or `logits` is edited.
-
-        Parameters
-        ----------
-        stop : one of `stops`
         """
         check_choice(stop, self.stops, "stop")
         return decode_stream(self._trace, at(self._trace, stop))
 
     def of(self, token: TokenLike) -> OneToken:
-        """Rank and probability of one token at every point and position.
-
-        Parameters
-        ----------
-        token : its id, its text, such as " dog", its symbol, or a Token
-        """
+        """Rank and probability of a token, as for `attribution`, at every point and position."""
         target = self._trace.vocabulary.lookup(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
@@ -249,13 +240,7 @@ class LogitLens(Lens):
         return OneToken(title, self._trace, positions_of(self._trace), numbers)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
-        """The k most probable tokens of every point, at one position.
-
-        Parameters
-        ----------
-        k : how many
-        position : an index, which may be negative, or the text of a token, such as "it"
-        """
+        """The k most probable tokens of every point, at one position, as in `Trace.attribution`."""
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         row = token_index(self._trace, "position", position, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(row, row + 1))

@@ -40,20 +40,10 @@ def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
 
 
 def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
-    """Σ effects / Σ totals over n texts, and its standard error.
+    """Σ effects (n, m) / Σ totals (n,) over n texts, and its standard error, (m,) each.
 
     √(Σ e² / (n (n - 1))) / |mean of totals|, where e = effect - ratio · total
 
-    Parameters
-    ----------
-    effects, totals : (n, m) and (n,)
-
-    Returns
-    -------
-    ratio, error : (m,)
-
-    Notes
-    -----
     Source: Cochran, “Sampling Techniques” (1977), chapter 6, by linearisation.
     """
     if not totals.mean():
@@ -65,12 +55,9 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
 
 
 def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
-    """Group the indices of texts with equal keys.
+    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin so.
 
-    Parameters
-    ----------
-    keys : the number of tokens of each text, or tuples that begin with it
-    most : the maximum number of tokens in a group; a longer text is a group by itself
+    A group has at most `most` tokens; a longer text is a group by itself.
     """
     groups: list[list[int]] = []
     by_key: dict[Any, list[int]] = {}

@@ -113,14 +113,7 @@ class Patching(Analysis):
         effects: AnyArray,
         baselines: Any,
     ) -> None:
-        """Set the numbers.
-
-        Parameters
-        ----------
-        trace : any of the traces
-        effects : (n, patches)
-        baselines : the metric in the clean and in the corrupted traces
-        """
+        """From effects (n, patches), and the metric in the clean and in the corrupted traces."""
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
@@ -237,13 +230,6 @@ def patch(
         `.restored` has an axis for each * and one for positions; `print` shows it. For several
         pairs it has `.standard_errors` and each pair's `.effects`; pairs of equal length are
         computed side by side, which takes about 300 MB besides the model for GPT-2.
-
-    Notes
-    -----
-    A step that restores a lot carries the difference between the texts; it need not be its origin.
-    Steps that matter only together may each restore nothing.
-
-    Source: Meng et al., "Locating and Editing Factual Associations in GPT" (2022).
 
     Examples
     --------
@@ -404,19 +390,7 @@ def attribution_patch(
 
     restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
 
-    Parameters
-    ----------
-    as for `patch`; the metric is a token or a pair of tokens
-
-    Returns
-    -------
-    AttributionPatching
-
-    Notes
-    -----
-    Good where the model is nearly linear between the two texts, worst where softmax is saturated.
-
-    Source: Nanda, "Attribution Patching" (2023).
+    Parameters are as for `patch`; the metric is a token or a pair of tokens.
     """
     by_position = as_flag(by_position, "by_position")
     if isinstance(clean, TraceSequence):

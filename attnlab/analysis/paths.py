@@ -42,18 +42,11 @@ RECEIVERS = (
 
 
 class Receiver(NamedTuple):
-    """A step that is computed from the residual stream.
-
-    Attributes
-    ----------
-    path : of the step, computed from LayerNorm of the stream
-    stream : path of the residual stream that it reads
-    stage : the number of attention layers and MLPs before it
-    """
+    """A step that is computed from LayerNorm of the residual stream."""
 
     path: str
-    stream: str
-    stage: int
+    stream: str  # path of the stream that it reads
+    stage: int  # the number of attention layers and MLPs before it
 
 
 def receiver_at(path: str, n_layer: int) -> Receiver:
@@ -154,30 +147,18 @@ def path_patch(
 
     Parameters
     ----------
-    clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
-        several pairs of such texts, as `model.trace` returns them for lists
+    clean, corrupted, metric, progress : as in `patch`
     sender : path of a step that is added to the residual stream: "embedding",
         "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" is every layer or head;
         each is patched separately.
     receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
         "blocks.1.mlp.X", or "final", from which the logits are computed. All receivers of a list
         or a path with "*" are patched together.
-    metric : as in `patch`
-    progress : whether to show a progress bar on stderr
 
     Returns
     -------
     PathPatching
-        `.restored`, 0 for a sender that doesn't come before any receiver; for several pairs with
-        `.standard_errors` and each pair's `.effects`
-
-    Notes
-    -----
-    Paths through other heads and MLPs don't count. A path that restores little may still matter
-    together with others.
-
-    Source: Wang et al., "Interpretability in the Wild" (2022); Goldowsky-Dill et al., "Localizing
-    Model Behavior with Path Patching" (2023).
+        `.restored`, 0 for a sender that doesn't come before any receiver
 
     Examples
     --------

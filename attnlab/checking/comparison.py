@@ -71,26 +71,15 @@ STREAM_STEPS = ("embedding", "mid", "output", "final", "logits")
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """The comparison of one step of two runs.
+    """The comparison of one step of two runs."""
 
-    Attributes
-    ----------
-    path : the step's path, such as "blocks.0.attention.weights"
-    shape : the step's shape
-    difference : the largest absolute difference
-    relative : the difference divided by the step's largest number
-    rounding : the largest difference divided by the tolerance for rounding; up to 1 the runs agree
-    where : the index of the largest difference
-    place : the same in words, such as head and tokens; "" if there is no difference
-    """
-
-    path: str
+    path: str  # such as "blocks.0.attention.weights"
     shape: tuple[int, ...]
-    difference: float
-    relative: float
-    rounding: float
-    where: tuple[int, ...]
-    place: str
+    difference: float  # the largest absolute one
+    relative: float  # the difference divided by the step's largest number
+    rounding: float  # the largest difference divided by the tolerance; up to 1 the runs agree
+    where: tuple[int, ...]  # the index of the largest difference
+    place: str  # the same in words; "" if there is no difference
 
     @property
     def agrees(self) -> bool:
@@ -334,12 +323,7 @@ def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
 def compare_values(
     result: Result, name: str, mine: AnyArray, expected: AnyArray, tolerance: Array
 ) -> Stage:
-    """Compare numbers with a step's expected ones.
-
-    Parameters
-    ----------
-    tolerance : the tolerance for rounding of each row, (..., 1)
-    """
+    """Compare numbers with a step's expected ones, given each row's tolerance, (..., 1)."""
     difference = distance(mine, expected)
     largest = np.max(difference)
     index = tuple(map(int, np.unravel_index(np.argmax(difference), difference.shape)))
@@ -466,13 +450,9 @@ def perturbation(path: str, n: int) -> Equation:
 
 
 def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:
-    """The tolerance for rounding of each row of a step, (..., 1).
+    """The tolerance for rounding of each row of a step (..., n), (..., 1).
 
-    Parameters
-    ----------
-    value : (..., n), the step
-    variants : each (..., n), the step in a perturbed run
-    epsilon : the machine epsilon of the computation's dtype
+    `variants` are the step in each perturbed run; `epsilon` is that of the computation's dtype.
     """
     value = np.asarray(value, np.float64)
     is_unmasked = value > MASKED

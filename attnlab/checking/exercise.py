@@ -14,14 +14,7 @@ from attnlab.support.messages import Message
 def checked(
     expected: Result, write: Callable[..., Mapping[str, Any]], *arguments: Any
 ) -> Verdict | str:
-    """Check what a learner's function returns, or describe the error that stopped it.
-
-    Parameters
-    ----------
-    expected : the correct result, as `check` takes it
-    write : the learner's function, which returns a dict from names of steps to arrays
-    arguments : the function's arguments
-    """
+    """Check what a learner's function returns, or describe the error that stopped it."""
     try:
         return check(write(*arguments), expected)
     except NotImplementedError:

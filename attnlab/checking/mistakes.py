@@ -46,20 +46,12 @@ Equations: TypeAlias = dict[str, Equation]
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """Equations that differ from GPT-2's.
+    """Equations that differ from GPT-2's."""
 
-    Attributes
-    ----------
-    formula : what is computed
-    hint : what is wrong with it and what to do; {Dk}, {D}, {H}, {scale} are filled in
-    equations : by step, for every block
-    lines : the corrected code; `with_sizes` fills in the sizes
-    """
-
-    formula: str
-    hint: str
-    equations: Equations
-    lines: tuple[str, ...] = ()
+    formula: str  # what is computed
+    hint: str  # what is wrong and what to do; {Dk}, {D}, {H}, {scale} are filled in
+    equations: Equations  # by step, for every block
+    lines: tuple[str, ...] = ()  # the corrected code; `with_sizes` fills in the sizes
 
     def corrected_lines(self) -> tuple[str, ...]:
         """The corrected code of each step that it changes, before sizes are filled in."""

@@ -46,12 +46,9 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> ChangedRun:
 def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     """The node of a step with another equation.
 
-    Parameters
-    ----------
-    equation : its parameters are parameters of the step's original equation, or steps with the
-        same prefix; `value` is the step's original value. A parameter's default is the step's name
-        if it differs from the parameter's, such as "parent.input" for a step one level up, or None
-        if the step is optional.
+    The equation's parameters are those of the original one, or steps with the same prefix; `value`
+    is the step's original value. A parameter's default is the step's name if it differs from the
+    parameter's, such as "parent.input" for a step one level up, or None if the step is optional.
     """
     node, prefix = run.graph[path], path.rpartition(".")[0]
     original = None if is_fixed(run, path) else node.step.equation
@@ -113,12 +110,7 @@ def is_fixed(run: Run, path: str) -> bool:
 
 
 def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -> list[str]:
-    """Steps and everything that they depend on, in the order of computation.
-
-    Parameters
-    ----------
-    stop_at : steps at which the search ends; they are left out
-    """
+    """Steps and all that they depend on, up to `stop_at`, in the order of computation."""
     ordered: dict[str, None] = {}
     pending = [path for path in paths if path not in stop_at][::-1]
     while pending:

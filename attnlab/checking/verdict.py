@@ -93,15 +93,9 @@ CELLS_SHOWN = 8
 
 
 class Cell(NamedTuple):
-    """One number that differs.
+    """One number that differs."""
 
-    Attributes
-    ----------
-    place : its index in words, such as head and tokens
-    mine, expected : your number and the expected one
-    """
-
-    place: str
+    place: str  # its index in words, such as head and tokens
     mine: float
     expected: float
 
@@ -190,26 +184,17 @@ class Verdict(Stages):
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """The user's numbers for one step, and the numbers expected.
+    """The user's numbers for one step, and the numbers expected."""
 
-    Attributes
-    ----------
-    name, path : the step's path in the result and in the whole trace
-    layouts : the array with its axes in the step's order; several if more than one order fits
-    epsilon : the machine epsilon of the coarser dtype, the user's or the model's
-    expected : the step's numbers in the run
-    tolerance : each row's tolerance for rounding
-    stage : the comparison of the user's numbers with `expected`
-    local : in half precision, the run that computed `expected` from the user's other steps
-    """
-
-    name: str
-    path: str
+    name: str  # the step's path in the result
+    path: str  # its path in the whole trace
+    # The array in the step's order of axes; several if more than one fits
     layouts: tuple[AnyArray, ...]
-    epsilon: float
+    epsilon: float  # that of the coarser dtype, the user's or the model's
     expected: AnyArray
-    tolerance: Array
+    tolerance: Array  # of each row, for rounding
     stage: Stage
+    # In half precision, the run that computed `expected` from the user's other steps
     local: Run | None = None
 
     @property
@@ -261,12 +246,7 @@ class Submission:
         return bool(remaining <= MAX_REMAINING * difference)
 
     def matches(self, run: Run, variants: Sequence[Run]) -> bool:
-        """Whether the user's numbers equal a run's, within rounding.
-
-        Parameters
-        ----------
-        variants : perturbed versions of the run
-        """
+        """Whether the user's numbers equal a run's, within the rounding of its variants."""
         value, perturbed_values = self.value_in(run), self.values_in(variants)
         if value is None or len(perturbed_values) < len(variants):
             return False
@@ -460,9 +440,7 @@ def compare_layouts(
 ) -> Submission:
     """Compare a step with the user's array, in the layout that differs least.
 
-    Parameters
-    ----------
-    expected, variants : the step in the run and in each perturbed run
+    `expected` and `variants` are the step in the run and in each perturbed run.
     """
     tolerance = tolerance_of(expected, variants, epsilon)
     stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
@@ -549,18 +527,11 @@ def has_prepended_token(
 
 
 class Explanation(NamedTuple):
-    """Mistakes that produce the same numbers in the first differing step.
-
-    Attributes
-    ----------
-    mistakes : the alternatives
-    run : the run with the first alternative
-    unexplained : the names of later steps that the mistakes don't explain
-    """
+    """Mistakes that produce the same numbers in the first differing step."""
 
     mistakes: tuple[Mistake, ...]
-    run: Run
-    unexplained: tuple[str, ...] = ()
+    run: Run  # with the first mistake
+    unexplained: tuple[str, ...] = ()  # names of later steps that the mistakes don't explain
 
 
 def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Submission]) -> Verdict:

@@ -87,16 +87,7 @@ class ArrayEntry:
 def parameters_in_memory(
     config: GPT2Config, arrays: Mapping[str, Any], dtype: DTypeLike = "float32"
 ) -> ParameterVector:
-    """Copy arrays to the parameters of a GPT-2.
-
-    Parameters
-    ----------
-    config : the sizes that the arrays must have
-    arrays : by the tensor names of a checkpoint, with any prefix, or by the paths of parameters. If
-        a block's W_QKV is (3 D, D) instead of (D, 3 D), as in nn.Linear, the matrices of all blocks
-        are transposed. If there are no biases at all, they are zero.
-    dtype : "float32" or "float64"
-    """
+    """Copy arrays to the parameters of a GPT-2, see `GPT2.from_arrays`."""
     check_kind(config, GPT2Config, "config")
     check_kind(arrays, Mapping, "arrays", "a dict of names and arrays")
     dtype = as_model_dtype(dtype)
@@ -170,14 +161,7 @@ def config_of(model: Any) -> GPT2Config:
 
 
 def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
-    """Convert a tokenizer of transformers or of the tokenizers library.
-
-    Parameters
-    ----------
-    tokenizer : a tokenizer of either library; a Tokenizer, which is returned unchanged; or None to
-        use only ids
-    rows : number of rows of the embedding
-    """
+    """Convert a tokenizer as `GPT2.from_arrays` takes it, for an embedding with so many rows."""
     if tokenizer is None:
         return NoTokenizer(rows)
     if isinstance(tokenizer, Tokenizer):

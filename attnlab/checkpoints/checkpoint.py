@@ -117,8 +117,6 @@ LORA = r".+\.(lora_\w+|base_layer)\..+"
 def tensor_name(path: str) -> str:
     """A parameter's name in Hugging Face's files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
 
-    Notes
-    -----
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
     """
     if isinstance(path, str) and path in OUTSIDE_OF_BLOCKS:
@@ -383,8 +381,6 @@ def bare_name(name: str) -> str:
 def _read_header(file: Path) -> dict[str, Entry]:
     """Read the header of a safetensors file, after the safetensors library has validated the file.
 
-    Notes
-    -----
     The format: 8 bytes, little-endian, the length of a JSON header; the header; the tensors.
     Source: safetensors' README, "Format".
     """
@@ -455,20 +451,11 @@ Tensor = TypeVar("Tensor", bound=Stored)
 def select_parameters(
     entries: Mapping[str, Tensor], config: GPT2Config, source: str
 ) -> tuple[dict[str, Tensor], Tensor | None, str]:
-    """Select and check a model's parameters among its tensors.
+    """Select and check a model's parameters among its tensors, by name without prefix.
 
-    Parameters
-    ----------
-    entries : tensors, by name without prefix
-    config : the model's sizes
-    source : the directory, or a description of the model, for error messages
-
-    Returns
-    -------
-    parameters : tensors, by name
-    tied_copy : the output matrix, if it is stored although the config ties it to the embedding;
-        otherwise None
-    ignored : a description of the ignored head, to append to `source`; otherwise ""
+    Returns the parameters; the output matrix, if it is stored although the config ties it to the
+    embedding, else None; and a description of the ignored head, to append to `source`, which says
+    in errors where the tensors are from.
     """
     ignored = [name for name in entries if _task_head(name)]
     parameters = _check_entries(
@@ -527,12 +514,7 @@ def _check_entries(
 def _mismatches(
     tensors: Mapping[str, Stored], expected: Mapping[str, Shape], config: GPT2Config
 ) -> list[str]:
-    """Descriptions of all differences between tensors and a config.
-
-    Parameters
-    ----------
-    expected : the required shape of each tensor that belongs to the config, by name
-    """
+    """Descriptions of all differences between tensors and the shapes that a config expects."""
     present = set(expected)
     if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
         present = (present - {OUTPUT}) | {EMBEDDING}
@@ -569,9 +551,7 @@ def _mismatches(
 def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
     """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be.
 
-    Parameters
-    ----------
-    names : names of GPT-2's tensors; in a block, without the prefix `h.0.`
+    `names` are GPT-2's; in a block, without the prefix `h.0.`.
     """
 
     def is_gpt2(name: str) -> bool:

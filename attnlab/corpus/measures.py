@@ -86,16 +86,10 @@ Measure: TypeAlias = Callable[[Any], Any]
 
 
 class Sums(NamedTuple):
-    """A measure's sums in a window or a text.
+    """A measure's sums in a window or a text."""
 
-    Attributes
-    ----------
-    sums : float64 (L, H), or () for loss
-    divisors : same shape as `sums`; numbers of tokens, or total weights
-    """
-
-    sums: NDArray[np.float64]
-    divisors: NDArray[np.float64]
+    sums: NDArray[np.float64]  # (L, H), or () for loss
+    divisors: NDArray[np.float64]  # of the same shape: numbers of tokens, or total weights
 
 
 def as_measures(measures: Any) -> dict[str, Measure | None]:
@@ -199,15 +193,10 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def weight_on(targets: AnyArray, weights: Array, factors: AnyArray) -> Sums:
-    """The fraction of weight on the targets, Σ weights factors targets / Σ weights factors.
+    """The fraction of weight (H, T, T) on targets, Σ weights factors targets / Σ weights factors.
 
-    Both sums are over the queries with a target among the keys whose factor isn't 0.
-
-    Parameters
-    ----------
-    targets : (T, T), 1 at a query's target keys and 0 elsewhere; or the distance
-    weights : (H, T, T)
-    factors : (T,) or (H, T), by key
+    Both sums are over the queries with a target among the keys whose factor, (T,) or (H, T), isn't
+    0. Targets (T, T) are 1 at a query's target keys and 0 elsewhere, or the distance.
     """
     is_included = np.atleast_2d(factors > 0).all(axis=0)  # in every head
     has_target = (targets[:, is_included] != 0).any(axis=-1)
@@ -217,15 +206,10 @@ def weight_on(targets: AnyArray, weights: Array, factors: AnyArray) -> Sums:
 
 
 def entropy(weights: Array, factors: AnyArray) -> Sums:
-    """Entropy -Σ p ln p, p = w / r, weighted by r = Σ w, where w = weights factors.
+    """Entropy -Σ p ln p, p = w / r, weighted by r = Σ w, where w = weights (H, T, T) factors (T,).
 
     r times the entropy is -Σ w ln w + r ln r, which avoids dividing by a small r. Queries with only
-    one visible key are left out.
-
-    Parameters
-    ----------
-    weights : (H, T, T)
-    factors : (T,), 0 for keys to leave out, otherwise 1
+    one visible key are left out, and so are keys whose factor is 0.
     """
     is_included = factors > 0
     has_choice = np.cumsum(is_included) > 1  # by query
@@ -245,13 +229,7 @@ def entropy_terms(x: Array) -> Array:
 
 
 def size(written: Array, stream: Array) -> Sums:
-    """‖context W_O‖ / ‖input‖ of each head, over all tokens.
-
-    Parameters
-    ----------
-    written : (H, T, D), context W_O
-    stream : (T, D), the block's input
-    """
+    """‖context W_O‖ / ‖input‖ of each head, over all tokens, from (H, T, D) and (T, D)."""
     ratios = norms(written) / norms(stream)
     return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
 

@@ -76,22 +76,13 @@ Means = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Passage:
-    """A window of a text in which a measure is largest or smallest.
+    """A window of a text in which a measure is largest or smallest."""
 
-    Attributes
-    ----------
-    text : the text's name, such as "line 7"
-    start : position of its first token in the text
-    ids : its token ids, for `model.trace(passage.ids)`
-    value : the measure's value
-    content : the text of the window
-    """
-
-    text: str
-    start: int
-    ids: tuple[int, ...]
+    text: str  #: the text's name, such as "line 7"
+    start: int  #: position of its first token in the text
+    ids: tuple[int, ...]  #: for `model.trace(passage.ids)`
     value: float
-    content: str
+    content: str  #: the text of the window
 
     def __str__(self) -> str:
         content = printable(self.content)
@@ -103,24 +94,15 @@ class Passage:
 
 @dataclass(frozen=True)
 class Standout:
-    """The head with the largest mean of a measure, see `Atlas.standouts`.
-
-    Attributes
-    ----------
-    measure : its name
-    layer, head : which head
-    mean, error : of the head
-    median : of all heads' means
-    errors : (mean - median) / error; NaN if the error is 0 or unknown
-    """
+    """The head with the largest mean of a measure, see `Atlas.standouts`."""
 
     measure: str
     layer: int
     head: int
     mean: float
     error: float
-    median: float
-    errors: float
+    median: float  #: of all heads' means
+    errors: float  #: (mean - median) / error; NaN if the error is 0 or unknown
 
 
 def title_of_mean(title: str, atlas: Atlas) -> Message:
@@ -197,13 +179,9 @@ class Measured(Analysis):
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
     def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """Up to three passages with the largest values, largest first.
+        """Up to three passages with a head's largest values, or the loss's, largest first.
 
         Several may be from one text.
-
-        Parameters
-        ----------
-        layer, head : which head; leave out for loss
         """
         return self._extremes(layer, head, smallest=False)
 
@@ -615,10 +593,6 @@ class Atlas(Document, Mapping[str, Measured]):
         """A page with a map of every measure; each cell links to its head's passages.
 
         It is self-contained and has no script. `explore` serves it with links to traces.
-
-        Parameters
-        ----------
-        language : as in `Trace.to_html`
         """
         self._per_head()
         return door.atlas_page(self, language)
@@ -631,18 +605,10 @@ class Atlas(Document, Mapping[str, Measured]):
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """Serve the page of `to_html`, with links from each passage to its trace.
+        """Serve the page of `to_html`, with links to each passage's trace, see `GPT2.explore`.
 
-        Parameters
-        ----------
-        model : the model that was measured; or one with the same shape and tokenizer, for which
-            the page shows a notice
-        text_or_ids, port, language : as in `GPT2.explore`
-
-        Returns
-        -------
-        Explorer
-            as in `GPT2.explore`; `.url` opens the atlas
+        `model` is the one that was measured; or one with the same shape and tokenizer, for which
+        the page shows a notice.
         """
         self._per_head()
         self._check_model(model)

@@ -274,14 +274,7 @@ def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
 
 
 class StoredTallies:
-    """Tallies of chunks in a directory, one file each.
-
-    Parameters
-    ----------
-    directory : where the files are
-    run : what identifies the run, see `identity`
-    columns : the number of columns of a tally
-    """
+    """Tallies of chunks in a directory, one file each; `run` identifies the run, see `identity`."""
 
     def __init__(self, directory: Path, run: dict[str, str], columns: int) -> None:
         self._directory, self._run, self._columns = directory, run, columns

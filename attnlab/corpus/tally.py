@@ -45,32 +45,23 @@ def passage_number(text: int, start: int) -> int:
 
 @dataclass(eq=False)
 class Tally:
-    """Sums over texts for C columns: one per measure and head, one for loss.
+    """Sums over texts for C columns: one per measure and head, one for loss."""
 
-    Attributes
-    ----------
-    moments : float64 (6, C), over texts with sums s and divisors n (see `measures.Sums`): the
-        number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
-    ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: -value for the
-        largest, value for the smallest, inf for missing ones
-    passages : int64, same shape as `ranks`, the passages' numbers
-    ids : each passage's token ids by passage number, int32 (T,)
-    names : the names of the passages' texts, by text number
-    texts, tokens : the number of texts and of tokens measured
-    faults : name and reason for each text that could not be measured
-    width : texts per batch, a power of 2
-    batches : by number, float64 (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
-    """
-
+    # (6, C), over texts with sums s and divisors n (see `measures.Sums`): the number of texts with
+    # n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
     moments: NDArray[np.float64]
+    # (2, EXTREMES, C), sort keys of the extreme passages, ascending: -value for the largest, value
+    # for the smallest, inf for missing ones
     ranks: NDArray[np.float64]
-    passages: NDArray[np.int64]
-    ids: dict[int, NDArray[np.int32]] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
+    passages: NDArray[np.int64]  # of the same shape: the passages' numbers
+    ids: dict[int, NDArray[np.int32]] = field(default_factory=dict)  # by passage number, (T,)
+    names: dict[int, str] = field(default_factory=dict)  # of the passages' texts, by text number
     texts: int = 0
     tokens: int = 0
+    # Name and reason for each text that could not be measured
     faults: list[tuple[str, str]] = field(default_factory=list)
-    width: int = 1
+    width: int = 1  # texts per batch, a power of 2
+    # By number, (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
     batches: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod

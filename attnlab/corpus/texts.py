@@ -28,18 +28,11 @@ EXPECTED = (
 
 
 class Text(NamedTuple):
-    """One text of a corpus.
+    """One text of a corpus."""
 
-    Attributes
-    ----------
-    name : such as "line 7", "book/one.txt" or "text 0"
-    content : the text; empty if it can't be read
-    fault : why it can't be read; empty if it can
-    """
-
-    name: str
+    name: str  # such as "line 7", "book/one.txt" or "text 0"
     content: str
-    fault: str = ""
+    fault: str = ""  # why it can't be read; content is empty then
 
     @classmethod
     def from_file(cls, name: str, content: bytes) -> Text:

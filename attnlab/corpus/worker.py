@@ -60,18 +60,11 @@ def _open_once(sent: str | bytes) -> SharedModel:
 
 
 class Task(NamedTuple):
-    """What to compute for every chunk.
-
-    Attributes
-    ----------
-    shared : the model
-    measures : by name, with the functions of user-defined ones
-    window : tokens to trace at once
-    """
+    """What to compute for every chunk."""
 
     shared: SharedModel
-    measures: dict[str, Measure | None]
-    window: int
+    measures: dict[str, Measure | None]  # by name, with the functions of user-defined ones
+    window: int  # tokens to trace at once
 
     def empty_tally(self) -> Tally:
         return Tally.empty(columns(self.shared.model.config, self.measures))

@@ -155,12 +155,7 @@ class Attention(Result):
             return door.plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
-        """Return the notebook view of selected tokens.
-
-        Parameters
-        ----------
-        tokens : as in `plot`
-        """
+        """Return the notebook view of selected tokens, chosen as in `plot`."""
         return door.view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
@@ -182,18 +177,13 @@ class Attention(Result):
     def to_xlsx(self, path: FilePath) -> None:
         """Write a spreadsheet with live formulas: change a number, and later steps update.
 
-        Needs xlsxwriter, the extra `sheets`.
+        Each step is a sheet: computed steps are formulas over earlier sheets, inputs and edited
+        steps are numbers, -inf is -1E+308. It needs xlsxwriter, the extra `sheets`. More than a
+        million cells are refused.
 
         Parameters
         ----------
-        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets. Each step is a sheet;
-            computed steps are formulas over earlier sheets, inputs and edited steps are numbers.
-            -inf is -1E+308.
-
-        Raises
-        ------
-        InvalidValueError
-            If it would have more than a million cells
+        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets
         """
         door.write_sheets(self, path)
 

@@ -19,15 +19,8 @@ from attnlab.steps import Graph, Node, Run, read_only
 class ChangedRun(Run):
     """A run that shares all steps with another one, except some and what depends on them.
 
-    Parameters
-    ----------
-    base : the original run, which may itself be a changed one
-    graph : the steps; their nodes may differ from the base's
-    changed : the paths of the steps that are computed otherwise
-
-    Attributes
-    ----------
-    changed : as above; in an `EditedRun`, also by earlier edits
+    The base may itself be a changed run. The graph's nodes may differ from the base's; `changed`
+    are the paths of the steps that are computed otherwise, in an `EditedRun` also by earlier edits.
     """
 
     def __init__(self, base: Run, graph: Graph, changed: Iterable[str]) -> None:

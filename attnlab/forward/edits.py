@@ -51,16 +51,9 @@ NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
 
 
 class EditedRun(ChangedRun):
-    """A run in which the values of some steps are edited.
+    """A run in which the values of some steps are edited; the base's edits also apply.
 
-    Parameters
-    ----------
-    base : the original run; its edits also apply here
-    edits : arrays or functions, by path
-
-    Attributes
-    ----------
-    edits : all edits in order, the base's first
+    `edits` are all edits in order, the base's first: arrays or functions, by path.
     """
 
     edits: tuple[Mapping[str, Edit], ...]
@@ -162,14 +155,7 @@ class EditedRun(ChangedRun):
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """Create a run with edited steps, and compute them to raise errors early.
-
-    Parameters
-    ----------
-    run : the run of a forward pass
-    edits : by path, such as `blocks.3.attention.heads.5.context`: an array that broadcasts to the
-        step's shape, a number, or a function of the original
-    """
+    """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     check_paths(run.graph, run.value("n_head"), edits)
     checked = {
         path: edit if callable(edit) else as_edit(path, edit) for path, edit in edits.items()
@@ -305,12 +291,9 @@ def check_paths(graph: Graph, n_head: int, edits: Any) -> None:
 
 
 def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
-    """Raise if a path isn't among the valid ones; the message suggests similar ones.
+    """Raise if a path isn't among the valid ones, which have # for numbers; suggest similar ones.
 
-    Parameters
-    ----------
-    valid : paths with # for numbers
-    noun : what a valid path is called in the message
+    The message calls a valid path a `noun`.
     """
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}

@@ -46,13 +46,9 @@ READ_COST = 60
 
 
 class CachedRows:
-    """The cached keys or values of one layer, for one pass.
+    """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`.
 
-    Parameters
-    ----------
-    rows : (H, n_positions, Dh), filled up to `length`
-    length : the number of cached tokens before the pass
-    cache : the cache that the rows belong to, or None
+    `cache` is the cache that the rows belong to, or None.
     """
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
@@ -73,18 +69,9 @@ class CachedRows:
 
 
 class KeyValueCache:
-    """The keys and values of earlier tokens, in each layer.
+    """The keys and values of the `length` earlier tokens, at most n_positions, in each layer.
 
     This works because in a causal model, later tokens don't change earlier keys and values.
-
-    Parameters
-    ----------
-    config : the model's config; the cache holds up to n_positions tokens
-    dtype : the model's dtype
-
-    Attributes
-    ----------
-    length : the number of cached tokens
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:

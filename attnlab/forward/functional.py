@@ -40,16 +40,10 @@ Labels: TypeAlias = Sequence[str] | Tokens | None
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
-    """Return the mask that keeps queries from attending to later keys.
+    """Return the mask that keeps T queries from attending to later keys, (T, cached + T).
 
-    Parameters
-    ----------
-    T : number of queries, at least 1
-    cached : number of earlier tokens, with keys but no queries
-
-    Returns
-    -------
-    bool (T, cached + T), True where query i may attend to key j: j <= cached + i
+    It is True where query i may attend to key j: j <= cached + i. Of the keys, `cached` are those
+    of earlier tokens, which have no queries.
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
@@ -134,12 +128,7 @@ def self_attention(
 ) -> SelfAttention:
     """Compute self-attention: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
 
-    Parameters
-    ----------
-    X : (..., T, D)
-    W_Q, W_K, W_V : (D, Dk), (D, Dk), (D, Dv)
-    b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng, tokens : as in `attention`
+    Parameters are as in `cross_attention`, without `memory`.
 
     Returns
     -------
@@ -169,6 +158,8 @@ def cross_attention(
 ) -> SelfAttention:
     """Compute cross-attention: Q from X, K and V from `memory`.
 
+    Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
+
     Parameters
     ----------
     X : (..., Tq, D), the querying sequence, in a decoder
@@ -181,10 +172,6 @@ def cross_attention(
     -------
     SelfAttention
         X, memory, the parameters, and all that `attention` returns
-
-    Notes
-    -----
-    Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens, memory_tokens)
@@ -212,25 +199,21 @@ def multi_head_attention(
 ) -> MultiHeadAttention:
     """Compute multi-head attention: concat(context of each head) W_O + b_O.
 
+    Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
+
     Parameters
     ----------
-    X : (..., Tq, D)
     W_Q, W_K, W_V : (D, H·Dk), (D', H·Dk), (D', H·Dv), columns of head 0 first
-    W_O : (H·Dv, D)
+    W_O, b_O : (H·Dv, D), (D,) or None
     n_head : H
-    b_Q, b_K, b_V, b_O : (H·Dk,), (H·Dk,), (H·Dv,), (D,) or None
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask, dropout, rng, tokens, memory_tokens : as in `attention`; the mask broadcasts to
-        (..., H, Tq, Tk)
+    mask : broadcasts to (..., H, Tq, Tk)
+    X and all others : as in `cross_attention`
 
     Returns
     -------
     MultiHeadAttention
         the steps with a head axis, concat, output, and each head in `heads`
-
-    Notes
-    -----
-    Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
     """
     n_head = as_count(n_head, "n_head", least=1)
     # Without memory, the step of that name is X.
@@ -410,21 +393,9 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
 
 
 def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
-    """Apply an affine map to the last axis, x W + b.
+    """Apply an affine map to the last axis, x W + b: x (..., n), W (n, m), b (m,) or None.
 
-    Parameters
-    ----------
-    x : (..., n)
-    W : (n, m), as in GPT-2's `Conv1D` (PyTorch's `Linear` stores Wᵀ)
-    b : (m,) or None
-
-    Returns
-    -------
-    (..., m)
-
-    Notes
-    -----
-    Source: GPT-2's `model.py`, `conv1d`.
+    Source: GPT-2's `model.py`, `conv1d`. PyTorch's `Linear` stores Wᵀ.
     """
     x, W = as_floats(x), as_floats(W, "W")
     # NumPy would multiply other shapes too, such as a stack of matrices.
@@ -440,26 +411,16 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
 
 
 def softmax(x: ArrayLike) -> Array:
-    """Compute softmax over the last axis, exp(x) / Σ exp(x).
+    """Compute softmax over the last axis, exp(x) / Σ exp(x); -inf gives a weight of exactly 0.
 
-    Parameters
-    ----------
-    x : (..., n), where -inf gives a weight of exactly 0
+    Each row's maximum is subtracted first, so that no exponential overflows; it cancels out.
 
-    Returns
-    -------
-    (..., n)
+    Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
 
     Raises
     ------
     InvalidValueError
         If a row is empty, is all -inf, or contains NaN or +inf
-
-    Notes
-    -----
-    Each row's maximum is subtracted first, so that no exponential overflows; it cancels out.
-
-    Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
     """
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
@@ -477,19 +438,7 @@ def softmax(x: ArrayLike) -> Array:
 def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5) -> Array:
     """Apply LayerNorm to the last axis, gain · (x - mean) / √(variance + eps) + bias.
 
-    Parameters
-    ----------
-    x : (..., D)
-    gain, bias : (D,), learned
-    eps : added to the variance, GPT-2's `layer_norm_epsilon`
-
-    Returns
-    -------
-    (..., D)
-
-    Notes
-    -----
-    The variance is biased: its divisor is D instead of D - 1.
+    x is (..., D); gain and bias are (D,). The variance is biased: its divisor is D, not D - 1.
 
     Source: "Layer Normalization" (2016), equation 4; GPT-2's `model.py`, `norm`.
     """
@@ -511,16 +460,6 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 def gelu(x: ArrayLike) -> Array:
     """Compute GPT-2's GELU, ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
-    Parameters
-    ----------
-    x : (...)
-
-    Returns
-    -------
-    (...)
-
-    Notes
-    -----
     It differs from the exact GELU, x Φ(x), by up to 5e-4.
 
     Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.

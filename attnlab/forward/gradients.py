@@ -58,36 +58,17 @@ def affine_b(d_y: Array) -> Array:
 
 
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
-    """The gradients of y = x W + b.
+    """The gradients of y = x W + b, given d_y (..., m), for x (..., n) and W (n, m).
 
-    Parameters
-    ----------
-    x, W : (..., n), (n, m)
-    d_y : (..., m)
-
-    Returns
-    -------
-    d_x = d_y Wᵀ : (..., n)
-    d_W = xᵀ d_y, over all rows : (n, m)
-    d_b = Σ d_y, over all rows : (m,)
+    d_x = d_y Wᵀ; d_W = xᵀ d_y and d_b = Σ d_y, over all rows
     """
     return affine_x(W, d_y), affine_W(x, d_y), affine_b(d_y)
 
 
 def softmax_gradient(y: Array, d_y: Array) -> Array:
-    """The gradient of y = softmax(x), over the last axis.
+    """The gradient of y = softmax(x), over the last axis: d_x = y · (d_y - Σ y · d_y).
 
-    Parameters
-    ----------
-    y, d_y : (..., n)
-
-    Returns
-    -------
-    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: gradients vanish if softmax saturates
-
-    Notes
-    -----
-    From dy_i/dx_j = y_i (δ_ij - y_j).
+    From dy_i/dx_j = y_i (δ_ij - y_j). It is 0 where y is 0: gradients vanish if softmax saturates.
     """
     d_x: Array = y * d_y  # 0 where y is 0, as for a masked key
     d_x -= y * d_x.sum(axis=-1, keepdims=True)
@@ -97,21 +78,11 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
 def layer_norm_gradient(
     x: Array, gain: Array, eps: float, d_y: Array
 ) -> tuple[Array, Array, Array]:
-    """The gradients of y = gain · x̂ + bias, x̂ = (x - mean) / deviation.
+    """The gradients of y = gain · x̂ + bias, x̂ = (x - mean) / deviation, for x (..., D).
 
-    Parameters
-    ----------
-    x, d_y : (..., D)
-    gain : (D,)
-    eps : as in `layer_norm`
+        d_x = (d_x̂ - mean(d_x̂) - x̂ · mean(x̂ · d_x̂)) / deviation, where d_x̂ = gain · d_y
+        d_gain = Σ x̂ · d_y, d_bias = Σ d_y, over all rows
 
-    Returns
-    -------
-    d_x = (d_x̂ - mean(d_x̂) - x̂ · mean(x̂ · d_x̂)) / deviation, where d_x̂ = gain · d_y : (..., D)
-    d_gain = Σ x̂ · d_y, d_bias = Σ d_y, over all rows : (D,)
-
-    Notes
-    -----
     Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
     """
     normalised: Array = x - mean(x)
@@ -133,13 +104,7 @@ def layer_norm_gradient(
 def gelu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of GELU(x) = ½ x (1 + t), t = tanh(√(2/π) (x + 0.044715 x³)).
 
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
+    d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²))
     """
     # Since 1 - t² = (1 + t) (1 - t), ½ (1 + t) is a factor of both terms. It comes last.
     t = gelu_tanh(x)
@@ -158,15 +123,9 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """The gradient of y = x Φ(x).
+    """The gradient of y = x Φ(x): d_x = d_y · (Φ(x) + x φ(x)).
 
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
+    φ(x) = exp(-½ x²) / √(2π) is Φ's slope.
     """
     slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)  # φ(x)
     return d_y * (normal_cdf(x) + x * slope)
@@ -179,16 +138,7 @@ def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def silu_gradient(x: Array, d_y: Array) -> Array:
-    """The gradient of y = x σ(x).
-
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · σ(x) (1 + x (1 - σ(x))) : (...)
-    """
+    """The gradient of y = x σ(x): d_x = d_y · σ(x) (1 + x (1 - σ(x)))."""
     s = sigmoid(x)
     return d_y * (s * (1.0 + x * (1.0 - s)))
 
@@ -250,18 +200,7 @@ def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
-    """The gradient of W_E[ids]: each row sums over the positions that use it.
-
-    Parameters
-    ----------
-    ids : int64 (..., T)
-    d_embedding : (..., T, D)
-    vocab_size : number of rows of W_E
-
-    Returns
-    -------
-    d_W_E : (vocab, D)
-    """
+    """The gradient of W_E[ids], (vocab, D): each row sums over the positions that use it."""
     D = d_embedding.shape[-1]
     d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
     # A sum over the positions of each id. np.add.at would do, but is far slower.
@@ -273,20 +212,11 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
-    """The mean cross-entropy, -log softmax(logits)[target], and its gradient.
+    """The mean cross-entropy, -log softmax(logits)[target], in nats, and its gradient.
 
-    Parameters
-    ----------
-    logits : (..., vocab)
-    targets : int64 (...), the ids that actually follow
+    d_logits = (softmax(logits) - 1 at the target) / number of rows, for logits (..., vocab) and
+    targets (...), the ids that actually follow
 
-    Returns
-    -------
-    loss : in nats
-    d_logits = (softmax(logits) - 1 at the target) / number of rows : (..., vocab)
-
-    Notes
-    -----
     Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.
     """
     if targets.shape != logits.shape[:-1] or not targets.size:

@@ -143,12 +143,7 @@ class Product(Document):
         yield Message("Source: {source}", source=self.source)
 
     def plot(self, ax: Axes | None = None) -> Picture:
-        """Plot the singular values.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes to draw into; None for a new figure
-        """
+        """Plot the singular values, into matplotlib's Axes or a new figure."""
         values = self.singular_values
         count = np.arange(1, len(values) + 1)
         return door.curves({"singular values": values}, count, title=self.title, ax=ax)

@@ -20,12 +20,8 @@ from attnlab.steps import Node, Run
 class SliceRun(Run):
     """A run whose large steps are slices of another run's steps, which that run computes and keeps.
 
-    Transient steps, steps of heads and parameters are computed as in any run.
-
-    Parameters
-    ----------
-    run : a run with the inputs of the slice, such as its ids
-    source : the run to take slices from
+    Transient steps, steps of heads and parameters are computed as in any run. `run` has the inputs
+    of the slice, such as its ids; slices are taken from `source`.
     """
 
     def __init__(self, run: Run, source: Run) -> None:
@@ -46,14 +42,7 @@ class SliceRun(Run):
 
 
 class TextRun(SliceRun):
-    """The run of one of several texts that are computed side by side.
-
-    Parameters
-    ----------
-    run : the text's run
-    source : the run of all, with a leading axis
-    number : the text's index on the leading axis
-    """
+    """The run of one of several texts side by side, number `number` on `source`'s leading axis."""
 
     def __init__(self, run: Run, source: Run, number: int) -> None:
         super().__init__(run, source)
@@ -71,13 +60,7 @@ class TextRun(SliceRun):
 
 
 class LaterRows(SliceRun):
-    """The rows of a run from one position on; keys and values are those of all positions.
-
-    Parameters
-    ----------
-    source : without cached tokens
-    start : the first position
-    """
+    """The rows of a run without cached tokens from one position on, with all keys and values."""
 
     def __init__(self, source: Run, start: int) -> None:
         super().__init__(source, source)
@@ -133,14 +116,10 @@ def is_kept(node: Node) -> bool:
 
 
 def with_step(run: Run, path: str, value: AnyArray, start: int) -> ChangedRun:
-    """A run of the rows from `start` on, in which a step has another value.
+    """A run of the rows from `start` on, the first that changes, in which a step has another value.
 
-    Parameters
-    ----------
-    run : without cached tokens
-    path : of a whole step, not of a head's part of one, see `changed_step`
-    value : (..., T, n), the step's new value, all rows; leading axes are for several runs
-    start : the first position at which anything changes
+    The path is that of a whole step, not of a head's part of one, see `changed_step`. The value
+    (..., T, n) has all rows; leading axes are for several runs.
     """
     later = LaterRows(run, start)
     changed = ChangedRun(later, later.graph, [path])

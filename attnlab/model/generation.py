@@ -106,16 +106,11 @@ def generation_steps(
     *,
     run_last_token: bool = False,
 ) -> Iterator[GenerationStep]:
-    """Run the prompt, then sample and run one token at a time.
+    """Run the prompt, then sample and run one token at a time, until the new text contains a stop.
 
     Beyond n_positions, each step runs the last n_positions tokens without the cache: shifted
-    positions change all keys and values.
-
-    Parameters
-    ----------
-    stops : generation ends when the new text contains one of these byte strings
-    edits : applied to each step's trace, as `Trace.edited` takes them
-    run_last_token : whether to add a step that computes the rows of the last sampled token
+    positions change all keys and values. Edits are applied to each step's trace. `run_last_token`
+    adds a step that computes the rows of the last sampled token.
     """
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)

@@ -210,9 +210,7 @@ class GPT2:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory that `from_pretrained` and transformers can load.
 
-        Parameters
-        ----------
-        directory : created if missing; existing files of the same names are replaced
+        It is created if missing; existing files of the same names are replaced.
         """
         path = as_path(directory, "directory")
         make_directory(path)

@@ -84,16 +84,7 @@ class Sampling:
         check_seed(self.seed)
 
     def probabilities(self, logits: ArrayLike) -> Array:
-        """The probability with which each token is sampled.
-
-        Parameters
-        ----------
-        logits : (vocab,)
-
-        Returns
-        -------
-        float64 (vocab,), sums to 1
-        """
+        """The probability with which each token is sampled, float64 (vocab,), given the logits."""
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
             raise InvalidValueError(

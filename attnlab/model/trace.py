@@ -86,7 +86,9 @@ class Trace(ForwardPass):
         """The trace of the same text with some steps replaced and everything after them recomputed.
 
         Steps that don't depend on an edit are shared with this trace; the others are computed when
-        they are read.
+        they are read. The trace's titles name the edits. It can be edited again: earlier edits
+        remain, and functions are called again. Copies and pickles hold the values that functions
+        returned.
 
         Parameters
         ----------
@@ -95,12 +97,6 @@ class Trace(ForwardPass):
             parameter, such as `blocks.0.attention.heads.2.W_Q`. A value is an array that broadcasts
             to the step's shape, a number, or a function of the step's original value. A layer's
             edits are applied before its heads', whatever their order.
-
-        Returns
-        -------
-        Trace
-            its titles name the edits. It can be edited again: earlier edits remain, and functions
-            are called again. Copies and pickles hold the values that functions returned.
 
         Examples
         --------
@@ -145,19 +141,7 @@ class Trace(ForwardPass):
     ) -> Picture:
         """Plot a step of all heads as small heatmaps, one row per layer.
 
-        Parameters
-        ----------
-        step : a step of a head, such as "weights" or "Q"
-        ax : matplotlib Axes to draw into; None for a new figure
-        tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
-            None for all of a short text, the first and last of a long one
-        language : "en", or "zh" for Chinese; None for the user's, see `to_html`
-
-        Returns
-        -------
-        Picture
-            displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
-            and `.alt`, the alt text.
+        Parameters and result are as in `Attention.plot`.
         """
         with door.drawing_in(language):
             return door.plot_heads(self, step, ax, tokens)
@@ -175,9 +159,8 @@ class Trace(ForwardPass):
 
         Parameters
         ----------
-        layer, head : which head
         query : the attending token: its index, which may be negative, or its text, such as "it"
-        ax, language : as for `plot`
+        ax, language : as in `Attention.plot`
         """
         with door.drawing_in(language):
             return door.plot_tokens(self, layer, head, query, ax)
@@ -204,11 +187,8 @@ class Trace(ForwardPass):
     def to_xlsx(self, path: FilePath, layer: int | None = None, head: int | None = None) -> None:
         """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
 
-        Parameters
-        ----------
-        path : such as "head.xlsx"
-        layer, head : which head; without `head`, all heads of a layer; without either, the whole
-            model from ids to next-token probabilities, for at most 12 tokens and a million cells
+        Without `head`, it has all heads of the layer; without both, the whole model from ids to
+        next-token probabilities, for at most 12 tokens and a million cells.
 
         Examples
         --------
@@ -243,8 +223,6 @@ class Trace(ForwardPass):
         Early layers may represent tokens differently: a token that doesn't appear there may still
         be represented. A tuned lens learns the difference, see examples/later/tuned_lens.py.
 
-        Source: nostalgebraist, "interpreting GPT: the logit lens" (2020).
-
         Returns
         -------
         LogitLens
@@ -260,10 +238,8 @@ class Trace(ForwardPass):
     ) -> Attribution:
         """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
-        The last LayerNorm's scale is held constant, so that the parts sum to the logit.
-        Effects through later heads and MLPs aren't counted.
-
-        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
+        The last LayerNorm's scale is held constant, so that the parts sum to the logit. Effects
+        through later heads and MLPs aren't counted.
 
         Parameters
         ----------
@@ -295,20 +271,14 @@ class Trace(ForwardPass):
     ) -> Gradients:
         """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
-        In an edited trace, values set by an edit are held constant. Gradients describe small
-        changes only: they almost vanish at a saturated softmax, however much depends on it.
+        Gradients describe small changes only: they almost vanish at a saturated softmax, however
+        much depends on it. See `Gradients`.
 
         Parameters
         ----------
-        of : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; None
-            for the loss, the mean cross-entropy of the text's tokens
+        of : a token, for its logit, as for `attribution`; None for the loss, the mean
+            cross-entropy of the text's tokens
         against, position : as for `attribution`
-
-        Returns
-        -------
-        Gradients
-            with the steps' names, such as `attnlab.at(gradients, "blocks.0.attention.weights")`;
-            each is computed when it is read
         """
         from attnlab.analysis.base import Target
         from attnlab.analysis.gradients import Gradients
@@ -322,48 +292,33 @@ class Trace(ForwardPass):
         )
 
     def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
-        """The tokens that a head promotes most when it attends to a token.
+        """The k tokens that a head promotes most when it attends to a token.
 
         LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
         on the text, and ignores what other heads and MLPs add to the token's vector.
-
-        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
-
-        Parameters
-        ----------
-        layer, head : which head
-        token : its id, its text, such as " dog", its symbol, or a Token
-        k : how many
         """
         from attnlab.analysis.circuits import writes
 
         return writes(self, layer, head, token, k)
 
     def reads(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
-        """The tokens that a head attends to most from a token.
+        """The k tokens that a head attends to most from a token: its QK circuit.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text. This is the QK circuit. Parameters, limits and source are as for `writes`.
+        on the text.
         """
         from attnlab.analysis.circuits import reads
 
         return reads(self, layer, head, token, k)
 
     def composition(self, kind: str = "K") -> Composition:
-        """Composition scores: how strongly each head reads each earlier head's output.
+        """Q-, K- or V-composition: how strongly each head reads each earlier head's output.
 
         ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 
-        LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes
-        W_O C, where C = I - 1/D subtracts the mean. Scores say what a head can read; in a given
-        text, it need not do so.
-
-        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021),
-        "Analyzing the composition of attention heads".
-
-        Parameters
-        ----------
-        kind : "Q", "K" or "V"
+        LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes W_O
+        C, where C = I - 1/D subtracts the mean. Scores say what a head can read; in a given text,
+        it need not do so.
         """
         from attnlab.analysis.circuits import Composition
 
@@ -374,8 +329,6 @@ class Trace(ForwardPass):
 
         The score of a head is the mean attention of queries on the keys of the job. A pattern says
         neither what the head reads there nor whether it does something else as well.
-
-        Source: Olsson et al., "In-context Learning and Induction Heads" (2022).
 
         Parameters
         ----------
@@ -391,10 +344,6 @@ class Trace(ForwardPass):
         """Attention rollout: how much of each token's residual stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
-
-        It ignores values and MLPs: it shows where information may come from, not which information.
-
-        Source: Abnar and Zuidema, "Quantifying Attention Flow in Transformers" (2020).
         """
         from attnlab.analysis.flow import Rollout
 
@@ -403,14 +352,7 @@ class Trace(ForwardPass):
     def value_weighted(self, layer: int | None = None, head: int | None = None) -> ValueWeighted:
         """Norms of the vectors that a head sums, ‖weights[q, k] V[k] W_O‖.
 
-        Vectors of one row may cancel out, which norms don't show.
-
-        Source: Kobayashi et al., "Attention is Not Only a Weight: Analyzing Transformers with
-        Vector Norms" (2020).
-
-        Parameters
-        ----------
-        layer, head : which head; None for all, which take L · H · T² numbers
+        Without layer and head, all heads', which take L · H · T² numbers.
         """
         from attnlab.analysis.flow import ValueWeighted
 
@@ -419,10 +361,8 @@ class Trace(ForwardPass):
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A possible next token with its logit and probability.
 
-        Parameters
-        ----------
-        id, probability : the token's id and probability
-        share : its probability before temperature, top_k and top_p; None if they didn't change it
+        `share` is its probability before temperature, top_k and top_p; None if they didn't change
+        it.
         """
         token = self.vocabulary.token(id)
         return NextToken(
@@ -452,13 +392,7 @@ class Trace(ForwardPass):
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
     ) -> View:
-        """Show `to_html(other, language)` in a notebook, as the last line of a cell.
-
-        Parameters
-        ----------
-        other, language : as for `to_html`
-        height : of the frame, in pixels
-        """
+        """Show `to_html(other, language)` as a cell's last line, `height` pixels high."""
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
         return door.frame(
@@ -472,15 +406,10 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> None:
-        """Write `to_html(other, language)` to a file.
+        """Write `to_html(other, language)` to a file, such as "attention.html", replacing it.
 
         12 layers of 12 heads take 2.2 MB for 12 tokens, 17 MB for 128. Above 10 MB, the size is
         printed to stderr first.
-
-        Parameters
-        ----------
-        path : such as "attention.html"; an existing file is replaced
-        other, language : as for `to_html`
         """
         door.save(path, self._traces_with(other), language)
 

@@ -108,18 +108,13 @@ class Traces(ReadOnly, TraceSequence, Document):
     ) -> OneToken:
         """A token's mean probability and rank over the texts, with standard errors.
 
-        Decoded from each point of the residual stream, see `Trace.logit_lens`.
+        Decoded from each point of the residual stream, see `Trace.logit_lens`, at one position in
+        every text.
 
         Parameters
         ----------
         token : as in `LogitLens.of`, or a list with one for each text; None for the token that the
             model finds most probable in each text
-        position : the position in every text
-
-        Returns
-        -------
-        OneToken
-            with means `.probabilities` and `.ranks` (S,) and their `.standard_errors` by name
         """
         return mean_lens(self, token, position)
 
@@ -131,16 +126,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     ) -> Attribution:
         """Direct logit attribution: means over the texts, with standard errors.
 
-        Parameters
-        ----------
-        token, against : as in `Trace.attribution`, or a list with one for each text
-        position : the position of the logits in every text
-
-        Returns
-        -------
-        Attribution
-            with means `.heads` (L, H), `.mlps` (L,), ..., their `.standard_errors` by name, and
-            the attribution of text n in `.each[n]`
+        Parameters are as in `Trace.attribution`; tokens may be lists with one for each text. The
+        result has `.standard_errors` by name, and the attribution of text n in `.each[n]`.
         """
         return Attribution(self, token, against, position)
 
@@ -152,10 +139,7 @@ class Traces(ReadOnly, TraceSequence, Document):
     ) -> tuple[Gradients, ...]:
         """The gradients of each text, see `Trace.gradients`; forward passes run side by side.
 
-        Parameters
-        ----------
-        of, against : as in `Trace.gradients`, or a list with one for each text
-        position : the position of the logits in every text
+        Tokens may be lists with one for each text.
         """
         count = len(self)
         targets = zip(
@@ -167,12 +151,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-        """Score how well each head does each job, averaged over the queries of all texts.
-
-        Parameters
-        ----------
-        jobs : as in `Trace.jobs`
-        """
+        """Score how well each head does each job, see `Trace.jobs`, over the queries of all texts."""
         return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
 
     def in_groups(self) -> Iterator[Trace]:

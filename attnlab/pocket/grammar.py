@@ -115,12 +115,7 @@ LEXICON = tuple(
 
 
 class Dice:
-    """Random choices that add up the negative logarithm of their probability.
-
-    Attributes
-    ----------
-    nats : -log of the probability of all choices so far
-    """
+    """Random choices; `nats` is -log of the probability of all choices so far."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -349,32 +344,20 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One text of the grammar.
+    """One text of the grammar."""
 
-    Attributes
-    ----------
-    kind : the name of its kind in `KINDS`
-    text : one or two sentences, without a line break
-    nats : -log of the probability of the text, given its kind
-    links : words that must attend to earlier ones
-    """
-
-    kind: str
-    text: str
-    nats: float
-    links: tuple[Link, ...]
+    kind: str  # its name in `KINDS`
+    text: str  # one or two sentences, without a line break
+    nats: float  # -log of the probability of the text, given its kind
+    links: tuple[Link, ...]  # words that must attend to earlier ones
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Samples, one on each line.
 
-    Attributes
-    ----------
-    samples : the samples, in order
-    text : the samples' texts, each followed by a line break
-    nats : -log of the probability of the text, including the choice of kinds: the lowest expected
-        loss of any model
+    `nats` is -log of the probability of the text, including the choice of kinds: the lowest
+    expected loss of any model.
     """
 
     samples: tuple[Sample, ...]

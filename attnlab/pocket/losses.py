@@ -14,29 +14,16 @@ from attnlab.support.tables import align
 
 @dataclass(frozen=True)
 class Loss:
-    """Mean losses on texts.
+    """Mean losses on texts, in nats per token."""
 
-    Attributes
-    ----------
-    tokens : number of predicted tokens
-    model : the model's cross-entropy, nats per token
-    grammar : the grammar's -log probability, nats per token: the lowest expected loss
-    """
-
-    tokens: int
-    model: float
-    grammar: float
+    tokens: int  # number of predicted tokens
+    model: float  # the model's cross-entropy
+    grammar: float  # the grammar's -log probability: the lowest expected loss
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses on newly sampled texts; `repr` is a table.
-
-    Attributes
-    ----------
-    kinds : the loss on the texts of each kind, by name
-    all : the loss on all texts
-    """
+    """Losses on newly sampled texts, of each kind and of all; `repr` is a table."""
 
     kinds: dict[str, Loss]
     all: Loss

@@ -81,20 +81,13 @@ TEXTS_FOR_MEANS = 200
 
 
 class Sentence(NamedTuple):
-    """A sentence to continue, and a corrupted one that another token continues.
+    """A sentence to continue, and a corrupted one that another token continues."""
 
-    Attributes
-    ----------
-    task : the name of the task in `TASKS`
-    clean, corrupted : texts with the same number of tokens
-    right, wrong : the correct next tokens of the clean and of the corrupted text
-    """
-
-    task: str
+    task: str  # its name in `TASKS`
     clean: str
-    corrupted: str
-    right: str
-    wrong: str
+    corrupted: str  # with as many tokens as the clean text
+    right: str  # the next token of the clean text
+    wrong: str  # the next token of the corrupted text
 
 
 # ---- the sentences -------------------------------------------------------------------------------
@@ -237,13 +230,9 @@ def means(model: GPT2) -> dict[str, AnyArray]:
 def ablated(
     trace: Trace, kept: NDArray[np.bool_], replacements: dict[str, AnyArray] | None
 ) -> Trace:
-    """A trace in which the outputs of parts that aren't kept are 0, or their means.
+    """A trace in which the outputs of parts that aren't kept, (10,), are 0, or replaced by path.
 
-    Parameters
-    ----------
-    trace : a trace of one text, or of n copies of it with a leading axis
-    kept : bool (10,), or (n, 10) for the leading axis
-    replacements : means by path, as `means` returns them; None for 0
+    The trace may be of n copies of a text with a leading axis; then `kept` is (n, 10).
     """
     edits: dict[str, Any] = {}
     for layer in range(2):
@@ -304,13 +293,10 @@ class Truth(Document):
     def values(
         self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
     ) -> NDArray[np.float64]:
-        """The measure for each sentence and subset, (sentences, 1024).
+        """The measure for each sentence of a task, or of all, and each subset, (sentences, 1024).
 
-        Parameters
-        ----------
-        task : one of `tasks`; None for all
-        ablation : "mean" or "zero"
-        measure : "difference" or "log_probability"
+        The ablation is by "mean" or "zero"; the measure is the "difference" of logits, or the
+        "log_probability".
         """
         for name, value, choices in (
             ("task", task, (None, *self.tasks)),
@@ -360,10 +346,8 @@ class Truth(Document):
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
         """How well patching, attribution, EAP and EAP-IG rank the parts; see `Methods`.
 
-        Parameters
-        ----------
-        model : the pocket model, to compute the scores again; None for the stored `scores`
-        ablation : "mean" or "zero"
+        With the pocket model, the scores are computed again; with None, the stored `scores` are
+        used.
         """
         if model is None:
             return Methods(self, self.scores, ablation)
@@ -415,17 +399,9 @@ def open_truth() -> Truth:
 
 
 def shapley_values(v: AnyArray) -> NDArray[np.float64]:
-    """Shapley values, φ_i = Σ_S |S|! (n - |S| - 1)! / n! · (v(S with i) - v(S)).
+    """Shapley values (..., n), which sum to v(all) - v(none), see `Shapley`.
 
-    The sum is over all subsets S without i.
-
-    Parameters
-    ----------
-    v : (..., 2ⁿ), the value of each subset; bit i of its number says whether it contains i
-
-    Returns
-    -------
-    (..., n), which sum to v(all) - v(none)
+    v (..., 2ⁿ) is the value of each subset; bit i of its number says whether it contains i.
     """
     n, subsets, values = int(np.log2(v.shape[-1])), np.arange(v.shape[-1]), []
     for i in range(n):
@@ -435,19 +411,9 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
 
 
 def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
-    """Shapley interaction indices of all pairs.
+    """Shapley interaction indices of all pairs, (..., n, n), see `Interactions`.
 
-    I_ij = Σ_S |S|! (n - |S| - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S))
-
-    The sum is over all subsets S without i and j.
-
-    Parameters
-    ----------
-    v : (..., 2ⁿ), as for `shapley_values`
-
-    Returns
-    -------
-    (..., n, n), NaN on the diagonal
+    v (..., 2ⁿ) is as for `shapley_values`.
     """
     n, subsets = int(np.log2(v.shape[-1])), np.arange(v.shape[-1])
     indices = np.full((*v.shape[:-1], n, n), np.nan)

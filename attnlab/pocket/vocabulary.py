@@ -18,8 +18,6 @@ def learn_vocabulary(text: str, directory: str | Path, tokens: int = MAX_TOKENS)
     The vocabulary is the 256 bytes, then a token for each merge, of at most `tokens`; without
     `<|endoftext|>`: the pocket model's texts end with a line break.
 
-    Notes
-    -----
     Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, in
     the tokenizers library.
     """

@@ -24,20 +24,12 @@ LABEL_LENGTH = 16
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a step.
+    """One axis of a step."""
 
-    Attributes
-    ----------
-    name : "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
-    positions : for each index, its position in the text, or the index itself
-    tokens : for each index, its token; None if unknown, as for keys from a cache
-    names : for each index, its name; () for tokens and numbers
-    """
-
-    name: str
-    positions: range
-    tokens: tuple[Token | None, ...]
-    names: tuple[str, ...] = ()
+    name: str  # "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
+    positions: range  # for each index, its position in the text, or the index itself
+    tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
+    names: tuple[str, ...] = ()  # of the indices; () for tokens and numbers
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -69,22 +61,13 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that a heatmap uses.
+    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that it needs."""
 
-    Attributes
-    ----------
-    heading : the heatmap's title; "" to show only the result's title
-    array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
-    texts : shown in the cells, row by row, instead of the numbers; () for the numbers
-    fixed_scale : the colour scale; None for `Scale.of`
-    decimals : number of decimals
-    """
-
-    heading: str
-    array: AnyArray
+    heading: str  # "" to show only the result's title
+    array: AnyArray  # (m, n); NaN is hatched
     axes: tuple[Axis, Axis]
-    texts: Sequence[Sequence[str]] = ()
-    fixed_scale: Scale | None = None
+    texts: Sequence[Sequence[str]] = ()  # in the cells, row by row, instead of the numbers
+    fixed_scale: Scale | None = None  # None for `Scale.of`
     decimals: int = 2
     masked: ClassVar[None] = None  # only steps have a mask
 

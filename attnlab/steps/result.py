@@ -27,16 +27,11 @@ if TYPE_CHECKING:
 
 
 class Computation(NamedTuple):
-    """How a step is computed.
+    """How a step is computed."""
 
-    Attributes
-    ----------
-    equation : the equation, or the function that selects a head's part of a layer's step; None if
-        the step is an input
-    needs : the path and value of each of the equation's parameters, by name
-    """
-
+    # Or the function that selects a head's part of a layer's step; None for an input
     equation: Callable[..., Any] | None
+    # The path and value of each of the equation's parameters, by name
     needs: dict[str, tuple[str, Any]]
 
 
@@ -294,16 +289,10 @@ def view_of(result_class: type[ResultType], title: str, run: Run, path: str = ""
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:
-    """Return the paths of the steps that a step is computed from.
+    """Return the paths of the steps that a step is computed from; () for inputs and parameters.
 
-    Parameters
-    ----------
-    result : such as a trace or a block
-    path : a step's path from `result`, such as "blocks.0.mid"
-
-    Returns
-    -------
-    Paths from the root; () for inputs and parameters
+    `path` is the step's from `result`, such as a trace or a block; the returned ones are from the
+    root.
 
     Examples
     --------
@@ -331,16 +320,7 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
 
 
 def at(result: Result, path: str) -> Any:
-    """Return a step or part of a result by its path.
-
-    Parameters
-    ----------
-    result : such as a trace or a block
-    path : such as "blocks.3.attention.heads.5.weights", or "blocks.3.attention"
-
-    Returns
-    -------
-    The step's array, or the part
+    """Return a step's array, or a part, of a result such as a trace, by its path.
 
     Examples
     --------

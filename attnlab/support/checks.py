@@ -74,12 +74,9 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 @contextmanager
 def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
-    """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
+    """Turn any exception of other libraries' code, even a Rust panic, into an AttnlabError.
 
-    Parameters
-    ----------
-    error_type : the AttnlabError to raise
-    message : the start of its message, such as f"{file} can't be read"
+    `message` starts its message, such as f"{file} can't be read".
     """
     try:
         yield

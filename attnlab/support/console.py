@@ -82,11 +82,8 @@ def prepare_script(language: str | None = None) -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed. In notebooks, stdout is left unchanged.
-
-    Parameters
-    ----------
-    language : the language of the output, unless ATTNLAB_LANGUAGE is set
+    closed. In notebooks, stdout is left unchanged. ATTNLAB_LANGUAGE takes precedence over
+    `language`.
     """
     if language is not None:
         os.environ.setdefault("ATTNLAB_LANGUAGE", language)

@@ -120,14 +120,9 @@ def read_json(path: FilePath, error_type: type[AttnlabError]) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -> dict[str, Any]:
-    """Parse one JSON object.
+    """Parse one JSON object in UTF-8; `source` says in errors where it comes from.
 
     Numbers are Python's, including NaN and Infinity. Callers check the values that they use.
-
-    Parameters
-    ----------
-    content : text in UTF-8
-    source : where it comes from, such as a file, for error messages
     """
     text = _decode(content, source, error_type)
     try:
@@ -143,13 +138,9 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
 
 
 def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
-    """Read the arrays in a file written by `numpy.savez`.
+    """Read the arrays, of at most `most` elements each, in a file written by `numpy.savez`.
 
     Sizes are checked first: a small compressed file may expand to billions of zeros.
-
-    Parameters
-    ----------
-    most : the largest number of elements an array may have
     """
     import zipfile  # here, so that `import attnlab` is quick
 

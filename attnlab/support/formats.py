@@ -103,13 +103,7 @@ FORMATS = (
 
 
 def describe_unsupported(names: Iterable[str]) -> str:
-    """Describe the first file in an unsupported format, and how to convert it.
-
-    Returns
-    -------
-    the end of a message, such as "model.gguf, in llama.cpp's GGUF format, ..."; "" if no format is
-    recognised
-    """
+    """Describe the first file in an unsupported format, and how to convert it; "" if none is."""
     names = sorted(names)
     for pattern, advice in FORMATS:
         for name in names:

@@ -15,15 +15,10 @@ class Message(str):
     """A str that keeps the template it was made from; `print` shows it in the user's language.
 
     In an f-string, such as an error message, it stays in English.
-
-    Attributes
-    ----------
-    template : English text with {names}; or a Message, which is copied
-    values : the values of the names; messages among them are translated too
     """
 
-    template: str
-    values: dict[str, object]
+    template: str  # English text with {names}; or a Message, which is copied
+    values: dict[str, object]  # of the names; messages among them are translated too
 
     def __new__(cls, template: str, **values: object) -> Message:
         english = {  # without `str`, which would translate messages

@@ -48,13 +48,7 @@ class Part(Generic[Value]):
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):
-    """A tuple of results; the error for an invalid index lists the valid ones.
-
-    Parameters
-    ----------
-    kind : the word for a result in errors, such as "layer"
-    results : in order
-    """
+    """A tuple of results of a kind, such as "layer"; errors list the valid indices."""
 
     kind: str
 

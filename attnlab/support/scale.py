@@ -30,22 +30,13 @@ def palette_index(x: Any, bound: float, is_sqrt: bool) -> Any:
 
 @dataclass(frozen=True)
 class Scale:
-    """The range of numbers that a palette covers.
+    """The range of numbers that a palette covers."""
 
-    Attributes
-    ----------
-    bound : the number with the strongest colour
-    is_sqrt : intensity is √(|x| / bound), which makes small weights visible
-    is_signed : the legend starts at -bound instead of 0
-    ticks : numbers beside the legend
-    note : text beside the legend, in English
-    """
-
-    bound: float
-    is_sqrt: bool
-    is_signed: bool
-    ticks: tuple[float, ...]
-    note: str = ""
+    bound: float  # the number with the strongest colour
+    is_sqrt: bool  # intensity is √(|x| / bound), which makes small weights visible
+    is_signed: bool  # the legend starts at -bound instead of 0
+    ticks: tuple[float, ...]  # numbers beside the legend
+    note: str = ""  # text beside the legend, in English
 
     @classmethod
     def of(cls, array: AnyArray) -> Scale:

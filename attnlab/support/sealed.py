@@ -42,9 +42,8 @@ def read_sealed(
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """Read tensors and metadata written by `write_sealed`.
 
-    Parameters
-    ----------
-    check : raises if the metadata or the tensors' shapes are wrong; called before reading data
+    `check` raises if the metadata or the tensors' shapes are wrong; it is called before reading
+    data.
     """
     from safetensors import safe_open
 

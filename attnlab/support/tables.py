@@ -107,15 +107,10 @@ class Table:
     """A header and lines of cells.
 
     `str` aligns them and elides lines beyond MAX_LINES; a terminal fits them to its width.
-
-    Attributes
-    ----------
-    lines : the header's cells, then each line's
-    left : indices of left-aligned columns
     """
 
-    lines: Sequence[Sequence[str]]
-    left: Sequence[int] = (0,)
+    lines: Sequence[Sequence[str]]  # the header's cells, then each line's
+    left: Sequence[int] = (0,)  # indices of left-aligned columns
 
     def __str__(self) -> str:
         header, *lines = self.lines

@@ -45,20 +45,13 @@ UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
 class Merges:
-    """A list of merges, applied by tiktoken if the result is the same.
+    """A list of merges, in order of priority, applied by tiktoken if the result is the same.
 
     tiktoken has ranks instead of merges: it joins neighbours whose concatenation is a token, the
     lowest id first. For merges learned by training, the result is the same; for others it may
     differ: `b b`, `b a` and `b ba` turn “bba” into bb and a, but tiktoken into bba.
 
-    Parameters
-    ----------
-    ids : symbol -> id
-    merges : pairs of symbols in order of priority
-
-    Attributes
-    ----------
-    merge_ids : int64 (merges, 3), for each merge the ids of the two tokens and of the merged token
+    `merge_ids`, int64 (merges, 3), has the ids of each merge's two tokens and of the merged token.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
@@ -187,14 +180,7 @@ def invalid_merge(number: int, merge: object) -> VocabularyError:
 class GPT2Encoding:
     """Encodes text with a `tokenizer.json` for which `is_gpt2` is true.
 
-    Parameters
-    ----------
-    settings : the file's content
-    merges : its merges
-
-    Attributes
-    ----------
-    prefix, suffix : ids added before and after every text
+    `prefix` and `suffix` are ids added before and after every text.
     """
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:

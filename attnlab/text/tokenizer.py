@@ -96,10 +96,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """GPT-2's tokenizer with your own vocabulary.
 
-        Parameters
-        ----------
-        ids : symbol -> id, as in `vocab.json`; `<|endoftext|>`, if included, is special
-        merges : pairs of symbols in order of priority, as in `merges.txt`
+        `ids` are by symbol, as in `vocab.json`; `<|endoftext|>`, if included, is special. `merges`
+        are pairs of symbols in order of priority, as in `merges.txt`.
         """
         if (
             not isinstance(ids, Mapping)
@@ -181,14 +179,9 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to token ids.
 
-        Equals transformers' `tokenizer(text)` if `special` is True, otherwise
-        `tokenizer(text, split_special_tokens=True)`.
-
-        Parameters
-        ----------
-        text : any text
-        special : whether the name of a special token, such as `<|endoftext|>` or `<|im_start|>`,
-            is encoded as that token instead of as plain characters
+        Names of special tokens, such as `<|endoftext|>`, are plain characters unless `special` is
+        True. Equals transformers' `tokenizer(text)` then, otherwise `tokenizer(text,
+        split_special_tokens=True)`.
 
         Raises
         ------
@@ -266,12 +259,7 @@ class Tokenizer:
 
 
 class NoTokenizer(Tokenizer):
-    """The tokenizer of a model that has none: ids only, with their numbers as symbols.
-
-    Parameters
-    ----------
-    rows : rows of the embedding
-    """
+    """The tokenizer of a model that has none: ids only, with their numbers as symbols."""
 
     def __init__(self, rows: int) -> None:
         self.settings = Settings()

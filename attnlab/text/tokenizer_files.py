@@ -65,14 +65,9 @@ HOW_TO_CONVERT = (
 
 
 class Settings(dict[str, Any]):
-    """The content of a valid `tokenizer.json`, as returned by `check_settings`.
+    """The content of a valid `tokenizer.json`, as returned by `check_settings`."""
 
-    Attributes
-    ----------
-    merges : the merges, or None if the tokenizer isn't byte-level
-    """
-
-    merges: Merges | None = None
+    merges: Merges | None = None  # None if the tokenizer isn't byte-level
 
 
 def has_tokenizer_files(directory: Path) -> bool:
@@ -322,18 +317,11 @@ def _with_ids(
     special: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
-    """All added tokens, each with its id.
+    """All added tokens with ids: those in the files, then special ones, which may lack them.
 
     As in transformers, tokens that aren't in the vocabulary get the next ids after it; files with
     other ids are rejected. A class's default special tokens are left out if the vocabulary doesn't
     have them.
-
-    Parameters
-    ----------
-    model : the settings of the model, with the vocabulary
-    tokens : added tokens in the files, with their ids
-    special : special tokens, which may lack ids, by content
-    defaults : contents of the class's default special tokens
     """
     ids = dict(_ids(model))
     next_id = len(ids)
@@ -366,12 +354,7 @@ def _with_ids(
 def _more_added_tokens(
     directory: Path, config: JsonObject, special: Collection[str]
 ) -> list[JsonObject]:
-    """Added tokens in files other than tokenizer.json, in the order of their ids.
-
-    Parameters
-    ----------
-    special : contents of special tokens
-    """
+    """Added tokens in files other than tokenizer.json, in the order of their ids."""
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
         tokens = [

@@ -230,11 +230,8 @@ def as_tokens(
 ) -> Tokens | None:
     """Convert labels of a matrix's rows to tokens, with the rows' indices as ids.
 
-    Parameters
-    ----------
-    texts : one per row, or Tokens, or None
-    count : the number of rows
-    name, row : what error messages call the texts and a row, such as "tokens" and "query"
+    `name` and `row` are what error messages call the labels and a row, such as "tokens" and
+    "query".
     """
     if texts is None:
         return None
@@ -260,12 +257,10 @@ def as_tokens(
 class Vocabulary:
     """The symbol of each token id, and from it the text and bytes.
 
-    Parameters
-    ----------
-    symbols : id -> symbol
-    literal_ids : ids whose symbol is their text; in other symbols, each character represents a byte
-    size : rows of the embedding; default: the largest id + 1. Rows without a symbol have no
-        bytes and are named like `<row 50258>`, which can't be a symbol since it has a space.
+    `literal_ids` are those whose symbol is their text; in other symbols, each character represents
+    a byte. `size` is the number of rows of the embedding, by default the largest id + 1. Rows
+    without a symbol have no bytes and are named like `<row 50258>`, which can't be a symbol since
+    it has a space.
     """
 
     def __init__(

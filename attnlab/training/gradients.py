@@ -29,23 +29,8 @@ from attnlab.forward.parameters import ParameterVector
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
-    """Backpropagate through softmax(Q Kᵀ / scale) V, with a mask, to Q, K and V.
+    """Backpropagate through softmax(Q Kᵀ / scale) V, with a mask: d_context -> d_Q, d_K, d_V.
 
-    Parameters
-    ----------
-    attention : from the forward pass
-    d_context : (..., Tq, Dv)
-
-    Returns
-    -------
-    d_Q = d_raw_scores K : (..., Tq, Dk)
-    d_K = d_raw_scoresᵀ Q : (..., Tk, Dk)
-    d_V = weightsᵀ d_context : (..., Tk, Dv)
-        with d_weights = d_context Vᵀ, times the dropout mask if any, and
-        d_raw_scores = softmax's gradient / scale; 0 where masked
-
-    Notes
-    -----
     Q, K and V must have the same leading axes; broadcast axes aren't summed over.
     """
     weights, dropout_mask = attention.weights, attention.dropout_mask
@@ -61,20 +46,7 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
 
 
 def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through activation(X W_1 + b_1) W_2 + b_2.
-
-    Parameters
-    ----------
-    mlp : from the forward pass
-    d_output : (..., T, D)
-
-    Returns
-    -------
-    d_X = d_hidden W_1ᵀ : (..., T, D)
-    d_W_1 = Xᵀ d_hidden, d_b_1 = Σ d_hidden : (D, F), (F,)
-    d_W_2 = activatedᵀ d_output, d_b_2 = Σ d_output : (F, D), (D,)
-        with d_hidden = d_output W_2ᵀ times the activation function's derivative
-    """
+    """Backpropagate through the MLP: d_output -> d_X, and the parameters' gradients by name."""
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
     d_hidden = ACTIVATION_GRADIENTS[mlp.activation](mlp.hidden, d_activated)
     d_X, d_W_1, d_b_1 = linear_gradient(mlp.X, mlp.W_1, d_hidden)
@@ -82,20 +54,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through one block.
+    """Backpropagate through one block: d_output -> d_input, and the parameters' by path in it.
 
     mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
     residual connection the gradients of both paths are added.
-
-    Parameters
-    ----------
-    block : from the forward pass
-    d_output : (..., T, D)
-
-    Returns
-    -------
-    d_input : (..., T, D)
-    gradients : gradients of the block's parameters, by path in the block, such as mlp.W_1
     """
     attention, mlp = block.attention, block.mlp
 
@@ -123,17 +85,9 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
 
 
 def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:
-    """The loss of a forward pass, and its gradient with respect to every parameter.
+    """The loss of a forward pass, in nats, and its gradient with respect to every parameter.
 
-    Parameters
-    ----------
-    forward : a forward pass over ids (..., T)
-    targets : int64 (..., T), the token after each token
-
-    Returns
-    -------
-    loss : mean cross-entropy in nats
-    gradients : ParameterVector, a gradient for each parameter
+    Targets, int64 (..., T), are the token after each token; the loss is the mean cross-entropy.
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)

@@ -16,15 +16,8 @@ FINAL_FRACTION = 0.1
 
 
 def clip(gradient: Array, max_norm: float) -> float:
-    """Clip a gradient to the norm `max_norm`, in place; return its norm before clipping.
+    """Clip the gradient of all parameters to a norm √Σ g², in place; return the norm before.
 
-    Parameters
-    ----------
-    gradient : (n,), of all parameters
-    max_norm : the largest norm √Σ g² allowed
-
-    Notes
-    -----
     Source: "On the difficulty of training recurrent neural networks" (2013), section 3.2.
     """
     norm = math.sqrt(float(np.vdot(gradient, gradient)))
@@ -34,22 +27,13 @@ def clip(gradient: Array, max_norm: float) -> float:
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
-    """The learning rate at a step: linear warm-up, then cosine decay.
+    """The learning rate at a step, from 1 to `steps`: linear warm-up, then cosine decay.
 
         peak · step / warmup                                during warm-up
         peak · (f + (1 - f) · ½ (1 + cos(π · progress)))    afterwards
 
     with progress = (step - warmup) / (steps - warmup) and f = `FINAL_FRACTION`.
 
-    Parameters
-    ----------
-    step : from 1 to `steps`
-    peak : the largest learning rate
-    warmup : warm-up steps
-    steps : total steps
-
-    Notes
-    -----
     Source: "SGDR: Stochastic Gradient Descent with Warm Restarts" (2016), equation 5, without
     restarts.
     """
@@ -67,19 +51,8 @@ class AdamW:
         p ← p - rate · decay · p
         p ← p - rate · m̂ / (√v̂ + ε)       m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ)
 
-    β₁ and β₂ are `BETAS`, ε is `EPS`.
+    β₁ and β₂ are `BETAS`, ε is `EPS`, t is `step`. `decay` (n,) is 0 for biases and LayerNorms.
 
-    Parameters
-    ----------
-    decay : (n,), each parameter's decay; 0 for biases and LayerNorms
-
-    Attributes
-    ----------
-    m, v : (n,), moving averages of the gradient and of its square
-    step : t, the number of steps so far
-
-    Notes
-    -----
     Source: "Decoupled Weight Decay Regularization" (2017), algorithm 2.
     """
 

@@ -27,8 +27,6 @@ def initial_parameters(
 
     The projections to the residual stream, W_O and W_2, are scaled by 1 / √(2 L).
 
-    Notes
-    -----
     Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 from
     "Improving Language Understanding by Generative Pre-Training" (2018), section 4.1.
     """

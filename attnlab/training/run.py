@@ -386,13 +386,9 @@ def evaluate(
 ) -> float:
     """A model's loss on a corpus: the mean cross-entropy of the next token, in nats.
 
-    The corpus is cut into independent sequences, so the first tokens of each have little context.
-
-    Parameters
-    ----------
-    model : any GPT-2
-    corpus : a text, or ids, integers (N,)
-    sequence_length : tokens per sequence; None means n_positions. The remainder is dropped.
+    The corpus, a text or ids (N,), is cut into independent sequences of `sequence_length` tokens,
+    by default n_positions, so the first tokens of each have little context. The remainder is
+    dropped.
     """
     check_kind(model, GPT2, "model")
     T = model.config.n_positions
@@ -431,13 +427,7 @@ def batch(
 ) -> tuple[Ids, Ids]:
     """Draw random sequences of a corpus, and as targets the token after each of their tokens.
 
-    Parameters
-    ----------
-    corpus : int64 (N,), N > sequence_length = T
-
-    Returns
-    -------
-    inputs, targets : int64 (batch_size, T), targets shifted by one
+    Both are (batch_size, T), T = sequence_length, from a corpus (N,) with N > T.
     """
     starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
     sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]

@@ -12,22 +12,15 @@ from attnlab.support.scale import SHADES
 
 
 class Theme(NamedTuple):
-    """Colours as #rrggbb.
+    """Colours as #rrggbb."""
 
-    Attributes
-    ----------
-    paper, ink, faint : background, text and secondary text
-    negative, zero, positive : the ends and the middle of the palette
-    masked : stripes over masked cells
-    """
-
-    paper: str
+    paper: str  # background
     ink: str
-    faint: str
-    negative: str
+    faint: str  # secondary text
+    negative: str  # the ends and the middle of the palette
     zero: str
     positive: str
-    masked: str
+    masked: str  # stripes over masked cells
 
     @cache  # noqa: B019 (there are two themes)
     def palette(self) -> tuple[str, ...]:

@@ -38,11 +38,8 @@ AXES = {
 class Symbol(NDArrayOperatorsMixin):
     """An array of formulas, which equations use like an array of numbers.
 
-    Parameters
-    ----------
-    at : returns the formula at an index, such as at("row", "column"), or at("row", ":") for all
-        elements of a row
-    ndim : the number of axes
+    `at` returns the formula at an index, such as at("row", "column"), or at("row", ":") for all
+    elements of a row; `ndim` is the number of axes.
     """
 
     def __init__(self, at: Callable[..., Tree], ndim: int) -> None:
@@ -145,24 +142,14 @@ on_symbols = _on_symbols()
 
 @dataclass(frozen=True)
 class Formula:
-    """One line of a derivation.
+    """One line of a derivation."""
 
-    Attributes
-    ----------
-    name : name of the result in later lines; "" for the last line
-    value : the result, as a symbol
-    heading : a template; "" for the formula itself; {heading} is the step's heading
-    where : a formula for each name in braces
-    note : a template for a note after the line
-    tree : the formula at [row, column], with the names of earlier lines
-    """
-
-    name: str
-    value: Any
-    heading: str = ""
-    where: Mapping[str, Tree] = field(default_factory=dict)
-    note: str = ""
-    tree: Tree = None
+    name: str  # of the result in later lines; "" for the last line
+    value: Any  # the result, as a symbol
+    heading: str = ""  # a template; "" for the formula itself; {heading} is the step's heading
+    where: Mapping[str, Tree] = field(default_factory=dict)  # a formula for each name in braces
+    note: str = ""  # a template for a note after the line
+    tree: Tree = None  # the formula at [row, column], with the names of earlier lines
 
 
 # Returns an equation's formulas, given its parameters as symbols; None if there is just one.
@@ -310,9 +297,7 @@ def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formu
 def derivation(equation: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Formula, ...]:
     """The lines that compute one number of an equation's result.
 
-    Parameters
-    ----------
-    values : of the equation's parameters, of which only flags, functions and None matter here
+    Of its parameters' values, only flags, functions and None matter here.
     """
     known = {
         name: value

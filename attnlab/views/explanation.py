@@ -29,21 +29,13 @@ ROWS_WHOLE = 9
 
 @dataclass(frozen=True)
 class Term:
-    """A number of an explanation.
+    """A number of an explanation."""
 
-    Attributes
-    ----------
-    value : float, int or bool
-    name : such as "X[7, 3]"; "" for an intermediate result
-    path, index : its step's path and its index; "" and () if it isn't in a step
-    is_named : whether the text has its name instead of the number
-    """
-
-    value: Any
-    name: str = ""
-    path: str = ""
+    value: Any  # float, int or bool
+    name: str = ""  # such as "X[7, 3]"; "" for an intermediate result
+    path: str = ""  # its step's path; "" if it isn't in a step
     index: tuple[int, ...] = ()
-    is_named: bool = False
+    is_named: bool = False  # whether the text has its name instead of the number
 
     @property
     def is_negative(self) -> bool:
@@ -76,17 +68,12 @@ class Line:
 
 @dataclass(frozen=True)
 class TermTable:
-    """A header and rows of cells, then footers.
-
-    Attributes
-    ----------
-    in_halves : whether the two halves may be side by side
-    """
+    """A header and rows of cells, then footers."""
 
     heading: str
     rows: Sequence[Parts]
     feet: Sequence[Parts] = ()
-    in_halves: bool = False
+    in_halves: bool = False  # whether the two halves may be side by side
 
 
 @dataclass(frozen=True, eq=False, repr=False)

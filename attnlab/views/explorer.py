@@ -144,10 +144,7 @@ class Explorer(StdoutSafe):
     """A local server for a page that traces any text, see `GPT2.explore`.
 
     The server starts immediately and runs in a thread. As a context manager, it stops on exit.
-
-    Attributes
-    ----------
-    url : the link to the page. Anyone with this link has access: keep it private.
+    Anyone with the link, `url`, has access: keep it private.
     """
 
     def __init__(
@@ -258,29 +255,17 @@ def listen(port: int) -> socket.socket:
 
 @dataclass(frozen=True, eq=False)
 class CachedTrace:
-    """A trace in the cache.
+    """A trace in the cache, with the steps computed so far."""
 
-    Attributes
-    ----------
-    id : a hash of the token ids and the changes
-    trace : the trace, with the steps computed so far
-    changes : the request's "changes", see `changes.js`
-    """
-
-    id: str
+    id: str  # a hash of the token ids and the changes
     trace: Trace
-    changes: Sequence[Any]
+    changes: Sequence[Any]  # the request's "changes", see `changes.js`
 
 
 class TraceCache:
-    """An explorer's model and its most recent traces. Used by one thread at a time.
+    """An explorer's model and its most recent traces. Used by one thread at a time."""
 
-    Attributes
-    ----------
-    start : Tokens that a page opens with
-    """
-
-    start: Tokens
+    start: Tokens  # what a page opens with
 
     def __init__(self, model: GPT2, language: str, atlas: Atlas | None = None) -> None:
         self.model, self.language = model, language
@@ -462,13 +447,9 @@ def edits_of(
     trace_of: Callable[[list[int]], CachedTrace],
     unscaled: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The edits for a page's changes, see `changes.js`.
+    """The edits of a text of n_tokens for a page's changes, see `changes.js`.
 
-    Parameters
-    ----------
-    n_tokens : the length of the text
-    trace_of : returns the trace of other ids
-    unscaled : the layers' scales without √Dk, by path
+    `unscaled` are the layers' scales without √Dk, by path.
     """
     edits: dict[str, Any] = {}
     for change in changes:
@@ -537,12 +518,7 @@ def is_cell(cell: Any) -> bool:
 
 
 def toggle_cells(mask: Mask, cells: Sequence[Sequence[int]]) -> Mask:
-    """Return a copy of a mask (Tq, Tk) with some cells toggled.
-
-    Parameters
-    ----------
-    cells : [query, key] each; those outside the mask are ignored
-    """
+    """A copy of a mask (Tq, Tk) with some cells [query, key] toggled; others are ignored."""
     Tq, Tk = mask.shape
     toggled = mask.copy()
     for query, key in cells:
@@ -563,12 +539,7 @@ def required_field(content: Mapping[str, Any], name: str, expected_type: type) -
 
 
 def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
-    """The web application, without access control.
-
-    Parameters
-    ----------
-    request_stop : called when a page stops the server
-    """
+    """The web application, without access control; a page's stop calls `request_stop`."""
     worker = ThreadPoolExecutor(1, "attnlab explorer's cache")
     lock = asyncio.Lock()
 

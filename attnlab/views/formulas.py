@@ -98,12 +98,7 @@ def maximum(a: Rounded) -> Rounded:
 def with_derivative(
     function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """A function of `Rounded` numbers.
-
-    Parameters
-    ----------
-    function, derivative : f(x), and f'(x) as a function of x and f(x)
-    """
+    """A function of `Rounded` numbers, from f(x), and from f'(x) as a function of x and f(x)."""
 
     def evaluate(x: Rounded) -> Rounded:
         value = function(x.value)
@@ -150,11 +145,9 @@ def write(
 ) -> list[Any]:
     """Write a formula as parts of text.
 
-    Parameters
-    ----------
-    leaf : returns what to write for a name or an indexed array
-    is_negative : whether what `leaf` returned starts with a minus, to be put in parentheses
-    outer : precedence of the surrounding operation; 2 or more after any binary operator
+    `leaf` returns what to write for a name or an indexed array; `is_negative`, whether that starts
+    with a minus, to be put in parentheses. `outer` is the precedence of the surrounding operation,
+    2 or more after any binary operator.
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]

@@ -29,21 +29,13 @@ TOKENS_SHOWN = 24
 
 @dataclass(frozen=True, eq=False)
 class LabelledStep:
-    """A step with labels; `print` shows it as a table.
-
-    Attributes
-    ----------
-    name, heading : the step's name, and its heading with the formula
-    array : the numbers
-    axes : one `Axis` per axis of the array
-    masked : bool, of the array's shape, True for masked cells; None if the step has no mask
-    """
+    """A step with labels; `print` shows it as a table."""
 
     name: str
-    heading: str
+    heading: str  # with the formula
     array: AnyArray
-    axes: tuple[Axis, ...]
-    masked: AnyArray | None
+    axes: tuple[Axis, ...]  # one per axis of the array
+    masked: AnyArray | None  # bool, of the array's shape; None if the step has no mask
 
     @property
     def is_token_by_token(self) -> bool:
@@ -136,12 +128,10 @@ def labelled_matrix(attention: Attention, name: str, all_heads: str) -> Labelled
 
 
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
-    """The indices along an axis that a view shows; None is a gap.
+    """The indices along an axis that a view shows, at most `limit`; None is a gap.
 
-    Parameters
-    ----------
-    limit : how many fit; of more tokens, the first and the last are shown
-    tokens : which tokens of the text to show instead; other axes are then shown whole
+    Of more tokens, the first and the last are shown, or those that `tokens` selects; other axes are
+    then shown whole.
     """
     count = len(axis.positions)
     if tokens is None:

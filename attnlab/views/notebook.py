@@ -352,15 +352,7 @@ class View(StdoutSafe):
 
 
 def frame(page: str, title: str, height: int, call: str) -> View:
-    """A page in a sandboxed frame.
-
-    Parameters
-    ----------
-    page : the HTML
-    title : the frame's accessible name
-    height : in pixels
-    call : the call that writes the page to a file
-    """
+    """A page in a sandboxed frame of `height` pixels; `call` writes the page to a file."""
     style = f"width:100%;height:{height}px;border:0"
     html = (
         f'<iframe title="{safe(title)}" sandbox="allow-scripts" style="{style}" '
@@ -370,12 +362,9 @@ def frame(page: str, title: str, height: int, call: str) -> View:
 
 
 def document_view(document: Document, pieces: Iterable[str | Table | Grid] | None = None) -> str:
-    """A document's heading, tables and paragraphs.
+    """A document's heading, tables and paragraphs, or other pieces, the heading first.
 
-    Parameters
-    ----------
-    pieces : other pieces to show, the heading first; heatmaps are side by side, and the text that
-        `print` shows is collapsed below
+    Heatmaps among those are side by side, and the text that `print` shows is collapsed below.
     """
     title, *rest = document.pieces() if pieces is None else pieces
     first, *lines = say(cast(str, title)).splitlines()

@@ -171,11 +171,7 @@ def plane(
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
     """2-D vectors, each starting where the last one ends, and their sum as a thicker arrow.
 
-    Parameters
-    ----------
-    vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
-    title : the picture's title
-    ax : matplotlib's Axes to draw into; None for a new figure
+    `vectors` are (2,) by label, such as {"0.37 · 猫": weights[0] * V[0], ...}; see `heatmap`.
     """
     named = _as_vectors(vectors, "vectors")
     ends = np.cumsum([*named.values()], axis=0)
@@ -191,14 +187,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
 
 @drawing_in()
 def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """2-D vectors as arrows from the origin.
-
-    Parameters
-    ----------
-    vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
-    title : the picture's title
-    ax : matplotlib's Axes to draw into; None for a new figure
-    """
+    """2-D vectors (2,) by label, such as {"猫": X[0], "吃": X[1]}, as arrows from the origin."""
     named = _as_vectors(vectors, "vectors")
     alt = say("Arrows from the origin{of}: {items}", of=in_title(title), items=_in_words(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
@@ -238,15 +227,10 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """Curves, which differ in colour, dashes and markers.
+    """Curves (n,) by label, which differ in colour, dashes and markers; see `heatmap`.
 
-    Parameters
-    ----------
-    curves : a mapping from labels to numbers (n,); NaN and infinite ones leave gaps
-    x : the n numbers along the x axis; by default 0, 1, 2, ...
-    x_name, y_name : labels of the axes
-    title : the picture's title
-    ax : matplotlib's Axes to draw into; None for a new figure
+    NaN and infinite numbers leave gaps. `x` are the n numbers along the x axis, by default 0, 1, 2,
+    ...; `x_name` and `y_name` label the axes.
     """
     lines = {
         name: _as_row(numbers, f"curve {quoted(name)}")

@@ -102,16 +102,10 @@ def drawing_in(language: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture(StdoutSafe):
-    """A picture; a notebook shows it if it is the last line of a cell.
+    """A picture; a notebook shows it if it is the last line of a cell."""
 
-    Attributes
-    ----------
-    axes, figure : matplotlib's, to draw on
-    alt : alt text for screen readers
-    """
-
-    axes: Axes
-    alt: str
+    axes: Axes  # matplotlib's, to draw on, as `figure` is
+    alt: str  # alt text for screen readers
     _is_new_figure: bool
 
     @property
@@ -121,12 +115,7 @@ class Picture(StdoutSafe):
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, atomically; text in an SVG stays text.
-
-        Parameters
-        ----------
-        path : such as "weights.png", "weights.svg" or "weights.pdf"; an existing file is replaced
-        """
+        """Write the picture to a .png, .svg or .pdf file; text in an SVG stays text."""
         file = as_path(path)
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
@@ -202,12 +191,8 @@ def plot_matrix(
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    Parameters
-    ----------
-    into : Axes to draw into; None for a new figure
-    tokens : which tokens to show; None for as many as fit
-    scale : by default `Scale.of(array)`
-    cells : tokens to write into the cells, if all of them fit
+    `tokens` are those to show, None for as many as fit; `cells`, tokens to write into the cells, if
+    all of them fit. By default the scale is `Scale.of(array)`.
     """
     scale = scale or Scale.of(array)
     axes = rows, columns
@@ -457,10 +442,7 @@ def plot_graph(
 ) -> Picture:
     """A graph whose edges show numbers: width shows magnitude, colour shows sign.
 
-    Parameters
-    ----------
-    nodes : (x, y) by name
-    edges : from, to, label, number
+    Nodes are (x, y) by name; edges, from, to, label and number.
     """
     xs, ys = np.array([*nodes.values()]).T
     ax = axes_for(into, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
@@ -514,10 +496,7 @@ def finish(
 ) -> Picture:
     """Add the title with notes below it, and return the picture.
 
-    Parameters
-    ----------
-    omissions : notes that the alt text has too
-    hints : notes that it doesn't have
+    The alt text has the `omissions` too, but not the `hints`.
     """
     text = "\n".join(filter(None, [words.escaped(title), *omissions, *hints, words.note]))
     figure = ax.get_figure()
@@ -592,12 +571,7 @@ class Words:
 
     A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
     characters or it is only part of a character. Characters of the symbol that no font has are
-    escaped.
-
-    Attributes
-    ----------
-    fonts : font families for the labels, the default one first
-    note : how missing characters are shown; "" if none is missing
+    escaped, which `note` says. The default of the `fonts` comes first.
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:

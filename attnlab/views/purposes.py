@@ -148,13 +148,7 @@ PURPOSES = {
 
 
 def purpose(path: str) -> str:
-    """What a step is for, in one English sentence.
-
-    Parameters
-    ----------
-    path : a step's path, such as "blocks.3.attention.heads.5.weights"; or "probabilities", for the
-        softmax of the logits
-    """
+    """What the step at a path is for, or what "probabilities" are, in one English sentence."""
     names = [name for name in path.split(".") if not name.isdigit()]
     for key in (".".join(names[-2:]), names[-1] if names else ""):
         if key in PURPOSES:

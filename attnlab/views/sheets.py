@@ -66,18 +66,11 @@ Node: TypeAlias = Any
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """An array of cells of sheets, or of cells to be written.
+    """An array of cells of sheets, or of cells to be written."""
 
-    Attributes
-    ----------
-    values : the numbers (...)
-    addresses : addresses (...) on a sheet, see NEXT_COLUMN; None if they aren't on one yet
-    formulas : formulas (...) to be written; None for numbers
-    """
-
-    values: AnyArray
-    addresses: Any = None
-    formulas: Any = None
+    values: AnyArray  # the numbers (...)
+    addresses: Any = None  # (...) on a sheet, see NEXT_COLUMN; None if they aren't on one yet
+    formulas: Any = None  # (...) to be written; None for numbers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -87,10 +80,7 @@ class Cells:
 class Derived:
     """The cells of a derivation's lines, over the rows and columns of a step.
 
-    Parameters
-    ----------
-    book : the workbook
-    values : the equation's parameters by name, then earlier lines: cells, or other values
+    `values` are the equation's parameters by name, then earlier lines: cells, or other values.
     """
 
     def __init__(self, book: Book, values: Mapping[str, Any]) -> None:
@@ -209,12 +199,7 @@ def _each(function: Callable[..., Any], *arrays: Any) -> AnyArray:
 
 
 class Book:
-    """A workbook: a table of contents, then a sheet for each step.
-
-    Parameters
-    ----------
-    result : its tokens label rows and columns
-    """
+    """A workbook: a table of contents, then a sheet for each step, labelled with tokens."""
 
     def __init__(self, result: Result) -> None:
         self.result, self.stream, self.cell_count = result, BytesIO(), 0
@@ -255,13 +240,7 @@ class Book:
         return f"{self.reference(first)}:{_name(last % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
-        """Write cells to a new sheet, and return the sheet's cells.
-
-        Parameters
-        ----------
-        name, heading : the sheet's name and heading
-        axes : the names of the last axes, such as "Tq Dk"
-        """
+        """Write cells to a new sheet; return its cells. `axes` are the last ones, such as "Tq Dk"."""
         self.cell_count += cells.values.size
         if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
@@ -357,9 +336,7 @@ class Book:
     def file_content(self, next_token: tuple[str, str] | None = None) -> bytes:
         """Fill the table of contents and return the file.
 
-        Parameters
-        ----------
-        next_token : a formula for the most probable token, and its value
+        `next_token` is a formula for the most probable token, and its value.
         """
         sheet = self.contents
         sheet.set_column(0, 0, 34)
@@ -381,13 +358,7 @@ class Book:
 
 
 class Sheets:
-    """The steps of a result, each written when first used, as formulas of earlier sheets.
-
-    Parameters
-    ----------
-    result : such as a trace or a head
-    book : the workbook
-    """
+    """The steps of a result, each written when first used, as formulas of earlier sheets."""
 
     def __init__(self, result: Result, book: Book) -> None:
         self.run, self.book = result._run.fork(), book

@@ -32,28 +32,17 @@ IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
 
 @dataclass(frozen=True, eq=False)
 class StepNumber:
-    """One number of a step, or a row of them if the index has a slice.
-
-    Attributes
-    ----------
-    result, name : the step
-    index : into the step's array
-    equation : computes the step; None for inputs and parameters
-    needs : path and value of each parameter of the equation
-    stored : the number
-    computed : the equation's result, which differs from `stored` if the step is edited
-    numbers : the printed numbers by name, unrounded
-    results : results of the formulas evaluated so far, by name
-    """
+    """One number of a step, or a row of them if the index has a slice."""
 
     result: Result
     name: str
     index: tuple[Any, ...]
-    equation: Callable[..., Any] | None
-    needs: Mapping[str, tuple[str, Any]]
-    stored: Any
-    computed: Any
-    numbers: dict[str, Any] = field(default_factory=dict)
+    equation: Callable[..., Any] | None  # None for inputs and parameters
+    needs: Mapping[str, tuple[str, Any]]  # path and value of each parameter of the equation
+    stored: Any  # the number
+    computed: Any  # the equation's result, which differs from `stored` if the step is edited
+    numbers: dict[str, Any] = field(default_factory=dict)  # the printed numbers by name, unrounded
+    # Of the formulas evaluated so far, by name
     results: dict[str, Rounded] = field(default_factory=dict)
 
     @classmethod
@@ -292,12 +281,7 @@ def element_name(name: str, index: Sequence[Any]) -> str:
 
 
 def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | TermTable]:
-    """The lines that explain a number.
-
-    Parameters
-    ----------
-    all_products : whether to list all products of a sum, however many
-    """
+    """The lines that explain a number; `all_products` lists all products of a sum, however many."""
     is_step = step.name in step.result.steps
     heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
     if callable(step.stored):

@@ -37,12 +37,7 @@ TRUE_COLOUR = ("truecolor", "24bit")
 
 
 class Terminal:
-    """The output of a command.
-
-    Attributes
-    ----------
-    width : in columns; 80 if stdout isn't a terminal and COLUMNS isn't set
-    """
+    """The output of a command; its width is 80 if stdout isn't a terminal and COLUMNS isn't set."""
 
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)

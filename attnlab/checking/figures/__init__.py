@@ -33,20 +33,12 @@ MAX_DECIMALS = 300
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of a table of figures with computed numbers.
+    """The comparison of a table of figures with computed numbers."""
 
-    Attributes
-    ----------
-    name : the table's
-    figures : how many figures were compared
-    largest_difference : inf if only one of two numbers is -inf, or the shapes differ
-    tolerance : half a unit of the last printed decimal, plus float32 rounding
-    """
-
-    name: str
-    figures: int
-    largest_difference: float
-    tolerance: float
+    name: str  #: the table's
+    figures: int  #: how many were compared
+    largest_difference: float  #: inf if only one of two numbers is -inf, or the shapes differ
+    tolerance: float  #: half a unit of the last printed decimal, plus float32 rounding
 
     @property
     def agrees(self) -> bool:
@@ -77,11 +69,7 @@ def load(name: str) -> dict[str, Any]:
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
     """Compare computed numbers with recorded ones that were rounded to some decimals.
 
-    Parameters
-    ----------
-    name : the table's
-    computed, recorded : arrays of the same shape; None in `recorded` means -inf
-    decimals : of the recorded figures; 0 for integers
+    None in `recorded` means -inf; `decimals` is 0 for integers.
     """
     decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     actual, expected = (
@@ -118,13 +106,10 @@ def verdict(
     decimals: int,
     **tables: tuple[ArrayLike, ArrayLike],
 ) -> str:
-    """Compare tables with recorded ones, unless their inputs were changed.
+    """Compare tables, of computed and recorded figures, unless their inputs were changed.
 
-    Parameters
-    ----------
-    inputs : by name, the input of the computation, and the input that the recorded figures are for
-    decimals : of the recorded figures
-    tables : by name, computed and recorded, as `compare` takes them
+    `inputs` are by name: the input of the computation, and the one that the recorded figures are
+    for.
     """
     changed = [
         f"\n  {name} = {quoted(np.asarray(recorded).tolist())}"
