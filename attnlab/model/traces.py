@@ -151,7 +151,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-        """Score how well each head does each job, see `Trace.jobs`, over the queries of all texts."""
+        """Score how well each head does each job in all texts, see `Trace.jobs`."""
         return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
 
     def in_groups(self) -> Iterator[Trace]:

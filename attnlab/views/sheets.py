@@ -240,7 +240,7 @@ class Book:
         return f"{self.reference(first)}:{_name(last % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
-        """Write cells to a new sheet; return its cells. `axes` are the last ones, such as "Tq Dk"."""
+        """Write cells to a new sheet, with these last axes, such as "Tq Dk"; return its cells."""
         self.cell_count += cells.values.size
         if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
