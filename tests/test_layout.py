@@ -84,13 +84,6 @@ def test_every_package_has_a_docstring(folder: Path) -> None:
         assert not [name for name in names if f"`{name}`" not in described]
 
 
-def test_modules_that_the_book_imports_from_the_package() -> None:
-    from attnlab import corpus, figures, pictures
-
-    names = {module.__name__ for module in (corpus, figures, pictures)}
-    assert names == {"attnlab.corpus", "attnlab.checking.figures", "attnlab.views.pictures"}
-
-
 @pytest.mark.parametrize("room", ORDER)
 def test_imports_run_one_way(room: str) -> None:
     assert imports_of(room) <= set(ORDER[: ORDER.index(room)])
@@ -119,14 +112,6 @@ def test_the_door_leads_to_views_alone() -> None:
     assert all(module.startswith("attnlab.views.") for module in imported.values())
     for name, module in imported.items():
         assert getattr(door, name).__module__ == module
-
-
-def test_function_level_imports_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    late = "def draw():\n    from attnlab.forward.attention import Head\n"
-    for_types = "if TYPE_CHECKING:\n    from attnlab import model\n"
-    (tmp_path / "views.py").write_text(late + for_types)
-    monkeypatch.setattr("test_layout.PACKAGE", tmp_path)
-    assert imports_of("views") == {"forward", "model"}
 
 
 def test_the_first_step_loads_nothing_unused() -> None:

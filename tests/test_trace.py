@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE, RELATIVES, needs
+from conftest import MODELS, REFERENCE, RELATIVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import stored_steps
@@ -196,19 +196,6 @@ def test_layers_and_heads_out_of_range(
     with pytest.raises(AttnlabError, match=message) as caught:
         look(odd.trace("the hen"))
     assert isinstance(caught.value, kind)
-
-
-@pytest.mark.parametrize("name", [np.array(["Q", "K"]), np.array("Q"), ["Q"], None, 5, "nope"])
-def test_step_names_must_be_strings(odd: GPT2, name: Any) -> None:
-    needs("matplotlib", "plot")
-    needs("xarray", "frames")
-    trace = odd.trace("the hen")
-    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
-        with pytest.raises(AttnlabError, match=r"not a step|no step"):
-            look(name)
-    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
-        with pytest.raises(AttnlabError, match=r"scale is a single number, 2\.646"):
-            look("scale")
 
 
 def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:

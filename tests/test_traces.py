@@ -69,6 +69,7 @@ def test_each_trace_equals_that_of_its_text_alone(pocket: GPT2) -> None:
         traces.texts = ()
     with pytest.raises(TypeError):
         traces._traces[0] = traces[1]  # type: ignore[index]
+    assert [len(some) for some in (traces[:9], traces[::-1], traces[3:])] == [4, 4, 1]
     assert isinstance(traces[1:3], Traces)
     assert traces[1:3][1].tokens == traces[2].tokens
     assert traces[-1].tokens == traces[3].tokens
@@ -147,7 +148,12 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
     assert single.clean == patching.clean[:1]
-    assert "tandard error" not in repr(single)
+    attribution = pairs[0][:1].attribution(" dog")
+    assert "mean of one text: " in str(attribution)
+    assert np.isnan(attribution.standard_errors["heads"]).all()
+    for one in (str(attribution), repr(single)):
+        assert "tandard error" not in one
+        assert "nan" not in one
     assert np.isnan(standard_error(np.ones((1, 2)))).all()
     assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
     with pytest.raises(InvalidValueError, match="the mean change over these texts is 0"):
@@ -323,10 +329,6 @@ def test_refusals(pairs: tuple[Traces, Traces], call: Any, kind: type, words: st
         call(*pairs)
 
 
-def test_slices(pairs: tuple[Traces, Traces]) -> None:
-    assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
-
-
 def test_texts_of_several_lengths_have_no_position_in_a_title(
     pairs: tuple[Traces, Traces],
 ) -> None:
@@ -340,15 +342,6 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(
     for patching in results:
         assert "the logit of Ġdog\n" in str(patching)
         assert "at position" not in str(patching)
-
-
-def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
-    assert "Standard errors are at most" in str(pairs[0].attribution(" dog"))
-    attribution = pairs[0][:1].attribution(" dog")
-    assert "mean of one text: " in str(attribution)
-    assert np.isnan(attribution.standard_errors["heads"]).all()
-    assert "tandard error" not in str(attribution)
-    assert "nan" not in str(attribution)
 
 
 def test_groups() -> None:

@@ -293,7 +293,7 @@ def test_an_interrupted_write_leaves_the_old_state(
 ) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, save_every=1, watch=stop_at(3))
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    before = contents(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -311,52 +311,45 @@ def test_an_interrupted_write_leaves_the_old_state(
         with pytest.raises(error):
             run.save(tmp_path)
         monkeypatch.undo()
-        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+        assert contents(tmp_path) == before
 
 
-OTHER_SETTINGS: dict[str, Any] = {
-    "steps": 9,
-    "batch_size": 4,
-    "sequence_length": 15,
-    "learning_rate": 1e-3,
-    "warmup": 1,
-    "decay": 0.2,
-    "clip": 0.5,
-    "dropout": 0.1,
-    "seed": 1,
-}
+OTHER_SETTINGS: dict[str, Any] = {"steps": 9, "batch_size": 4, "sequence_length": 15}
+OTHER_SETTINGS |= {"learning_rate": 1e-3, "warmup": 1, "decay": 0.2, "clip": 0.5}
+OTHER_SETTINGS |= {"dropout": 0.1, "seed": 1}
 REVERSED_BYTES = Tokenizer.from_merges(
     {symbol: 255 - id for id, symbol in enumerate(byte_symbols())}, []
 )
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
 def test_different_runs_are_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, watch=stop_at(1))
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    before = contents(tmp_path)
     assert list(OTHER_SETTINGS) == [field.name for field in fields(Settings)]
-    cases = [
+    ids = Tokenizer.byte_level().encode(TEXT)
+    for change, message in (
         *(({name: x}, f"{name}: saved .*, current {x}") for name, x in OTHER_SETTINGS.items()),
         ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
         ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
         ({"seed": 9, "dropout": 0.1}, "dropout: .*, current 0.1; seed: saved 0, current 9"),
-        (
-            {"corpus": Tokenizer.byte_level().encode(TEXT), "tokenizer": REVERSED_BYTES},
-            "vocabulary: saved 256 tokens, sha256",
-        ),
-    ]
-    for change, message in cases:
+        ({"corpus": ids, "tokenizer": REVERSED_BYTES}, "vocabulary: saved 256 tokens, sha256"),
+    ):
         with pytest.raises(ResumeError, match=message):
             quick(**change, directory=tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
 
 
 def test_new_runs_do_not_replace_a_model(tmp_path: Path) -> None:
     quick(TEXT).model.save(tmp_path)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    before = contents(tmp_path)
     with pytest.raises(ResumeError, match="contains a model"):
         quick(directory=tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
 
 
 def test_states_are_saved_every_save_every_steps(
@@ -424,31 +417,18 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
             "263 tokens, but config.vocab_size",
         ),
         ({"config": NINE_TOKENS}, "a text needs"),
-    ],
-)
-def test_invalid_input_is_rejected_before_any_work(
-    change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InvalidValueError) as raised:
-        quick(**change, directory=tmp_path / "place")
-    assert message in str(raised.value)
-    assert not (tmp_path / "place").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
         ({"corpus": [0.5] * 40}, "integers"),
         ({"config": {"n_embd": 12}}, "config must be a GPT2Config"),
         ({"tokenizer": "gpt2"}, "tokenizer must be a Tokenizer; got 'gpt2'"),
         ({"watch": 5}, "watch must be callable"),
     ],
 )
-def test_wrong_types_are_refused_before_any_work(
+def test_invalid_input_is_rejected_before_any_work(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidTypeError, match=message):
+    with pytest.raises((InvalidValueError, InvalidTypeError)) as raised:
         quick(**change, directory=tmp_path / "place")
+    assert message in str(raised.value)
     assert not (tmp_path / "place").exists()
 
 
@@ -490,14 +470,8 @@ def test_extreme_but_valid_settings() -> None:
             quick(decay=decay)
 
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 256,
-    "n_positions": 16,
-    "n_embd": 12,
-    "n_layer": 2,
-    "n_head": 3,
-    "n_inner": 8,
-}
+SIZES: dict[str, Any] = {"vocab_size": 256, "n_positions": 16, "n_embd": 12, "n_layer": 2}
+SIZES |= {"n_head": 3, "n_inner": 8}
 
 
 @pytest.mark.parametrize(
