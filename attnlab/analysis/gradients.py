@@ -176,21 +176,11 @@ class Gradients(ForwardPass):
     Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
     gradient of `blocks.1.attention.residual` is what flows to `blocks.1.input` through attention.
     The gradient of a head's X is the part that flows through that head. The gradient of W_E
-    includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show
-    their values.
+    includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show their
+    values.
 
-    In an edited trace, edited values are constants: no gradient flows through them.
-
-    Parameters
-    ----------
-    trace : may be edited
-    target : what is differentiated; None for the loss
-
-    Raises
-    ------
-    InvalidValueError
-        If the target is the loss and the trace has one token. When a gradient is read: if it
-        would flow through an edit that is a function, or an edit of a step that only heads have.
+    In an edited trace, edited values are constants. A gradient that would flow through an edit that
+    is a function, or an edit of a step that only heads have, raises an error when it is read.
     """
 
     _hint: ClassVar[str] = (

@@ -87,20 +87,12 @@ def _total_size(shapes: Mapping[str, Shape]) -> int:
 
 
 class Parameters(Mapping[str, Array]):
-    """The parameters of a GPT-2, read-only arrays by path.
-
-    Attributes
-    ----------
-    config : GPT2Config
-    dtype : of all arrays
-    origin : where they come from, in words
-    name : the model's name, or ""
-    """
+    """The parameters of a GPT-2, read-only arrays by path."""
 
     config: GPT2Config
-    dtype: np.dtype[Any]
-    origin: str
-    name: str = ""
+    dtype: np.dtype[Any]  # of all arrays
+    origin: str  # where they come from, in words
+    name: str = ""  # of the model, or ""
 
     # Compared by identity: comparing mappings by value would read all parameters.
     __eq__ = object.__eq__
@@ -155,17 +147,8 @@ class Parameters(Mapping[str, Array]):
 class ParameterVector(Parameters):
     """All parameters in one vector, or their gradients, or an optimizer's state.
 
-    Each parameter is a view of the vector, so that an optimizer updates all of them at once.
-
-    Parameters
-    ----------
-    config : the sizes
-    vector : (parameter_count(config),); None for zeros
-    dtype : of the zeros
-
-    Attributes
-    ----------
-    vector : (parameter_count(config),), writable
+    Each parameter is a view of the writable `vector`, (parameter_count(config),), by default zeros
+    of a dtype, so that an optimizer updates all of them at once.
     """
 
     origin = "in memory"

@@ -26,15 +26,10 @@ VALUES_SHOWN = 8
 
 
 class Product(Document):
-    """left @ right, an (n, m) matrix of rank at most r, kept as two factors.
+    """left (n, r) @ right (r, m), an (n, m) matrix of rank at most r, kept as two factors.
 
     `@` with a matrix or another product returns a product; with a vector, a vector. Norms and
     decompositions are computed from r x r matrices.
-
-    Parameters
-    ----------
-    left, right : (n, r) and (r, m)
-    name : for the title
     """
 
     note: ClassVar[str] = (

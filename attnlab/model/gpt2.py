@@ -122,14 +122,8 @@ class GPT2:
         """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
         Its parameters are copied, so training it further does not change this one. Traces are those
-        of eval mode, without dropout.
-
-        Parameters
-        ----------
-        model : a GPT2LMHeadModel or GPT2Model; a head other than the language model's is ignored.
-            It may be compiled, or wrapped for parallel training.
-        tokenizer : as `from_arrays` takes it
-        dtype : "float32" or "float64"; everything is computed in it
+        of eval mode, without dropout. It may be compiled, or wrapped for parallel training; a head
+        other than the language model's is ignored. Tokenizer and dtype are as for `from_arrays`.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -341,12 +335,8 @@ class GPT2:
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
 
-        Parameters are as for `generate`; they are checked by the call, not at the first token.
-
-        Returns
-        -------
-        iterator of NextToken
-            A character may be spread over several tokens: join their bytes, not their texts.
+        Arguments are checked by the call, not at the first token. A character may be spread over
+        several tokens: join their bytes, not their texts.
         """
         _, steps = self._steps(
             prompt,
@@ -414,19 +404,14 @@ class GPT2:
         """Serve a page for tracing, comparing and continuing texts, and ablating heads.
 
         Only this machine can reach the page. It is served by a thread, so the call returns at once.
-        In a notebook, make it the last line of a cell.
+        In a notebook, make it the last line of a cell. The result's `.url` is the link: keep it
+        private, as it grants access. `.stop()` ends the server, as does `with`.
 
         Parameters
         ----------
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         port : the port to listen on; 0 for any free one
-        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
-
-        Returns
-        -------
-        Explorer
-            `.url` is the link: keep it private, as it grants access. `.stop()` ends the server, as
-            does `with`.
+        language : as in `Trace.to_html`
         """
         return door.Explorer(self, text_or_ids, port=port, language=language)
 
@@ -440,20 +425,14 @@ class GPT2:
     ) -> View | None:
         """Write an HTML file that contains the model and does everything that `explore` does.
 
-        It opens in any browser, with no network and nothing installed.
+        It opens in any browser, with no network and nothing installed. Models of more than 300 MB,
+        or with another tokenizer than GPT-2's, are refused.
 
         Parameters
         ----------
-        path : such as "pocket.html"; None for a frame that a notebook shows, which needs no server
-            and is stored in the notebook
-        text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
-        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
-        height : of the frame, in pixels
-
-        Raises
-        ------
-        InvalidValueError
-            The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
+        path : such as "pocket.html"; None for a frame of `height` pixels that a notebook shows,
+            which needs no server and is stored in the notebook
+        text_or_ids, language : as in `explore`
         """
         return door.playground(self, path, text_or_ids, language, height)
 

@@ -375,17 +375,14 @@ class Trace(ForwardPass):
     def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
         """The HTML of an interactive page with every head, self-contained.
 
+        The page computes in float32: NaN or larger numbers in Q, K, V or logits are refused.
+
         Parameters
         ----------
         other : a second trace, shown beside this one and, where the shapes are equal, as the
             difference other - this
         language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
             locale
-
-        Raises
-        ------
-        InvalidValueError
-            Q, K, V or logits contain NaN, or numbers too large for the page's float32.
         """
         return door.page(self._traces_with(other), language)
 
@@ -423,19 +420,12 @@ class Trace(ForwardPass):
 
 @dataclass(frozen=True)
 class NextToken(Token):
-    """A possible next token with its logit and probability.
-
-    Attributes
-    ----------
-    logit : float
-    probability : for a sampled token, the one it was sampled with, after temperature, top_k and
-        top_p (1 at temperature 0); else equal to `share`
-    share : the model's probability, softmax(logits), before temperature, top_k and top_p
-    """
+    """A possible next token with its logit and probability."""
 
     logit: float
+    #: That it was sampled with, after temperature, top_k and top_p; else the share
     probability: float
-    share: float
+    share: float  #: the model's probability, softmax(logits), before temperature, top_k and top_p
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -324,8 +324,8 @@ class Truth(Document):
         """The smallest subsets with at least this faithfulness, each with its faithfulness.
 
         faithfulness(S) = (v(S) - v(none)) / (v(all) - v(none)), where v(S) is the mean difference
-        of logits of the task's sentences when S is kept. It may exceed 1. All sufficiently
-        faithful subsets of the smallest size are listed, the most faithful first.
+        of logits of the task's sentences when S is kept. It may exceed 1. All sufficiently faithful
+        subsets of the smallest size are listed, the most faithful first.
         """
         faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
@@ -380,15 +380,7 @@ class Truth(Document):
 
 
 def open_truth() -> Truth:
-    """Open the table that comes with attnlab.
-
-    Examples
-    --------
-    >>> from attnlab.pocket.truth import open_truth
-    >>> truth = open_truth()
-    >>> truth.shapley()
-    >>> truth.circuits("pronoun")
-    """
+    """Open the table that comes with attnlab, such as for `open_truth().circuits("pronoun")`."""
     with np.load(FILE, allow_pickle=False) as file:
         metadata = json.loads(str(file["about"]))
         sentences = [Sentence(*fields) for fields in metadata["sentences"]]

@@ -13,28 +13,18 @@ Formulas = tuple[tuple[str, str], ...]
 
 
 class Node(NamedTuple):
-    """A step in a graph, with paths from the root.
-
-    Attributes
-    ----------
-    needs : the paths of the equation's parameters
-    fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
-    layer_step : for a head's part of a layer's step, the layer's path; else ""
-    number : the number of the block or head that the step belongs to; n_layer outside of them
-    n_head : for a head's part, the path of the number of heads; else ""
-    select : for a head's part, the function that takes it from the layer's array, given the head's
-        number and the number of heads; else None
-    always_select : whether it is never computed for the head alone
-    """
+    """A step in a graph, with paths from the root."""
 
     step: Any  # a Step; with that annotation, type checkers would apply its __get__
-    needs: tuple[str, ...]
+    needs: tuple[str, ...]  # of the equation's parameters
+    # Of the fast equation: parameter, path, whether to pass it only if computed
     fast_needs: tuple[tuple[str, str, bool], ...]
-    layer_step: str
-    number: int
-    n_head: str
+    layer_step: str  # for a head's part of a layer's step, the layer's path; else ""
+    number: int  # of the block or head that the step belongs to; n_layer outside of them
+    n_head: str  # for a head's part, the path of the number of heads; else ""
+    # For a head's part, takes it from the layer's array, the head's number and that of heads
     select: Callable[..., Any] | None = None
-    always_select: bool = False
+    always_select: bool = False  # whether it is never computed for the head alone
 
     def part_of(self, layer_value: Any, n_head: int) -> Any:
         """The head's part of the layer's array."""
@@ -48,14 +38,10 @@ class Node(NamedTuple):
 
 
 class Graph(dict[str, Node]):
-    """The steps of a result class by path; nodes are created on first access.
+    """The steps below a class of results by path; nodes are created on first access.
 
-    Parameters
-    ----------
-    root : the class of the outermost result
-    n_layer : the number of blocks
-    formulas : for steps that differ from GPT-2's
-    learned : paths of steps that are parameters in this model and computed in others
+    `formulas` are those of steps that differ from GPT-2's, `learned` the paths of steps that are
+    parameters in this model and computed in others.
     """
 
     def __init__(

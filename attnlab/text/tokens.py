@@ -52,20 +52,13 @@ CHARMAP = codecs.charmap_build("".join(BYTES))
 
 @dataclass(frozen=True)
 class Token:
-    """One token.
+    """One token."""
 
-    Attributes
-    ----------
-    id : its row in the embedding
-    symbol : as in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
-    text : such as ` very`; bytes that are only part of a character become �
-    bytes : such as `b" very"`
-    """
-
-    id: int
+    id: int  #: its row in the embedding
+    #: As in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
     symbol: str
-    text: str
-    bytes: bytes
+    text: str  #: such as ` very`; bytes that are only part of a character become �
+    bytes: bytes  #: such as `b" very"`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", as_count(self.id, "a token's id"))

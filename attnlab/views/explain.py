@@ -50,15 +50,10 @@ def explain(
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
-    Parameters
-    ----------
-    result, name : the step
-    token : the row: a token's position or text, or a parameter's row; None for the last token or
-        the first row
-    component : the number in the row; for weights and scores, the key; for logits, a token's id or
-        text. None for the first; for logits, the most probable; for weights and scores, the whole
-        row
-    key : another name for component if it is a key
+    The token chooses the row, by default the last token's, or a parameter's first row; the
+    component, the number in it: for weights and scores, a key, by default all; for logits, a
+    token's id or text, by default the most probable; else the first. `key` is another name for such
+    a component.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()

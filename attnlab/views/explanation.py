@@ -78,19 +78,11 @@ class TermTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(StdoutSafe):
-    """The arithmetic of a number; `print` shows it.
+    """The arithmetic of a number; `print` shows it."""
 
-    Attributes
-    ----------
-    title : what is explained
-    purpose : the purpose of its step
-    numbers : the printed numbers, unrounded, by step
-    lines : `Line`s and `TermTable`s
-    """
-
-    title: str
-    purpose: str
-    numbers: dict[str, Any]
+    title: str  # what is explained
+    purpose: str  # of its step
+    numbers: dict[str, Any]  # the printed numbers, unrounded, by step
     lines: Sequence[Line | TermTable]
 
     @property
