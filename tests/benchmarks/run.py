@@ -3,8 +3,8 @@
     python tests/benchmarks/run.py            # everything, with a random GPT-2 small: half an hour
     python tests/benchmarks/run.py --quick    # only checks that everything runs and agrees: seconds
 
-Each number comes from a separate process. The tools take turns, A B C, C B A, ..., so that a
-slow minute of the machine hits all of them, and a ratio compares two processes of the same round.
+Each measurement is a separate process. The tools take turns, A B C, C B A, ..., so that a slow
+minute of the machine hits all of them, and a ratio compares two processes of the same round.
 Prints Markdown. Exits with 1 if something failed, or if a tool's logits are not plain NumPy's.
 
 This file imports only the standard library: a child's peak memory, as Linux counts it, is never
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -69,33 +69,51 @@ print(output.attentions[0][0, 0])
 """,
 }
 
-Answers = list[dict[str, Any]]  # one answer a round
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What to measure: lengths in tokens, and the number of timed runs in each process."""
-
-    runs: Mapping[int, int]
-    long: int
-    prompt: int
-    new: int
-    positions: tuple[int, ...]
-    imports: int
-    training_steps: int
-
-
-FULL = Sizes({12: 20, 128: 10, 512: 5, 1024: 3}, 1024, 32, 64, (64, 256, 512, 960), 15, 30)
-QUICK = Sizes({12: 2, 128: 2}, 128, 8, 8, (32, 64), 3, 2)
-
 # Sequences and tokens of a training step; the pocket model was trained with these.
 POCKET = HERE.parent.parent / "attnlab" / "pocket"
 BATCH = (16, 128)
 
+Answer = dict[str, Any]
+Round = dict[str, Answer]  # by tool
+
+
+@dataclass
+class Goal:
+    """A number of each round, and the goal of a GPT-2 small; a smaller model has none."""
+
+    title: str
+    of: Callable[[Round], float]
+    limit: float | None = None
+    at_least: bool = False
+
+    def is_measured(self, rounds: list[Round]) -> bool:
+        """Whether the tools that it compares were measured."""
+        try:
+            return all(self.of(answers) is not None for answers in rounds)
+        except KeyError:
+            return False
+
+
+def ratio(title: str, top: str, bottom: str, key: str, limit: float | None = None) -> Goal:
+    return Goal(title, lambda answers: answers[top][key] / answers[bottom][key], limit)
+
+
+@dataclass
+class Section:
+    """What is measured: a command for each row of its table, and a number for each column."""
+
+    title: str
+    text: str
+    commands: dict[str, list[str]]
+    columns: dict[str, Callable[[Answer], float]]
+    goals: list[Goal] = field(default_factory=list)
+    warm_up: bool = False  # a round that doesn't count
+    rounds: int = 0  # if not as many as the others
+
 
 @dataclass
 class Bench:
-    """State shared by the sections: how to start processes, and their results."""
+    """How to start processes, and what failed or disturbed them."""
 
     model: Path
     scratch: Path
@@ -105,47 +123,36 @@ class Bench:
     failures: list[str] = field(default_factory=list)
     disturbance: list[float] = field(default_factory=list)
 
-    @property
-    def sizes(self) -> Sizes:
-        return QUICK if self.quick else FULL
-
     def has(self, tool: str) -> bool:
         """Whether a tool is available."""
-        if self.quick:
-            return tool not in NEEDS
-        return all(package in self.versions for package in NEEDS.get(tool, ()))
+        needed = NEEDS.get(tool, ())
+        return not needed if self.quick else all(package in self.versions for package in needed)
 
-    def tools(self, *names: str) -> list[str]:
-        return [name for name in names if self.has(name)]
+    def jobs(
+        self, job: str, *numbers: int, tools: tuple[str, ...] = (*NAMES,), model: Path | None = None
+    ) -> dict[str, list[str]]:
+        """The command lines of one of `tools.py`'s jobs."""
+        return {t: job_of(job, t, model or self.model, *numbers) for t in tools if self.has(t)}
 
-    def job(self, job: str, tool: str, *numbers: int, model: Path | None = None) -> list[str]:
-        """The command line of one of `tools.py`'s jobs."""
-        script = str(HERE / "tools.py")
-        return [sys.executable, script, job, tool, str(model or self.model), *map(str, numbers)]
-
-    def first_look(self, tool: str) -> list[str]:
-        return [sys.executable, "-c", FIRST_LOOK[tool], str(self.model)]
-
-    def take_turns(
-        self, title: str, commands: dict[str, list[str]], rounds: int | None = None
-    ) -> dict[str, Answers]:
-        """Run the commands in turn, for some rounds; failed ones are omitted from the answers.
+    def take_turns(self, section: Section) -> list[Round]:
+        """Run a section's commands in turn, for some rounds; failed ones are omitted.
 
         Every other round runs in reverse: a process may gain from memory that the one before left.
         """
-        answers: dict[str, Answers] = {name: [] for name in commands}
-        for turn in range(rounds or self.rounds):
-            for name in list(answers)[:: -1 if turn % 2 else 1]:
-                print(f"{title}, round {turn + 1}: {name}", file=sys.stderr)
+        commands, rounds = dict(section.commands), list[Round]()
+        for turn in range((section.rounds or self.rounds) + section.warm_up):
+            rounds.append({})
+            for name in list(commands)[:: -1 if turn % 2 else 1]:
+                print(f"{section.title}, round {turn + 1}: {name}", file=sys.stderr)
                 try:
-                    answers[name].append(self.measure(commands[name]))
+                    rounds[-1][name] = self.measure(commands[name])
                 except RuntimeError as error:
-                    print(f"{title}: {name} failed\n{error}", file=sys.stderr)
-                    self.failures.append(f"{title}: {name}")
-                    del answers[name]
-        return answers
+                    print(f"{section.title}: {name} failed\n{error}", file=sys.stderr)
+                    self.failures.append(f"{section.title}: {name}")
+                    del commands[name]
+        return [{name: answers[name] for name in commands} for answers in rounds[section.warm_up :]]
 
-    def measure(self, command: list[str]) -> dict[str, Any]:
+    def measure(self, command: list[str]) -> Answer:
         """A process's own answer if it prints one, its wall time, and its peak memory."""
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}
         # If set, each process would compile all of attnlab again.
@@ -169,10 +176,40 @@ class Bench:
                 errors.seek(0)
                 raise RuntimeError(errors.read()[-2000:])
             output.seek(0)
-            answer: dict[str, Any] = {"process": seconds, "process peak": 1024 * usage.ru_maxrss}
+            answer: Answer = {"process": seconds, "process peak": 1024 * usage.ru_maxrss}
             if str(HERE / "tools.py") in command:
                 answer |= json.loads(output.read().splitlines()[-1])
             return answer
+
+    def report(self, section: Section) -> None:
+        """Measure, and print the section's tables."""
+        rounds = self.take_turns(section)
+        print(f"### {section.title}\n\n{section.text}\n")
+        rows = []
+        for name in rounds[0]:
+            medians = [median(of(each[name]) for each in rounds) for of in section.columns.values()]
+            rows.append([NAMES.get(name, name), *map(number, medians)])
+        table(["", *section.columns], rows)
+        rows = [self.goal_row(goal, rounds) for goal in section.goals if goal.is_measured(rounds)]
+        if rows:
+            table(["", "median", "lowest … highest", "goal", "met"], rows)
+        for name, answer in rounds[0].items():
+            if not answer.get("difference", 0) <= TOLERANCE:
+                self.failures.append(f"{NAMES[name]}: logits differ by {answer['difference']:.1e}")
+
+    def goal_row(self, goal: Goal, rounds: list[Round]) -> list[str]:
+        values = [goal.of(answers) for answers in rounds]
+        value = median(values)
+        row = [goal.title, number(value), f"{number(min(values))} … {number(max(values))}"]
+        if goal.limit is None or self.quick:
+            return [*row, "", ""]
+        met = value >= goal.limit if goal.at_least else value <= goal.limit
+        sign = "≥" if goal.at_least else "≤"
+        return [*row, f"{sign} {number(goal.limit)}", "yes" if met else "**no**"]
+
+
+def job_of(job: str, tool: str, model: Path, *numbers: int) -> list[str]:
+    return [sys.executable, str(HERE / "tools.py"), job, tool, str(model), *map(str, numbers)]
 
 
 def busy_seconds() -> float:
@@ -183,23 +220,11 @@ def busy_seconds() -> float:
     return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
 
 
-# Output of the sections.
-
-
-def heading(title: str, text: str) -> None:
-    print(f"### {title}\n\n{text}\n", flush=True)
-
-
 def table(head: list[str], rows: list[list[str]]) -> None:
     """A Markdown table, the first column left and the others right."""
-    lines = [head, [":--", *["--:"] * (len(head) - 1)], *rows]
-    for line in lines:
+    for line in (head, [":--", *["--:"] * (len(head) - 1)], *rows):
         print("| " + " | ".join(line) + " |")
     print(flush=True)
-
-
-def middle(answers: Answers, key: str) -> float:
-    return median(answer[key] for answer in answers)
 
 
 def number(value: float) -> str:
@@ -207,238 +232,139 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def goal_row(
-    bench: Bench, title: str, values: list[float], goal: float | None, at_least: bool = False
-) -> list[str]:
-    """A row of a table of goals: the median, the lowest and highest, the goal, whether it is met.
-
-    The goals are those of a GPT-2 small; a smaller model has none.
-    """
-    value = median(values)
-    row = [title, number(value), f"{number(min(values))} … {number(max(values))}"]
-    if goal is None or bench.quick:
-        return [*row, "", ""]
-    met = value >= goal if at_least else value <= goal
-    return [*row, f"{'≥' if at_least else '≤'} {number(goal)}", "yes" if met else "**no**"]
-
-
-GOALS = ["", "median", "lowest … highest", "goal", "met"]
-
-
-def ratios(answers: dict[str, Answers], top: str, bottom: str, key: str) -> list[float] | None:
-    """One tool's number divided by another's, round by round; None if one is missing."""
-    if top not in answers or bottom not in answers:
-        return None
-    return [a[key] / b[key] for a, b in zip(answers[top], answers[bottom], strict=True)]
+def of(key: str, factor: float = 1) -> Callable[[Answer], float]:
+    """A column: a number of an answer, in another unit."""
+    return lambda answer: answer[key] * factor
 
 
 # The sections.
 
 
-def agreement(bench: Bench) -> None:
-    lengths = list(bench.sizes.runs)
-    heading(
-        "Agreement",
-        f"The largest difference from plain NumPy's next-token logits, at {lengths[0]} and "
-        f"{lengths[-1]} tokens. At most {TOLERANCE:g}, or this command fails.",
+def agreement(bench: Bench) -> Section:
+    text = (
+        "The largest difference from plain NumPy's next-token logits. "
+        f"At most {TOLERANCE:g}, or this command fails."
+    )
+    others = tuple(tool for tool in NAMES if tool != "plain")
+    jobs = bench.jobs("agreement", 12, 128 if bench.quick else 1024, tools=others)
+    return Section("Agreement", text, jobs, {"largest difference": of("difference")}, rounds=1)
+
+
+def first_look(bench: Bench) -> Section:
+    text = (
+        "A new process that opens the checkpoint and prints the weights of layer 0, head 0 for 12 "
+        "tokens, from start to exit."
     )
     commands = {
-        tool: bench.job("agreement", tool, lengths[0], lengths[-1])
-        for tool in bench.tools("attnlab", "weights", "eager", "sdpa", "lens")
+        tool: [sys.executable, "-c", FIRST_LOOK[tool], str(bench.model)]
+        for tool in FIRST_LOOK
+        if bench.has(tool)
     }
-    rows = []
-    for tool, answers in bench.take_turns("agreement", commands, rounds=1).items():
-        difference = answers[0]["difference"]
-        rows.append([NAMES[tool], f"{difference:.1e}"])
-        if not difference <= TOLERANCE:
-            bench.failures.append(f"{NAMES[tool]}: logits differ by {difference:.1e}")
-    table(["", "largest difference"], rows)
-
-
-def first_look(bench: Bench) -> None:
-    heading(
-        "First look",
-        "A new process that opens the checkpoint and prints the weights of layer 0, head 0 for 12 "
-        "tokens, from start to exit.",
-    )
-    commands = {tool: bench.first_look(tool) for tool in bench.tools("attnlab", "eager")}
-    bench.take_turns("first look, warming up", commands, rounds=1)
-    answers = bench.take_turns("first look", commands)
-    rows = [
-        [NAMES[tool], number(middle(each, "process")), number(middle(each, "process peak") / MB)]
-        for tool, each in answers.items()
+    shown = {"seconds": of("process"), "peak memory, MB": of("process peak", 1 / MB)}
+    goals = [
+        ratio("time, attnlab / transformers", "attnlab", "eager", "process", 1 / 12),
+        Goal("attnlab's peak memory, MB", lambda x: x["attnlab"]["process peak"] / MB, 120),
     ]
-    table(["", "seconds", "peak memory, MB"], rows)
-    goals = []
-    if ratio := ratios(answers, "attnlab", "eager", "process"):
-        goals.append(goal_row(bench, "time, attnlab / transformers", ratio, 1 / 12))
-    if "attnlab" in answers:
-        peaks = [answer["process peak"] / MB for answer in answers["attnlab"]]
-        goals.append(goal_row(bench, "attnlab's peak memory, MB", peaks, 120))
-    table(GOALS, goals)
+    return Section("First look", text, commands, shown, goals, warm_up=True)
 
 
-def whole_trace(bench: Bench) -> None:
-    heading(
-        "Whole trace",
+def whole_trace(bench: Bench) -> Section:
+    text = (
         "One forward pass with the model already loaded, in milliseconds. All compute only the "
         "last position's logits. attnlab makes a new trace each time; + 144 weights accesses every "
         "head's weights before the logits, and keeps them. transformers eager returns them; plain "
         "NumPy and transformers sdpa keep nothing; TransformerLens's run_with_cache keeps "
-        "everything.",
+        "everything."
     )
-    goals_of: dict[tuple[str, str], dict[int, float]] = {
+    runs = {12: 2, 128: 2} if bench.quick else {12: 20, 128: 10, 512: 5, 1024: 3}
+    limits: dict[tuple[str, str], dict[int, float]] = {
         ("attnlab", "eager"): {12: 0.55, 128: 0.75, 512: 0.75, 1024: 0.55},
         ("weights", "eager"): dict.fromkeys((12, 128, 512, 1024), 0.8),
         ("attnlab", "sdpa"): {1024: 0.9},
         ("attnlab", "lens"): {1024: 0.3},
         ("attnlab", "plain"): {},
     }
-    tools = bench.tools(*NAMES)
-    times: dict[int, dict[str, Answers]] = {}
-    for length, runs in bench.sizes.runs.items():
-        commands = {tool: bench.job("pass", tool, length, runs) for tool in tools}
-        times[length] = bench.take_turns(f"trace of {length} tokens", commands)
-    rows = [
-        [NAMES[tool]]
-        + [
-            number(1000 * middle(answers[tool], "seconds")) if tool in answers else ""
-            for answers in times.values()
-        ]
-        for tool in tools
-    ]
-    table(["", *(f"{length} tokens" for length in times)], rows)
     goals = [
-        goal_row(
-            bench, f"{NAMES[top]} / {NAMES[bottom]}, {length} tokens", ratio, wanted.get(length)
-        )
-        for (top, bottom), wanted in goals_of.items()
-        for length, answers in times.items()
-        if (ratio := ratios(answers, top, bottom, "seconds"))
+        ratio(f"{NAMES[a]} / {NAMES[b]}, {T} tokens", a, b, str(T), of_length.get(T))
+        for (a, b), of_length in limits.items()
+        for T in runs
     ]
-    table(GOALS, goals)
+    jobs = bench.jobs("passes", *(n for pair in runs.items() for n in pair))
+    shown = {f"{T} tokens": of(str(T), 1000) for T in runs}
+    return Section("Whole trace", text, jobs, shown, goals)
 
 
-def memory(bench: Bench) -> None:
-    length = bench.sizes.long
-    heading(
-        "Memory of a trace",
+def memory(bench: Bench) -> Section:
+    length = 128 if bench.quick else 1024
+    text = (
         f"What a pass over {length} tokens adds to a process that has all weights in memory, MB: "
-        "at its peak, while the result is kept, and after it is released (without `gc.collect()`).",
+        "at its peak, while the result is kept, and after it is released (without `gc.collect()`)."
     )
-    commands = {tool: bench.job("memory", tool, length) for tool in bench.tools(*NAMES)}
-    answers = bench.take_turns(f"memory at {length} tokens", commands)
-    rows = [
-        [NAMES[tool], *(number(middle(each, key) / MB) for key in ("peak", "held", "dropped"))]
-        for tool, each in answers.items()
-    ]
-    table(["", "peak", "kept", "released"], rows)
-    if "attnlab" in answers:
-        peaks = [answer["peak"] / MB for answer in answers["attnlab"]]
-        table(GOALS, [goal_row(bench, "attnlab's peak, MB", peaks, 300)])
+    shown = {"peak": of("peak", 1 / MB), "kept": of("held", 1 / MB)}
+    shown |= {"released": of("dropped", 1 / MB)}
+    goal = Goal("attnlab's peak, MB", lambda answers: answers["attnlab"]["peak"] / MB, 300)
+    return Section("Memory of a trace", text, bench.jobs("memory", length), shown, [goal])
 
 
-def opening(bench: Bench) -> None:
-    heading(
-        "Opening",
-        "Loading all weights, with the file in the page cache and the packages imported. attnlab "
-        "also reads config and vocabulary and checks every number; it loads tiktoken only with the "
-        "first text.",
+def opening(bench: Bench) -> Section:
+    text = (
+        "Loading all weights, with the file in the page cache and the packages imported; plain "
+        "NumPy is `safetensors.numpy.load_file`. attnlab also reads config and vocabulary and "
+        "checks every number; it loads tiktoken only with the first text."
     )
-    commands = {tool: bench.job("opening", tool) for tool in ("attnlab", "plain")}
-    bench.take_turns("opening, warming up", commands, rounds=1)
-    answers = bench.take_turns("opening", commands)
-    names = {"attnlab": "attnlab", "plain": "safetensors.numpy.load_file"}
-    rows = [
-        [
-            names[tool],
-            number(1000 * middle(each, "seconds")),
-            number(1000 * middle(each, "reading")),
-            number(middle(each, "peak") / MB),
-            number(middle(each, "size") / MB),
-        ]
-        for tool, each in answers.items()
+    shown = {"ms": of("seconds", 1000), "of which the weights": of("reading", 1000)}
+    shown |= {"peak memory, MB": of("peak", 1 / MB), "weights, MB": of("size", 1 / MB)}
+    goals = [
+        ratio("time, attnlab / load_file", "attnlab", "plain", "seconds", 1),
+        ratio("of which the weights", "attnlab", "plain", "reading"),
+        Goal(
+            "attnlab's peak memory / weights",
+            lambda answers: answers["attnlab"]["peak"] / answers["attnlab"]["size"],
+            1.1,
+        ),
     ]
-    table(["", "ms", "of which the weights", "peak memory, MB", "weights, MB"], rows)
-    goals = []
-    if ratio := ratios(answers, "attnlab", "plain", "seconds"):
-        goals.append(goal_row(bench, "time, attnlab / load_file", ratio, 1))
-    if ratio := ratios(answers, "attnlab", "plain", "reading"):
-        goals.append(goal_row(bench, "of which the weights", ratio, None))
-    if "attnlab" in answers:
-        peaks = [answer["peak"] / answer["size"] for answer in answers["attnlab"]]
-        goals.append(goal_row(bench, "attnlab's peak memory / weights", peaks, 1.1))
-    table(GOALS, goals)
+    jobs = bench.jobs("opening", tools=("attnlab", "plain"))
+    return Section("Opening", text, jobs, shown, goals, warm_up=True)
 
 
-def generation(bench: Bench) -> None:
-    sizes = bench.sizes
-    heading(
-        "Generation",
-        f"Greedy, {sizes.new} tokens after a prompt of {sizes.prompt}; and milliseconds for one "
-        "token at some positions. transformers with sdpa and its cache.",
-    )
-    commands = {
-        tool: bench.job("generation", tool, sizes.prompt, sizes.new, *sizes.positions)
-        for tool in bench.tools("attnlab", "sdpa")
-    }
-    answers = bench.take_turns("generation", commands)
-    names = {"attnlab": "attnlab", "sdpa": "transformers"}
-    rows = [
-        [
-            names[tool],
-            number(sizes.new / middle(each, "seconds")),
-            *(number(1000 * middle(each, f"at {position}")) for position in sizes.positions),
-        ]
-        for tool, each in answers.items()
-    ]
-    table(["", "tokens per second", *(f"ms at {position}" for position in sizes.positions)], rows)
-    if ratio := ratios(answers, "sdpa", "attnlab", "seconds"):
-        row = goal_row(bench, "speed, attnlab / transformers", ratio, 2, at_least=True)
-        table(GOALS, [row])
+def speed(title: str, limit: float) -> Goal:
+    def of_round(answers: Round) -> float:
+        return float(answers["sdpa"]["seconds"] / answers["attnlab"]["seconds"])
+
+    return Goal(title, of_round, limit, at_least=True)
 
 
-def training(bench: Bench) -> None:
+def generation(bench: Bench) -> Section:
+    prompt, new = (8, 8) if bench.quick else (32, 64)
+    text = f"Greedy, {new} tokens after a prompt of {prompt}. transformers with sdpa and its cache."
+    jobs = bench.jobs("generation", prompt, new, tools=("attnlab", "sdpa"))
+    shown = {"tokens per second": lambda answer: new / answer["seconds"]}
+    shown |= {"ms per token": of("seconds", 1000 / new)}
+    return Section("Generation", text, jobs, shown, [speed("speed, attnlab / transformers", 2)])
+
+
+def training(bench: Bench) -> Section:
     sequences, length = BATCH
-    heading(
-        "Training",
+    text = (
         f"The pocket model from scratch, batches of {sequences} sequences of {length} tokens: "
-        "drawing a batch, forward, backward, clipping, AdamW. transformers with sdpa.",
+        "drawing a batch, forward, backward, clipping, AdamW. transformers with sdpa."
     )
-    commands = {
-        tool: bench.job(
-            "training", tool, sequences, length, bench.sizes.training_steps, model=POCKET
-        )
-        for tool in bench.tools("attnlab", "sdpa")
-    }
-    answers = bench.take_turns("training", commands)
-    names = {"attnlab": "attnlab", "sdpa": "transformers, PyTorch"}
-    rows = []
-    for tool, each in answers.items():
-        seconds = middle(each, "seconds")
-        rows.append([names[tool], number(1000 * seconds), number(sequences * length / seconds)])
-    table(["", "ms per step", "tokens per second"], rows)
-    if ratio := ratios(answers, "sdpa", "attnlab", "seconds"):
-        row = goal_row(bench, "speed, attnlab / PyTorch", ratio, 0.5, at_least=True)
-        table(GOALS, [row])
+    steps = 2 if bench.quick else 30
+    jobs = bench.jobs("training", *BATCH, steps, tools=("attnlab", "sdpa"), model=POCKET)
+    shown = {"ms per step": of("seconds", 1000)}
+    shown |= {"tokens per second": lambda answer: sequences * length / answer["seconds"]}
+    return Section("Training", text, jobs, shown, [speed("speed, attnlab / PyTorch", 0.5)])
 
 
-def imports(bench: Bench) -> None:
-    rounds = max(bench.sizes.imports, bench.rounds)
-    heading("Import", f"`python -c`, from start to end, milliseconds, {rounds} rounds.")
-    commands = {
-        f"import {package}": [sys.executable, "-c", f"import {package}"]
-        for package in ("attnlab", "numpy")
-    }
-    bench.take_turns("imports, warming up", commands, rounds=1)
-    answers = bench.take_turns("imports", commands, rounds)
-    rows = [[name, number(1000 * middle(each, "process"))] for name, each in answers.items()]
-    table(["", "ms"], rows)
-    if ratio := ratios(answers, "import attnlab", "import numpy", "process"):
-        table(GOALS, [goal_row(bench, "import attnlab / import numpy", ratio, 1.5)])
+def imports(bench: Bench) -> Section:
+    packages = {name: [sys.executable, "-c", f"import {name}"] for name in ("attnlab", "numpy")}
+    goal = ratio("import attnlab / import numpy", "attnlab", "numpy", "process", 1.5)
+    rounds, shown = 3 if bench.quick else 15, {"ms": of("process", 1000)}
+    text = f"`python -c`, from start to end, {rounds} rounds."
+    return Section("Import", text, packages, shown, [goal], warm_up=True, rounds=rounds)
 
 
-SECTIONS: dict[str, Callable[[Bench], None]] = {
+SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "agreement": agreement,
     "first-look": first_look,
     "trace": whole_trace,
@@ -456,19 +382,14 @@ def header(bench: Bench) -> None:
     cpu = next((line.split(": ")[1] for line in info if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    packages = (f"{name} {version}" for name, version in bench.versions.items())
-    linux = ".".join(platform.release().split(".")[:2])
     weights = (bench.model / "model.safetensors").stat().st_size / MB
     print(f"- {date.today()}, medians of {bench.rounds} rounds")
     print(f"- {cpu}, {os.cpu_count()} cores, {memory:.0f} GiB")
-    print(f"- {system}, Linux {linux}, Python {platform.python_version()}")
-    print(f"- {', '.join(packages)}")
+    print(f"- {system}, Linux {platform.release()}, Python {platform.python_version()}")
+    print(f"- {', '.join(f'{name} {version}' for name, version in bench.versions.items())}")
     print(f"- checkpoint: {bench.model.name}, {weights:,.0f} MB, {os.cpu_count()} threads")
-    for tool in NAMES:
-        if not bench.has(tool):
-            reason = "--quick" if bench.quick else f"needs {', '.join(NEEDS[tool])}"
-            print(f"- skipped: {NAMES[tool]} ({reason})")
-    print(flush=True)
+    skipped = [NAMES[tool] for tool in NAMES if not bench.has(tool)]
+    print(f"- skipped: {', '.join(skipped) or 'nothing'}\n", flush=True)
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> list[str]:
@@ -477,21 +398,19 @@ def run(arguments: argparse.Namespace, scratch: Path) -> list[str]:
     if model is None:
         model = scratch / "model"
         print("making the checkpoint", file=sys.stderr)
-        script = [sys.executable, str(HERE / "random_gpt2.py"), str(model)]
-        subprocess.run([*script, *["--small"] * arguments.quick], check=True)
-    versions = subprocess.run(
-        [sys.executable, str(HERE / "tools.py"), "versions"], check=True, stdout=subprocess.PIPE
-    )
+        sizes = (2, 128, 4) if arguments.quick else (12, 768, 12)
+        subprocess.run(job_of("make", "attnlab", model, *sizes), check=True, stdout=sys.stderr)
+    versions = job_of("versions", "attnlab", model)
     bench = Bench(
         model=model.resolve(),
         scratch=scratch,
         rounds=1 if arguments.quick else arguments.rounds,
         quick=arguments.quick,
-        versions=json.loads(versions.stdout),
+        versions=json.loads(subprocess.run(versions, check=True, stdout=subprocess.PIPE).stdout),
     )
     header(bench)
     for name in arguments.only or SECTIONS:
-        SECTIONS[name](bench)
+        bench.report(SECTIONS[name](bench))
     print(
         f"While a process was measured, others used {100 * median(bench.disturbance):.0f} % of the "
         f"machine (median; {100 * max(bench.disturbance):.0f} % at worst). Times mean little if "

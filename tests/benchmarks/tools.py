@@ -9,6 +9,7 @@ pays for another's imports.
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import sys
@@ -18,16 +19,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import attnlab
-
 Ids = NDArray[np.int64]
 Answer = dict[str, float]
+
+PACKAGES = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
 
 
 # The tools. `run` is timed: one forward pass; it returns everything that stays in memory.
@@ -38,41 +38,31 @@ class Tool(NamedTuple):
     next_logits: Callable[[Any], Any]  # the last position's, (vocab,), from the result of `run`
 
 
-def attnlab_trace(directory: Path) -> Tool:
-    """A new trace; next_tokens runs every block and makes the last position's logits."""
-    model = load_attnlab(directory)
-
-    def run(ids: Ids) -> attnlab.Trace:
-        trace = model.trace(ids)
-        trace.next_tokens(1)
-        return trace
-
-    return Tool(run, attnlab_logits)
-
-
-def attnlab_weights(directory: Path) -> Tool:
-    """The same, but every head's weights are computed before the logits."""
-    model = load_attnlab(directory)
-
-    def run(ids: Ids) -> attnlab.Trace:
-        trace = model.trace(ids)
-        for block in trace.blocks:
-            block.attention.weights  # noqa: B018 (from now on the trace holds them)
-        trace.next_tokens(1)
-        return trace
-
-    return Tool(run, attnlab_logits)
-
-
-def load_attnlab(directory: Path) -> attnlab.GPT2:
+def load_attnlab(directory: Path) -> Any:
     import attnlab
 
     return attnlab.GPT2.from_pretrained(directory)
 
 
-def attnlab_logits(trace: attnlab.Trace) -> Any:
-    every_token = trace.next_tokens(trace.config.vocab_size)
-    return np.array([token.logit for token in sorted(every_token, key=lambda token: token.id)])
+def attnlab_trace(directory: Path, with_weights: bool = False) -> Tool:
+    """A new trace; next_tokens runs every block and makes the last position's logits.
+
+    `with_weights`: every head's weights are computed before the logits, and the trace holds them.
+    """
+    model = load_attnlab(directory)
+
+    def run(ids: Ids) -> Any:
+        trace = model.trace(ids)
+        for block in trace.blocks if with_weights else ():
+            block.attention.weights  # noqa: B018
+        trace.next_tokens(1)
+        return trace
+
+    def next_logits(trace: Any) -> Any:
+        every_token = trace.next_tokens(trace.config.vocab_size)
+        return np.array([token.logit for token in sorted(every_token, key=lambda token: token.id)])
+
+    return Tool(run, next_logits)
 
 
 def plain_numpy(directory: Path) -> Tool:
@@ -82,30 +72,28 @@ def plain_numpy(directory: Path) -> Tool:
     return Tool(PlainGPT2(directory).next_logits, lambda logits: logits)
 
 
-def transformers_eager(directory: Path) -> Tool:
-    """transformers with eager attention, the only one that returns every head's weights."""
+def load_transformers(directory: Path, attention: str) -> Any:
+    import torch
+    from transformers import GPT2LMHeadModel
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_grad_enabled(False)
+    return GPT2LMHeadModel.from_pretrained(directory, attn_implementation=attention).eval()
+
+
+def transformers(directory: Path, attention: str) -> Tool:
+    """transformers with eager attention, the only one that returns every head's weights; or sdpa.
+
+    sdpa is PyTorch's fused attention: fast, but without weights.
+    """
     import torch
 
-    model = load_transformers(directory, "eager")
-
-    def run(ids: Ids) -> Any:
-        return model(
-            torch.from_numpy(ids)[None], output_attentions=True, use_cache=False, logits_to_keep=1
-        )
-
-    return Tool(run, lambda output: output.logits[0, -1].numpy())
-
-
-def transformers_sdpa(directory: Path) -> Tool:
-    """transformers with PyTorch's fused attention: fast, but without weights."""
-    import torch
-
-    model = load_transformers(directory, "sdpa")
-
-    def run(ids: Ids) -> Any:
-        return model(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
-
-    return Tool(run, lambda output: output.logits[0, -1].numpy())
+    model = load_transformers(directory, attention)
+    settings = {"output_attentions": attention == "eager", "use_cache": False, "logits_to_keep": 1}
+    return Tool(
+        lambda ids: model(torch.from_numpy(ids)[None], **settings),
+        lambda output: output.logits[0, -1].numpy(),
+    )
 
 
 def transformer_lens(directory: Path) -> Tool:
@@ -115,42 +103,24 @@ def transformer_lens(directory: Path) -> Tool:
     changes no weights unless it is asked to, and hands `logits_to_keep` on to transformers.
     """
     import torch
-
-    model = load_transformer_lens(directory)
-
-    def run(ids: Ids) -> Any:
-        return model.run_with_cache(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
-
-    return Tool(run, lambda result: result[0][0, -1].numpy())
-
-
-def load_transformers(directory: Path, attention: str) -> Any:
-    from transformers import GPT2LMHeadModel
-
-    use_all_cores()
-    return GPT2LMHeadModel.from_pretrained(directory, attn_implementation=attention).eval()
-
-
-def load_transformer_lens(directory: Path) -> Any:
     from transformer_lens import TransformerBridge
-
-    use_all_cores()
-    return TransformerBridge.boot_transformers(str(directory), device="cpu")
-
-
-def use_all_cores() -> None:
-    import torch
 
     torch.set_num_threads(os.cpu_count() or 1)
     torch.set_grad_enabled(False)
+    model = TransformerBridge.boot_transformers(str(directory), device="cpu")
+    settings = {"use_cache": False, "logits_to_keep": 1}
+    return Tool(
+        lambda ids: model.run_with_cache(torch.from_numpy(ids)[None], **settings),
+        lambda result: result[0][0, -1].numpy(),
+    )
 
 
 TOOLS: dict[str, Callable[[Path], Tool]] = {
     "attnlab": attnlab_trace,
-    "weights": attnlab_weights,
+    "weights": lambda directory: attnlab_trace(directory, with_weights=True),
     "plain": plain_numpy,
-    "eager": transformers_eager,
-    "sdpa": transformers_sdpa,
+    "eager": lambda directory: transformers(directory, "eager"),
+    "sdpa": lambda directory: transformers(directory, "sdpa"),
     "lens": transformer_lens,
 }
 
@@ -158,11 +128,14 @@ TOOLS: dict[str, Callable[[Path], Tool]] = {
 # The jobs.
 
 
-def time_of_a_pass(tool: str, directory: Path, length: int, runs: int) -> Answer:
-    """Seconds of a forward pass over `length` tokens, the median after two to warm up."""
+def passes(tool: str, directory: Path, *lengths_and_runs: int) -> Answer:
+    """Seconds of a forward pass over each number of tokens, the median of so many runs."""
     run = TOOLS[tool](directory).run
-    ids = some_ids(directory, length)
-    return {"seconds": timed(lambda: run(ids), runs)}
+    answer = {}
+    for length, runs in zip(lengths_and_runs[::2], lengths_and_runs[1::2], strict=True):
+        ids = some_ids(directory, length)
+        answer[str(length)] = timed(lambda ids=ids: run(ids), runs)
+    return answer
 
 
 def memory_of_a_pass(tool: str, directory: Path, length: int) -> Answer:
@@ -182,14 +155,11 @@ def agreement(tool: str, directory: Path, *lengths: int) -> Answer:
     """The largest difference between the tool's next-token logits and plain NumPy's."""
     from plain import PlainGPT2
 
-    run, next_logits = TOOLS[tool](directory)
-    plain = PlainGPT2(directory)
-    differences = []
-    for length in lengths:
-        ids = some_ids(directory, length)
-        difference = np.abs(next_logits(run(ids)) - plain.next_logits(ids)).max()
-        differences.append(float(difference))
-    return {"difference": max(differences)}
+    (run, next_logits), plain = TOOLS[tool](directory), PlainGPT2(directory)
+    largest = 0.0
+    for ids in (some_ids(directory, length) for length in lengths):
+        largest = max(largest, float(np.abs(next_logits(run(ids)) - plain.next_logits(ids)).max()))
+    return {"difference": largest}
 
 
 def opening(tool: str, directory: Path) -> Answer:
@@ -200,77 +170,38 @@ def opening(tool: str, directory: Path) -> Answer:
 
     before = resident()
     forget_peak()
-    start = perf_counter()
+    opened = start = perf_counter()
     if tool == "attnlab":
         model = attnlab.GPT2.from_pretrained(directory)
         opened = perf_counter()
-        size = read_all_weights(model)
+        size = sum(array.nbytes for array in model.parameters.values())  # reads every parameter
     else:
-        opened = start
         tensors = safetensors.numpy.load_file(directory / "model.safetensors")
         size = sum(tensor.nbytes for tensor in tensors.values())
-    end = perf_counter()
-    return {
-        "seconds": end - start,
-        "reading": end - opened,
-        "peak": peak_resident() - before,
-        "size": size,
-    }
+    end, peak = perf_counter(), peak_resident() - before
+    return {"seconds": end - start, "reading": end - opened, "peak": peak, "size": size}
 
 
-def read_all_weights(model: attnlab.GPT2) -> int:
-    """Read every parameter; return their size in bytes."""
-    return sum(array.nbytes for array in model.parameters.values())
-
-
-def generation(tool: str, directory: Path, prompt: int, new: int, *positions: int) -> Answer:
-    """Seconds of `new` greedy tokens after a prompt, and of one token around each position.
-
-    One token's time is (time of 17 tokens - time of 1) / 16: the prompt cancels out.
-    """
-    generate = attnlab_generate(directory) if tool == "attnlab" else hf_generate(directory)
-
-    def seconds(length: int, count: int, warm_up: int = 0) -> float:
-        ids = some_ids(directory, length)
-        return timed(lambda: generate(ids, count), runs=3, warm_up=warm_up)
-
-    answer = {"seconds": seconds(prompt, new, warm_up=2)}
-    for position in positions:
-        start = position - 8
-        answer[f"at {position}"] = (seconds(start, 17) - seconds(start, 1)) / 16
-    return answer
-
-
-def attnlab_generate(directory: Path) -> Callable[[Ids, int], Any]:
-    model = load_attnlab(directory)
-    return lambda ids, count: model.generate(ids, count, temperature=0)
-
-
-def hf_generate(directory: Path) -> Callable[[Ids, int], Any]:
-    """transformers with its fastest attention and its key-value cache."""
+def generation(tool: str, directory: Path, prompt: int, new: int) -> Answer:
+    """Seconds of `new` greedy tokens after a prompt; transformers with its key-value cache."""
+    ids = some_ids(directory, prompt)
+    if tool == "attnlab":
+        model = load_attnlab(directory)
+        return {"seconds": timed(lambda: model.generate(ids, new, temperature=0), runs=3)}
     import torch
 
-    model = load_transformers(directory, "sdpa")
-
-    def generate(ids: Ids, count: int) -> Any:
-        batch = torch.from_numpy(ids)[None]
-        return model.generate(
-            batch,
-            attention_mask=torch.ones_like(batch),
-            do_sample=False,
-            max_new_tokens=count,
-            min_new_tokens=count,
-            pad_token_id=model.config.eos_token_id,
-        )
-
-    return generate
+    model, batch = load_transformers(directory, "sdpa"), torch.from_numpy(ids)[None]
+    settings = {"do_sample": False, "max_new_tokens": new, "min_new_tokens": new}
+    settings |= {"pad_token_id": model.config.eos_token_id}
+    mask = torch.ones_like(batch)
+    generate = lambda: model.generate(batch, attention_mask=mask, **settings)  # noqa: E731
+    return {"seconds": timed(generate, runs=3)}
 
 
 def training(tool: str, directory: Path, batch_size: int, length: int, steps: int) -> Answer:
     """Seconds of one step: draw a batch, forward, backward, clip, AdamW. The median of `steps`."""
     train = attnlab_train if tool == "attnlab" else hf_train
-    vocab_size = json.loads((directory / "config.json").read_text("utf-8"))["vocab_size"]
-    corpus = np.random.default_rng(0).integers(0, vocab_size, 100_000)
+    corpus = np.random.default_rng(0).integers(0, vocab_size(directory), 100_000)
     ends: list[float] = []
     train(directory, corpus, batch_size, length, steps + 3, lambda: ends.append(perf_counter()))
     return {"seconds": float(np.median(np.diff(ends)[2:]))}
@@ -317,23 +248,50 @@ def hf_train(
         end()
 
 
-def versions() -> dict[str, str]:
+def make(_: str, directory: Path, n_layer: int, n_embd: int, n_head: int) -> Answer:
+    """A GPT-2 with random weights and all the files of a real one.
+
+    Its predictions are noise, but it costs as much to read, load and run. The vocabulary is GPT-2's
+    if ATTNLAB_GPT2_VOCAB names its directory; else the 256 bytes, 50,000 pairs of them, and
+    <|endoftext|>.
+    """
+    import attnlab
+    from attnlab.text.tokens import END_OF_TEXT, byte_symbols
+    from attnlab.training import initial_parameters
+
+    if source := os.environ.get("ATTNLAB_GPT2_VOCAB"):
+        tokenizer = attnlab.Tokenizer.from_directory(source)
+    else:
+        symbols = byte_symbols()
+        pairs = list(itertools.islice(itertools.product(symbols, symbols), 50_000))
+        tokens = [*symbols, *map("".join, pairs), END_OF_TEXT]
+        tokenizer = attnlab.Tokenizer.from_merges({t: id for id, t in enumerate(tokens)}, pairs)
+    config = attnlab.GPT2Config(
+        vocab_size=50257, n_positions=1024, n_embd=n_embd, n_layer=n_layer, n_head=n_head
+    )
+    attnlab.GPT2(initial_parameters(config, np.random.default_rng(1024)), tokenizer).save(directory)
+    return {}
+
+
+def versions(*_: object) -> dict[str, str]:
     """Which of the packages are installed."""
-    packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
-    versions = {}
-    for package in packages:
+    found = {}
+    for package in PACKAGES:
         with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+            found[package] = version(package)
+    return found
 
 
 # Helpers.
 
 
+def vocab_size(directory: Path) -> int:
+    return int(json.loads((directory / "config.json").read_text("utf-8"))["vocab_size"])
+
+
 def some_ids(directory: Path, length: int) -> Ids:
     """The same ids for every tool."""
-    vocab_size = json.loads((directory / "config.json").read_text("utf-8"))["vocab_size"]
-    return np.random.default_rng(length).integers(0, vocab_size, length)
+    return np.random.default_rng(length).integers(0, vocab_size(directory), length)
 
 
 def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
@@ -350,8 +308,7 @@ def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
 
 def resident() -> int:
     """This process's current memory in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_resident() -> int:
@@ -366,24 +323,17 @@ def forget_peak() -> None:
 
 
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    "pass": time_of_a_pass,
+    "passes": passes,
     "memory": memory_of_a_pass,
     "agreement": agreement,
     "opening": opening,
     "generation": generation,
     "training": training,
+    "make": make,
+    "versions": versions,
 }
 
 
-def main() -> None:
-    """Run the job given on the command line."""
-    if sys.argv[1:] == ["versions"]:
-        print(json.dumps(versions()))
-        return
-    job, tool, directory, *numbers = sys.argv[1:]
-    answer = JOBS[job](tool, Path(directory), *map(int, numbers))
-    print(json.dumps(answer))
-
-
 if __name__ == "__main__":
-    main()
+    job, tool, directory, *numbers = sys.argv[1:]
+    print(json.dumps(JOBS[job](tool, Path(directory), *map(int, numbers))))
