@@ -51,12 +51,7 @@ def induction(tokens: Tokens) -> Mask:
     return targets
 
 
-JOBS: dict[str, Job] = {
-    "previous": previous,
-    "first": first,
-    "same": same,
-    "induction": induction,
-}
+JOBS: dict[str, Job] = {"previous": previous, "first": first, "same": same, "induction": induction}
 
 
 class HeadJobs(Analysis):

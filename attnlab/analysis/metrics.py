@@ -109,11 +109,7 @@ def in_pair(number: int) -> Iterator[None]:
 
 
 def for_each_pair(
-    clean: Any,
-    corrupted: Any,
-    metric: Any,
-    analyse: Callable[..., Any],
-    progress: bool = False,
+    clean: Any, corrupted: Any, metric: Any, analyse: Callable[..., Any], progress: bool = False
 ) -> list[Any]:
     """Return `analyse(clean, corrupted, metric=...)` of each pair; traces are freed by group."""
     check_pairs(clean, corrupted)

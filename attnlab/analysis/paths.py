@@ -34,11 +34,7 @@ from attnlab.support.messages import Message
 HEAD_OUTPUTS = "blocks.*.attention.heads.*.output"
 
 SENDERS = ("embedding", HEAD_OUTPUTS, "blocks.*.mlp.output")
-RECEIVERS = (
-    *(f"blocks.*.attention.heads.*.{name}" for name in "QKV"),
-    "blocks.*.mlp.X",
-    "final",
-)
+RECEIVERS = (*(f"blocks.*.attention.heads.*.{name}" for name in "QKV"), "blocks.*.mlp.X", "final")
 
 
 class Receiver(NamedTuple):

@@ -55,10 +55,8 @@ class Mistake:
 
     def corrected_lines(self) -> tuple[str, ...]:
         """The corrected code of each step that it changes, before sizes are filled in."""
-        return (
-            tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
-            or self.lines
-        )
+        changed = dict.fromkeys(LINES[name] for name in self.equations if name in LINES)
+        return tuple(changed) or self.lines
 
 
 # ---- equations that several mistakes share, or that take parameters ------------------------------
@@ -158,16 +156,10 @@ def without_own_key(mask: Mask) -> Mask:
     return allowed
 
 
-def filled_where_masked(fill: float) -> Equation:
+def filled_where_masked(fill: float, *, is_added: bool) -> Equation:
     def mistaken(scores: Array, mask: Mask) -> Array:
-        return np.where(mask, scores, scores.dtype.type(fill))
-
-    return mistaken
-
-
-def lowered_where_masked(amount: float) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
-        return np.where(mask, scores, scores - scores.dtype.type(amount))
+        filled = scores.dtype.type(fill)
+        return np.where(mask, scores, scores + filled if is_added else filled)
 
     return mistaken
 
@@ -496,15 +488,6 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     )
 
 
-def parameters_rounded_by(rounding: Callable[[Any], Any]) -> Equations:
-    """All parameters, rounded by a function such as `as_float16`."""
-
-    def mistaken(value: Any) -> Any:
-        return rounding(value)
-
-    return dict.fromkeys(PARAMETERS, mistaken)
-
-
 def with_hint(hint: str, *alternatives: tuple[str, Equations]) -> tuple[Mistake, ...]:
     """Mistakes with the same hint."""
     return tuple(Mistake(formula, hint, equations) for formula, equations in alternatives)
@@ -584,8 +567,8 @@ MISTAKES = (
             )
             for fill in (1, 5, 10, 20, 50, 100)
             for other, equation in (
-                (f"-{fill}", filled_where_masked(-fill)),
-                (f"scores - {fill}", lowered_where_masked(fill)),
+                (f"-{fill}", filled_where_masked(-fill, is_added=False)),
+                (f"scores - {fill}", filled_where_masked(-fill, is_added=True)),
             )
         ),
     ),
@@ -910,8 +893,8 @@ MISTAKES = (
     ),
     *with_hint(
         "The weights were converted to half precision. Load them as float32.",
-        ("every parameter rounded to float16", parameters_rounded_by(as_float16)),
-        ("every parameter rounded to bfloat16", parameters_rounded_by(as_bfloat16)),
+        ("every parameter rounded to float16", dict.fromkeys(PARAMETERS, as_float16)),
+        ("every parameter rounded to bfloat16", dict.fromkeys(PARAMETERS, as_bfloat16)),
     ),
 )
 

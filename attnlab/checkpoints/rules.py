@@ -28,11 +28,7 @@ SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_m
 
 def rules() -> dict[str, Any]:
     """The tables, for JSON."""
-    return {
-        "config": _config_rules(),
-        "tensors": _tensor_rules(),
-        "tokenizer": _tokenizer_rules(),
-    }
+    return {"config": _config_rules(), "tensors": _tensor_rules(), "tokenizer": _tokenizer_rules()}
 
 
 def _config_rules() -> dict[str, Any]:

@@ -42,6 +42,16 @@ SPLIT = ", split into heads"
 MAX_SCORES_FOR_REPR = 2**20
 
 
+def affine_step(axes: str, x: str, W: str, b: str, **settings: Any) -> Step[Array]:
+    """The step x W + b of the steps with these names."""
+    return Step(axes, f"{x} {W} + {b}", equations.affine, x=x, W=W, b=b, **settings)
+
+
+def projection(axes: str, x: str, W: str, b: str) -> Step[Array]:
+    """The step x W + b, split into heads."""
+    return Step(axes, f"{x} {W} + {b}{SPLIT}", equations.projected_heads, x=x, W=W, b=b)
+
+
 class Attention(Result):
     """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
@@ -228,10 +238,9 @@ class SelfAttention(Attention):
     b_K = Step["Array | None"]("Dk")
     W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
-    # x, W and b are the parameters of `affine`; the strings are this result's steps.
-    Q = Step("Tq Dk", "X W_Q + b_Q", equations.affine, x="X", W="W_Q", b="b_Q")
-    K = Step("Tk Dk", "memory W_K + b_K", equations.affine, x="memory", W="W_K", b="b_K")
-    V = Step("Tk Dv", "memory W_V + b_V", equations.affine, x="memory", W="W_V", b="b_V")
+    Q = affine_step("Tq Dk", "X", "W_Q", "b_Q")
+    K = affine_step("Tk Dk", "memory", "W_K", "b_K")
+    V = affine_step("Tk Dv", "memory", "W_V", "b_V")
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
@@ -367,23 +376,9 @@ class MultiHeadAttention(SelfAttention):
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
     # The axis of heads comes first, so that Q @ Kᵀ is one product for each head.
-    Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.projected_heads, x="X", W="W_Q", b="b_Q")
-    K = Step(
-        "H Tk Dk",
-        f"memory W_K + b_K{SPLIT}",
-        equations.projected_heads,
-        x="memory",
-        W="W_K",
-        b="b_K",
-    )
-    V = Step(
-        "H Tk Dv",
-        f"memory W_V + b_V{SPLIT}",
-        equations.projected_heads,
-        x="memory",
-        W="W_V",
-        b="b_V",
-    )
+    Q = projection("H Tq Dk", "X", "W_Q", "b_Q")
+    K = projection("H Tk Dk", "memory", "W_K", "b_K")
+    V = projection("H Tk Dv", "memory", "W_V", "b_V")
     # The same equations as for one head: NumPy's products and reductions leave leading axes alone.
     dropout_mask = SelfAttention.dropout_mask.with_axes("H Tq Tk")
     raw_scores = SelfAttention.raw_scores.with_axes("H Tq Tk")
@@ -394,17 +389,8 @@ class MultiHeadAttention(SelfAttention):
     # Where heads meet again; until here they don't know each other.
     # view: of the context in long texts; in short ones a copy, quick to make again.
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
-    output = Step(
-        "Tq D",
-        "concat W_O + b_O",
-        equations.affine,
-        x="concat",
-        W="W_O",
-        b="b_O",
-        # Not kept: in a block, `mid` is the sum of the stream and this.
-        transient=True,
-        fast=fast.affine,
-    )
+    # transient: in a block, `mid` is the sum of the stream and this.
+    output = affine_step("Tq D", "concat", "W_O", "b_O", transient=True, fast=fast.affine)
 
     @Part
     def heads(self) -> Numbered[Head]:

@@ -26,7 +26,7 @@ from attnlab import equations
 from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import MultiHeadAttention, is_small
+from attnlab.forward.attention import MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
@@ -178,32 +178,14 @@ class MLP(Explainable):
     b_1 = Step[Array]("F")
     W_2 = Step[Array]("F D")
     b_2 = Step[Array]("D")
-    hidden = Step(
-        "T F",
-        "X W_1 + b_1",
-        equations.affine,
-        x="X",
-        W="W_1",
-        b="b_1",
-        fast=fast.affine,
-        # Not kept: (T, F) is four times as large as the residual stream.
-        transient=True,
-    )
+    # Not kept: (T, F) is four times as large as the residual stream.
+    hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
     # A step whose value is a function.
     activation = Step("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
     )
-    output = Step(
-        "T D",
-        "activated W_2 + b_2",
-        equations.affine,
-        x="activated",
-        W="W_2",
-        b="b_2",
-        fast=fast.mlp_output,
-        transient=True,
-    )
+    output = affine_step("T D", "activated", "W_2", "b_2", fast=fast.mlp_output, transient=True)
 
     def _computes_for_repr(self, name: str) -> bool:
         # Small scores mean few tokens, so the MLP is quick too.
@@ -247,15 +229,7 @@ class BlockAttention(MultiHeadAttention):
     b_K = Step("H·Dk", "the second third of b_QKV", equations.W_K, W="b_QKV", view=True)
     W_V = Step("D H·Dv", "the last third of W_QKV", equations.W_V, W="W_QKV", view=True)
     b_V = Step("H·Dv", "the last third of b_QKV", equations.W_V, W="b_QKV", view=True)
-    QKV = Step(
-        "Tq 3·H·Dh",
-        "X W_QKV + b_QKV",
-        equations.affine,
-        x="X",
-        W="W_QKV",
-        b="b_QKV",
-        fast=fast.affine,
-    )
+    QKV = affine_step("Tq 3·H·Dh", "X", "W_QKV", "b_QKV", fast=fast.affine)
     # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")

@@ -339,12 +339,7 @@ class GPT2:
         several tokens: join their bytes, not their texts.
         """
         _, steps = self._steps(
-            prompt,
-            max_new_tokens,
-            sampling,
-            stop,
-            as_flag(drop_oldest, "drop_oldest"),
-            edits,
+            prompt, max_new_tokens, sampling, stop, as_flag(drop_oldest, "drop_oldest"), edits
         )
         return (step.token for step in steps if step.token is not None)
 

@@ -281,10 +281,7 @@ class Truth(Document):
     """
 
     def __init__(
-        self,
-        sentences: Sequence[Sentence],
-        table: NDArray[np.float32],
-        scores: NDArray[np.float64],
+        self, sentences: Sequence[Sentence], table: NDArray[np.float32], scores: NDArray[np.float64]
     ) -> None:
         self.sentences, self.parts, self.table = tuple(sentences), PARTS, read_only(table)
         self.scores = read_only(scores)

@@ -28,6 +28,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, lock_file, make_directory
+from attnlab.support.messages import say
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -133,9 +134,17 @@ class Training:
         return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
 
     def plot(self, ax: Axes | None = None) -> Picture:
-        """Plot the loss of each step, and a smoothed line, into `ax` or a new figure."""
+        """Plot the loss of each step, and the mean of the last ones, into `ax` or a new figure."""
+        if not self.losses:
+            raise InvalidValueError("there are no losses to draw: no training step has been taken")
+        steps, width = np.arange(1, self.step + 1), max(1, self.step // 20)
+        mean = np.convolve(self.losses, np.ones(width))[: self.step] / np.minimum(steps, width)
         with door.drawing_in():
-            return door.plot_losses(self.losses, repr(self), ax)
+            loss = say("loss, nats per token")
+            curves: dict[str, ArrayLike] = {loss: self.losses}
+            if width > 1:
+                curves[say("mean of {width} steps", width=width)] = mean
+            return door.curves(curves, steps, say("training step"), loss, repr(self), ax)
 
     def advance(self) -> None:
         """Take one step: a batch, its loss and gradients, an update.
@@ -158,10 +167,7 @@ class Training:
             is_finite = math.isfinite(loss) and math.isfinite(norm)
             if is_finite:
                 rate = learning_rate(
-                    step,
-                    peak=settings.learning_rate,
-                    warmup=settings.warmup,
-                    steps=settings.steps,
+                    step, peak=settings.learning_rate, warmup=settings.warmup, steps=settings.steps
                 )
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
                 is_finite = bool(np.isfinite(self.parameters.vector).all())

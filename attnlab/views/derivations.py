@@ -21,12 +21,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnlab import equations
 from attnlab.views.formulas import Tree, is_leaf, leaves, substitute
 
-OPERATORS = {
-    np.add: "+",
-    np.subtract: "-",
-    np.multiply: "*",
-    np.divide: "/",
-}
+OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
 
 # The axes of parameters that aren't matrices.
 AXES = {
@@ -341,10 +336,7 @@ def as_data() -> dict[str, Any]:
     for has_root in (True, False):
         for number in ({}, {"layer_number": None}):
             name = f"scale_of_layer {has_root} {not number}".lower()
-            cases[name] = (
-                equations.scale_of_layer,
-                {"divide_by_sqrt_d": has_root, **number},
-            )
+            cases[name] = (equations.scale_of_layer, {"divide_by_sqrt_d": has_root, **number})
     return {
         name: {
             "parameters": [*inspect.signature(equation).parameters],

@@ -488,12 +488,9 @@ def edits_of(
                         count=n_tokens,
                     )
                 edits[path] = at(other, path)
-            case {
-                "kind": "mask",
-                "layer": int(layer),
-                "head": int(head),
-                "cells": list(cells),
-            } if all(map(is_cell, cells)):
+            case {"kind": "mask", "layer": int(layer), "head": int(head), "cells": list(cells)} if (
+                all(map(is_cell, cells))
+            ):
                 is_causal = {"kind": "uncausal"} not in changes
                 mask = np.tri(n_tokens, k=0 if is_causal else n_tokens, dtype=bool)
                 hidden = ~toggle_cells(mask, cells).any(axis=1)

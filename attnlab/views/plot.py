@@ -398,38 +398,6 @@ def plot_tokens(
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
 
 
-def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Picture:
-    """The loss of each training step, and the moving average over a twentieth of the steps."""
-    if not losses:
-        raise InvalidValueError("there are no losses to draw: no training step has been taken")
-    ax = axes_for(into, 6, 3.5)
-    steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
-    width = max(1, len(losses) // 20)
-    mean = np.convolve(numbers, np.ones(width) / width, "valid")
-    marker = "." if len(losses) == 1 else ""  # a line needs two points
-    ax.plot(steps, numbers, color=LIGHT.masked, linewidth=0.8, marker=marker)
-    ax.plot(
-        steps[width - 1 :],
-        mean,
-        color=LIGHT.positive,
-        label=say("mean of {width} steps", width=width),
-    )
-    words = Words([], title)
-    ax.set_xlabel(say("training step"), family=words.fonts)
-    ax.set_ylabel(say("loss, nats per token"), family=words.fonts)
-    ax.set_ylim(bottom=0)
-    if width > 1:
-        ax.legend(frameon=False, prop={"family": words.fonts})
-    first, last = (f"{numbers[n]:.3f}" for n in (0, -1))
-    alt = say(
-        "Losses{of}: from {first} at step 1 to {last} at the last",
-        of=in_title(title),
-        first=first,
-        last=last,
-    )
-    return finish(ax, into, words, title, alt)
-
-
 # How far edges with these labels bend, so that they don't cover each other.
 BENDS = {"Q": -0.3, "K": -0.1, "V": 0.3}
 
