@@ -125,8 +125,7 @@ def in_loops(trace: Trace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "model",
-    ["odd", "one_head", "float64", "silu", pytest.param("pocket", marks=pytest.mark.slow)],
+    "model", ["odd", "one_head", "float64", "silu", pytest.param("pocket", marks=pytest.mark.slow)]
 )
 def test_measures_equal_plain_loops(model: str) -> None:
     opened = GPT2.from_pretrained(model if model == "pocket" else REFERENCE / model)

@@ -19,13 +19,7 @@ from attnlab import GPT2, Trace, at, equations
 from attnlab.steps import as_data
 from attnlab.views.page import translate
 from attnlab.views.page.modules import COMPILED
-from attnlab.views.page.translate import (
-    ATTRIBUTES,
-    FUNCTIONS,
-    OPERATORS,
-    UNTRANSLATED,
-    javascript,
-)
+from attnlab.views.page.translate import ATTRIBUTES, FUNCTIONS, OPERATORS, UNTRANSLATED, javascript
 
 # Tolerance to NumPy's numbers, relative to an array's largest.
 SLACK = {"float32": 5e-6, "float64": 1e-13}
@@ -117,14 +111,7 @@ BY_SHAPE = {
     (Dh, D): "head_output.W_O",
 }
 SHAPES = {name: shape for shape, names in BY_SHAPE.items() for name in names.split()}
-NUMBERS = {
-    "epsilon": 1e-5,
-    "n_head": H,
-    "n": 1,
-    "head": 2,
-    "scale": 1.75,
-    "divide_by_sqrt_d": True,
-}
+NUMBERS = {"epsilon": 1e-5, "n_head": H, "n": 1, "head": 2, "scale": 1.75, "divide_by_sqrt_d": True}
 NOT_GIVEN = dict.fromkeys(("layer_number", "K_cache", "V_cache", "cache"))
 OTHERS = {**NUMBERS, **NOT_GIVEN, "activation": equations.silu}
 

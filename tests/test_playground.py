@@ -519,10 +519,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
         "model.safetensors can't be read",
     ),
     "cut off": (header(lambda content: content[:-4]), "model.safetensors can't be read"),
-    "offsets": (
-        header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')),
-        "≠",
-    ),
+    "offsets": (header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')), "≠"),
     "missing": (tensors(lambda held: held.pop(FIRST)), f"{FIRST}: – ≠ [35,105]."),
     "unexpected": (
         tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),

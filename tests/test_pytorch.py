@@ -154,10 +154,7 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "libraries"),
-    [
-        ("pytorch_edges.py", ("torch",)),
-        ("pytorch_traces.py", ("torch", "transformers")),
-    ],
+    [("pytorch_edges.py", ("torch",)), ("pytorch_traces.py", ("torch", "transformers"))],
 )
 def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...]) -> None:
     code = (Path(__file__).parent / script).read_text(encoding="utf-8")

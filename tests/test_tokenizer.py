@@ -54,10 +54,7 @@ def test_lookup_by_text() -> None:
     ("text", "message"),
     [
         ("The", "'The' matches 2 tokens: 0 (The), 4 (ĠThe). Give one by its index"),
-        (
-            "barked",
-            "'barked' isn't one token; it is in 2 (Ġbark), 3 (ed). Give one of them",
-        ),
+        ("barked", "'barked' isn't one token; it is in 2 (Ġbark), 3 (ed). Give one of them"),
         ("do", "'do' isn't one token; it is in 1 (Ġdog). "),
         ("e", "'e' isn't one token; it is in 0 (The), 3 (ed), 4 (ĠThe). "),
         ("’", "'’' isn't one token; it is in 5 (Ġâ), 6 (ĢĻ). "),
@@ -324,16 +321,10 @@ def test_repr_of_many_tokens_shows_the_first_and_last() -> None:
     assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(1024)]
     lines = repr(TINY.tokens([84] * 2_000)).split("\n")
     assert len(lines) == 1026
-    assert [line.split()[:2] for line in lines[-3:]] == [
-        ["1022", "84"],
-        ["…", "…"],
-        ["1999", "84"],
-    ]
+    assert [line.split()[:2] for line in lines[-3:]] == [["1022", "84"], ["…", "…"], ["1999", "84"]]
 
 
-def test_texts_that_cannot_fit_are_refused_before_encoding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_texts_that_cannot_fit_are_refused_before_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GPT2.from_pretrained("pocket")
     longest = max(map(len, model.tokenizer.tokens(range(len(model.tokenizer))).bytes))
     room = longest * model.config.n_positions

@@ -117,10 +117,7 @@ def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
     assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
     assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()
     assert tokens.part_of == ("",) * 6
-    assert open_("digits").tokens("’").bytes == (
-        b"\xe2\x80",
-        b"\x99",
-    )  # symbols represent bytes
+    assert open_("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols represent bytes
 
 
 def test_added_tokens_are_literal_text() -> None:

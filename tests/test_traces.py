@@ -329,9 +329,7 @@ def test_refusals(pairs: tuple[Traces, Traces], call: Any, kind: type, words: st
         call(*pairs)
 
 
-def test_texts_of_several_lengths_have_no_position_in_a_title(
-    pairs: tuple[Traces, Traces],
-) -> None:
+def test_texts_of_several_lengths_have_no_position_in_a_title(pairs: tuple[Traces, Traces]) -> None:
     clean, corrupted = pairs
     parts = "blocks.*.output"
     results = [

@@ -22,15 +22,10 @@ BY_HAND = {
     ],
     "context": [r"\text{context} = \text{weights} \, V"],
     "affine": [r"\text{affine}(x, W, b) = x \, W + b"],
-    "softmax": [
-        r"e = \text{exponentials}(x)",
-        r"\text{softmax}(x) = \frac{e}{\sum_j e_j}",
-    ],
+    "softmax": [r"e = \text{exponentials}(x)", r"\text{softmax}(x) = \frac{e}{\sum_j e_j}"],
     "exponentials": [r"\text{exponentials}(x) = e^{x - \max_j x_j}"],
     "deviation": [r"\text{deviation} = \sqrt{\text{mean}(\text{centred}^2) + \varepsilon}"],
-    "gelu_factor": [
-        r"\text{gelu factor}(x) = 0.5 \cdot \left(1 + \text{gelu tanh}(x)\right)",
-    ],
+    "gelu_factor": [r"\text{gelu factor}(x) = 0.5 \cdot \left(1 + \text{gelu tanh}(x)\right)"],
     "normal_cdf": [r"\Phi(x) = 0.5 \cdot \left(1 + \text{erf}(\frac{x}{\sqrt{2}})\right)"],
 }
 
