@@ -326,6 +326,8 @@ def test_sampling_at_the_limits_of_the_random_number(drawn: float, expected: int
 def test_texts_longer_than_the_positions_need_drop_oldest(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match=r"18 tokens \(prompt 4, new 14\).*17 positions"):
         odd.generate("the hen", 14)
+    with pytest.raises(AttnlabError, match="a trace has at most n_positions"):
+        odd.generate("the hen", 20, drop_oldest=True, trace=True)
     generated = odd.generate("the hen", 20, temperature=0, drop_oldest=True)
     assert len(generated.tokens) == 24
     ids = generated.tokens.ids.tolist()
@@ -380,16 +382,11 @@ def test_invalid_input_is_rejected_before_any_work(
             call(*arguments, **settings)
 
 
-def test_no_joined_trace_beyond_the_positions(odd: GPT2) -> None:
-    with pytest.raises(AttnlabError, match="a trace has at most n_positions"):
-        odd.generate("the hen", 20, drop_oldest=True, trace=True)
-
-
-@pytest.mark.parametrize("name", ["trace", "drop_oldest"])
 @pytest.mark.parametrize("flag", [1, None, [True], np.array([1, 2]), "no"])
-def test_flags_must_be_booleans(odd: GPT2, name: str, flag: Any) -> None:
-    with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
-        odd.generate("the", 1, **{name: flag})
+def test_flags_must_be_booleans(odd: GPT2, flag: Any) -> None:
+    for name in ("trace", "drop_oldest"):
+        with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
+            odd.generate("the", 1, **{name: flag})
 
 
 @pytest.mark.parametrize("rng", [None, 1, [1], np.float64(1), np.random.Generator, object()])

@@ -585,18 +585,6 @@ def test_incomplete_cached_models_are_completed_in_place(
     assert [actual.name for actual in client.cache.glob("models--*")] == [snapshot.parts[-3]]
 
 
-def test_of_two_incomplete_snapshots_the_one_with_weights_is_completed(
-    hub: Hub, client: Client
-) -> None:
-    files = contents("odd")
-    hub.add("openai-community/gpt2", published("one_head"), commit=PINNED, name=None)
-    hub.add("gpt2", published("odd"))
-    client.keep("openai-community/gpt2", {"config.json": b"{}"}, commit=PINNED, name=None)
-    snapshot = client.keep("gpt2", {WEIGHTS: files[WEIGHTS]})
-    assert client.ask("gpt2").check_model("odd") == snapshot
-    assert WEIGHTS not in hub.sent()
-
-
 @pytest.mark.parametrize("model", ["odd", "sharded"])
 def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
     """One file is a broken link, in a separate repository for each."""

@@ -522,12 +522,9 @@ def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch)
     assert max(map(display_width, lines)) <= 80
 
 
-def test_products_are_named_in_the_readers_language(
-    odd: GPT2, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_are_named_in_the_readers_language(odd: GPT2) -> None:
     head = odd.trace("the hen").head(0, 0)
-    english = repr(head.QK), head.OV.T.title
-    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    for explanation, before in zip((repr(head.QK), head.OV.T.title), english, strict=True):
-        assert explanation.startswith(str(head.title))
-        assert before.startswith("Layer 0, attention, head 0: ")
+    assert head.OV.T.title.startswith("Layer 0, attention, head 0: ")
+    with using_language("zh"):
+        for named in (repr(head.QK), head.OV.T.title):
+            assert named.startswith("第 0 层，注意力，头 0")

@@ -18,18 +18,9 @@ RECORDED = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"
 TEXTS = RECORDED["texts"]
 DIRECTORIES = sorted(RECORDED["5"])
 
-# Tokenizers that need the tokenizers library to encode texts, and those that need it for tokens.
-BY_LIBRARY = (
-    "bert",
-    "bert_cased",
-    "bert_saved",
-    "digits",
-    "metaspace",
-    "normalized",
-    "stripped",
-    "unigram",
-)
+# Tokenizers that need the tokenizers library for tokens, and those that need it to encode texts.
 WITHOUT_BYTES = ("bert", "bert_cased", "bert_saved", "metaspace", "unigram")
+BY_LIBRARY = (*WITHOUT_BYTES, "digits", "normalized", "stripped")
 
 # Here transformers adds END_OF_TEXT, GPT2Tokenizer's default, beyond the vocabulary.
 WITHOUT_END = "trained"
@@ -69,13 +60,9 @@ def edited(content: dict[str, Any], **values: object) -> dict[str, Any]:
 def test_every_recorded_directory_is_tested() -> None:
     assert sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()) == DIRECTORIES
     assert len(TEXTS) == 12
-    assert {name for name in DIRECTORIES if not is_gpt2_here(name)} == {*BY_LIBRARY}
-
-
-def is_gpt2_here(name: str) -> bool:
-    if name in WITHOUT_BYTES:
-        return False
-    return is_gpt2(Tokenizer.from_directory(REFERENCE / "tokenizers" / name).settings)
+    for name in {*DIRECTORIES} - {*WITHOUT_BYTES}:
+        tokenizer = Tokenizer.from_directory(REFERENCE / "tokenizers" / name)
+        assert is_gpt2(tokenizer.settings) == (name not in BY_LIBRARY)
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
@@ -117,26 +104,21 @@ def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
     assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
     assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()
     assert tokens.part_of == ("",) * 6
-    assert open_("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols represent bytes
+    # Here symbols represent bytes.
+    assert open_("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")
 
 
 def test_added_tokens_are_literal_text() -> None:
-    """Where transformers reads their letters as symbols of bytes, and shows �."""
+    """Where transformers reads their letters as symbols of bytes; not if a merge makes them."""
     settings = open_("two_files").settings
+    ids = settings["model"]["vocab"]
     token = {"id": 301, "content": "garçon", "special": False}
-    edited = {**settings, "added_tokens": [*settings["added_tokens"], token]}
-    tokenizer = Tokenizer(edited)
+    merged = [{"id": ids[symbol], "content": symbol} for symbol in ("Ġthe", "é")]
+    tokenizer = Tokenizer(settings | {"added_tokens": [*settings["added_tokens"], *merged, token]})
     tokens = tokenizer.tokens("the garçon")
     assert tokens[-1].id == 301
     assert tokens.texts[-1] == "garçon"
     assert tokenizer.decode(tokens.ids) == "the garçon"
-
-
-def test_an_added_token_that_a_merge_makes_keeps_its_bytes() -> None:
-    settings = open_("two_files").settings
-    ids = settings["model"]["vocab"]
-    tokens = [{"id": ids[symbol], "content": symbol} for symbol in ("Ġthe", "é")]
-    tokenizer = Tokenizer({**settings, "added_tokens": tokens})
     assert tokenizer.tokens([ids["Ġthe"], ids["é"]]).bytes == (b" the", b"\xe9")
 
 
@@ -155,7 +137,7 @@ def test_saved_tokenizers_open_unchanged(name: str, tmp_path: Path) -> None:
         assert files == {"tokenizer.json", "tokenizer_config.json"}
 
 
-def test_saved_tokenizers_open_in_the_library(tmp_path: Path) -> None:
+def test_the_library_reads_what_is_saved_and_its_settings_open(tmp_path: Path) -> None:
     needs("tokenizers", "tokenizers")
     import tokenizers
 
@@ -163,12 +145,6 @@ def test_saved_tokenizers_open_in_the_library(tmp_path: Path) -> None:
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text, ids, *_ in recorded_values("5", "bos"):
         assert library.encode(text).ids == ids
-
-
-def test_settings_of_a_tokenizer_in_memory() -> None:
-    needs("tokenizers", "tokenizers")
-    import tokenizers
-
     for name in ("saved_by_5", "unigram"):
         file = REFERENCE / "tokenizers" / name / "tokenizer.json"
         tokenizer = Tokenizer(json.loads(tokenizers.Tokenizer.from_file(str(file)).to_str()))
@@ -441,14 +417,6 @@ def test_one_of_two_files_is_missing_or_unreadable(tmp_path: Path, name: str) ->
         Tokenizer.from_directory(directory)
 
 
-def test_no_tokenizer_at_all(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"neither tokenizer\.json, nor.* tokenizer\.save_"):
-        Tokenizer.from_directory(tmp_path)
-    (tmp_path / "spiece.model").write_bytes(b"\n")
-    with pytest.raises(MissingFileError, match=r"spiece\.model .*save_pretrained"):
-        Tokenizer.from_directory(tmp_path)
-
-
 def test_invalid_word_lists(tmp_path: Path) -> None:
     directory = copy_tokenizer("bert", tmp_path)
     (directory / "vocab.txt").write_text("")
@@ -458,13 +426,6 @@ def test_invalid_word_lists(tmp_path: Path) -> None:
     shutil.copy(REFERENCE / "tokenizers/bert_saved/tokenizer.json", directory)
     change(directory / "tokenizer.json", model__vocab=[])
     assert "a vocabulary must be an object of symbols and ids; got []" in refusal(directory)
-
-
-def test_word_lists_without_an_unknown_token(tmp_path: Path) -> None:
-    needs("tokenizers", "tokenizers")
-    directory = copy_tokenizer("bert", tmp_path)
-    change(directory / "tokenizer_config.json", unk_token=None)
-    assert Tokenizer.from_directory(directory).tokens("猫").symbols == ("[CLS]", "猫", "[SEP]")
 
 
 def test_word_lists_need_no_tokenizer_class(tmp_path: Path) -> None:
@@ -484,10 +445,14 @@ def test_word_lists_need_no_tokenizer_class(tmp_path: Path) -> None:
 def test_bert_settings_come_from_the_config(tmp_path: Path) -> None:
     """Not those in tokenizer.json, like transformers 4 and 5."""
     needs("tokenizers", "tokenizers")
-    directory = copy_tokenizer("bert_saved", tmp_path)
-    change(directory / "tokenizer_config.json", do_lower_case=False)
-    symbols = Tokenizer.from_directory(directory).tokens("the RUNNING").symbols
-    assert symbols == ("[CLS]", "the", "RU", "##NN", "##ING", "[SEP]")
+    for name, setting, text, symbols in (
+        ("bert_saved", {"do_lower_case": False}, "the RUNNING", "the RU ##NN ##ING"),
+        ("bert", {"unk_token": None}, "猫", "猫"),
+    ):
+        directory = copy_tokenizer(name, tmp_path)
+        change(directory / "tokenizer_config.json", **setting)
+        tokens = Tokenizer.from_directory(directory).tokens(text)
+        assert " ".join(tokens.symbols) == f"[CLS] {symbols} [SEP]"
 
 
 def test_a_special_token_without_an_id_comes_after_the_vocabulary(tmp_path: Path) -> None:
@@ -519,3 +484,8 @@ def test_invalid_directories(tmp_path: Path) -> None:
             Tokenizer.from_directory(value)
     with pytest.raises(MissingFileError):
         Tokenizer.from_directory(tmp_path / "nowhere")
+    with pytest.raises(MissingFileError, match=r"neither tokenizer\.json, nor.* tokenizer\.save_"):
+        Tokenizer.from_directory(tmp_path)
+    (tmp_path / "spiece.model").write_bytes(b"\n")
+    with pytest.raises(MissingFileError, match=r"spiece\.model .*save_pretrained"):
+        Tokenizer.from_directory(tmp_path)
