@@ -126,27 +126,22 @@ def numbered_axis(name: str, count: int) -> Axis:
 
 
 def named_axis(name: str, labels: tuple[str, ...]) -> Axis:
-    """An axis with labels."""
     return Axis(name, range(len(labels)), (None,) * len(labels), labels)
 
 
 def heads_axis(name: str, layers: int, heads: int) -> Axis:
-    """An axis of all heads of all layers."""
     return named_axis(name, tuple(head_name(n, h) for n in range(layers) for h in range(heads)))
 
 
 def head_name(layer: int, head: int) -> Message:
-    """A head in words."""
     return Message("layer {layer} head {head}", layer=layer, head=head)
 
 
 def number_of_texts(count: int) -> Message:
-    """A number of texts in words."""
     return Message("one text") if count == 1 else Message("{count} texts", count=f"{count:,}")
 
 
 def positions_of(trace: Trace) -> Axis:
-    """The axis of a trace's tokens."""
     return axis_of(trace, "T", len(trace.tokens))
 
 
@@ -171,10 +166,7 @@ class Target:
         return cls(first, second, row)
 
     def difference(self, logits: Array) -> Array:
-        """The token's logit minus the other's, (..., vocab) -> (...).
-
-        For W_U, the token's column minus the other's.
-        """
+        """The token's logit, or column of W_U, minus the other's, (..., vocab) -> (...)."""
         logits = as_floats(logits, "logits")
         ids = [token.id for token in (self.token, self.against) if token is not None]
         if not logits.ndim or logits.shape[-1] <= max(ids):
@@ -206,7 +198,6 @@ class Target:
 
     @property
     def message(self) -> Message:
-        """The target in words."""
         template = "{target} at position {position}"
         return Message(template, target=self.logit_message, position=self.position)
 

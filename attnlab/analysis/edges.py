@@ -56,10 +56,7 @@ EDGES_SHOWN = 20
 
 
 class Endpoints:
-    """All senders and receivers of a model.
-
-    `is_edge` (senders, receivers) says whether the sender comes before the receiver.
-    """
+    """All senders and receivers; `is_edge` (senders, receivers): one comes before the other."""
 
     def __init__(self, trace: Trace) -> None:
         self.senders = paths_of(trace, SENDERS)
@@ -115,10 +112,7 @@ class Edges(Analysis):
         self._count = int(endpoints.is_edge.sum())
 
     def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
-        """The `n` edges with the largest absolute effects, as (sender, receiver, effect).
-
-        The default is 20, or all if there are fewer.
-        """
+        """The `n` edges, by default 20, of the largest effects, as (sender, receiver, effect)."""
         shown = min(EDGES_SHOWN, self._count)
         n = shown if n is None else as_count(n, "n", least=0, most=self._count)
         sizes = np.where(np.isnan(self.effects), -1, np.abs(self.effects))
@@ -239,8 +233,6 @@ class Circuit:
 
     @cached_property
     def _faithfulness(self) -> tuple[float, float]:
-        """The faithfulness and its standard error."""
-
         def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
             """The fraction of the metric's change that the circuit restores, and the change."""
             measure = parse_metric(clean, metric)[0]
@@ -356,7 +348,6 @@ def edges(
 
 
 def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
-    """The title of a result."""
     if exact:
         method = Message("exact")
     elif steps == 1:

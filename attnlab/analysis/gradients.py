@@ -157,7 +157,6 @@ class GradientRun(Run):
         return d_final
 
     def _gradient_of_logits(self) -> Array:
-        """The gradient of the target with respect to the logits."""
         logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:

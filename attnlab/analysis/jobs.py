@@ -143,10 +143,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
 def measure_jobs(
     texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
 ) -> HeadJobs:
-    """Average over all queries that have keys, in all texts.
-
-    Each text is a trace with its targets by job, bool (T, T).
-    """
+    """Average over all queries that have keys, in traces with targets by job, bool (T, T)."""
     # For each job, an array per text: (L, H, queries) and (queries,).
     attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}
     even: dict[str, list[AnyArray]] = {job: [] for job in attention}

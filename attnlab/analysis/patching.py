@@ -271,7 +271,6 @@ def patch_pairs(
     by_position: bool,
     progress: bool,
 ) -> Patching:
-    """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     targets: list[Any] = []  # a Target each, or None for a function
@@ -456,13 +455,11 @@ def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
 
 
 def patches_of(trace: Trace, parts: str, by_position: bool) -> list[Patch]:
-    """Path and rows of all patches."""
     rows = [slice(t, t + 1) for t in range(len(trace.tokens))] if by_position else [slice(None)]
     return [*product(expand(trace, parts), rows)]
 
 
 def has_row_per_token(graph: Graph, path: str) -> bool:
-    """Whether a step has a row for each token."""
     return graph[path].step.axes.split()[-2:-1] in (["T"], ["Tq"], ["Tk"])
 
 

@@ -46,7 +46,6 @@ class Receiver(NamedTuple):
 
 
 def receiver_at(path: str, n_layer: int) -> Receiver:
-    """The receiver at a path."""
     if path == "final":
         return Receiver(path, f"blocks.{n_layer - 1}.output", 2 * n_layer)
     layer = layer_of(path)
@@ -63,7 +62,6 @@ def stage_of(sender: str) -> int:
 
 
 def layer_of(path: str) -> int:
-    """The number of the block that a path is in."""
     return int(path.split(".")[1])
 
 

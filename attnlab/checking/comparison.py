@@ -94,7 +94,6 @@ class Stage:
 
 
 def table_of(stages: Iterable[Stage]) -> Table:
-    """A table of stages, one per line."""
     names = header("step", "shape", "difference", "relative", "x rounding", "", "largest at")
     return Table([names, *(stage.line() for stage in stages)], left=(0, 1, 5, 6))
 
@@ -290,10 +289,7 @@ def moved_attention(weights: Array, other_weights: Array) -> Array:
 
 
 def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
-    """Compare each step of two results, block by block to save memory.
-
-    Each block's `moved_attention` is appended to `moved`.
-    """
+    """Compare the steps block by block, to save memory; append `moved_attention` to `moved`."""
     names = forward_order(a, activations(type(a), a._run.graph.n_layer))
     runs = [a._run.fork(), b._run.fork()]
     runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
@@ -405,7 +401,6 @@ def block_of(path: str) -> str:
 
 
 def path_in_block(path: str) -> str:
-    """A path without its block."""
     return path.removeprefix(f"{block_of(path)}.")
 
 

@@ -489,7 +489,6 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
 
 
 def with_hint(hint: str, *alternatives: tuple[str, Equations]) -> tuple[Mistake, ...]:
-    """Mistakes with the same hint."""
     return tuple(Mistake(formula, hint, equations) for formula, equations in alternatives)
 
 

@@ -20,10 +20,7 @@ Equation = Callable[..., Any]
 
 
 def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
-    """The run with some steps computed by other equations, by path.
-
-    In this run, NaN and infinity aren't errors.
-    """
+    """The run with other equations, by path; in it, NaN and infinity aren't errors."""
     nodes = {path: node_with_equation(run, path, equation) for path, equation in equations.items()}
     return with_nodes(run, nodes)
 
@@ -87,10 +84,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """A function's parameters with their defaults, `...` if they have none.
-
-    Much faster than `inspect.signature`.
-    """
+    """A function's parameters with defaults or `...`; much faster than `inspect.signature`."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     return dict(zip(names, (...,) * (len(names) - len(defaults)) + defaults, strict=True))

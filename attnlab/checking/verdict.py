@@ -415,10 +415,7 @@ def submissions(
 def coarsest_epsilon(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> float:
-    """The largest machine epsilon of all steps.
-
-    The precision lost in one step is lost in all later ones.
-    """
+    """The largest epsilon of all steps: precision lost in one is lost in all later ones."""
     coarsest = max(epsilon for _, epsilon in numbers.values())
     copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
     for name, (array, _) in numbers.items():

@@ -549,10 +549,7 @@ def _mismatches(
 
 
 def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
-    """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be.
-
-    `names` are GPT-2's; in a block, without the prefix `h.0.`.
-    """
+    """Why tensors aren't a plain GPT-2's, by their names, in a block without `h.0.`; or ""."""
 
     def is_gpt2(name: str) -> bool:
         block = IN_BLOCK.fullmatch(name)

@@ -179,10 +179,7 @@ class Measured(Analysis):
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
     def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """Up to three passages with a head's largest values, or the loss's, largest first.
-
-        Several may be from one text.
-        """
+        """Up to three passages with a head's largest values, or the loss's, largest first."""
         return self._extremes(layer, head, smallest=False)
 
     def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
@@ -442,7 +439,6 @@ class Atlas(Document, Mapping[str, Measured]):
         return len(self.measures)
 
     def _per_head(self) -> tuple[str, ...]:
-        """The measures of heads."""
         if not any(map(is_per_head, self.measures)):
             raise InvalidValueError("this atlas has only loss, which isn't measured by head")
         return tuple(filter(is_per_head, self.measures))

@@ -288,7 +288,6 @@ class StoredTallies:
         return {**self._run, "texts": texts}
 
     def write(self, chunk: Chunk, tally: Tally) -> None:
-        """Write a chunk's tally atomically."""
         metadata = self._identity(chunk) | tally.metadata()
         write_sealed(self._file(chunk), FORMAT, tally.tensors(), metadata)
 

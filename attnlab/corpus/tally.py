@@ -66,7 +66,6 @@ class Tally:
 
     @classmethod
     def empty(cls, columns: int) -> Tally:
-        """An empty tally."""
         shape = 2, EXTREMES, columns
         return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NO_PASSAGE))
 

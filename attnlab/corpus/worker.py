@@ -124,7 +124,6 @@ class Task(NamedTuple):
 
 
 def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
-    """The number of columns of a tally."""
     heads = config.n_layer * config.n_head
     return sum(heads if is_per_head(name) else 1 for name in measures)
 

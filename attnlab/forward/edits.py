@@ -291,10 +291,7 @@ def check_paths(graph: Graph, n_head: int, edits: Any) -> None:
 
 
 def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
-    """Raise if a path isn't among the valid ones, which have # for numbers; suggest similar ones.
-
-    The message calls a valid path a `noun`.
-    """
+    """Raise if a path isn't a valid `noun`, which have # for numbers; suggest similar ones."""
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)

@@ -46,10 +46,7 @@ READ_COST = 60
 
 
 class CachedRows:
-    """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`.
-
-    `cache` is the cache that the rows belong to, or None.
-    """
+    """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`."""
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
         self._rows, self._length, self._cache = rows, length, cache

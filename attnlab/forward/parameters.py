@@ -59,7 +59,6 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
 
 
 def parameter_paths(config: GPT2Config) -> Iterator[str]:
-    """Yield the path of every parameter."""
     in_block = tuple(shapes_in_block(config))
     # The order of the forward pass: embeddings, blocks, the last LayerNorm.
     first, second, *last = shapes_outside_of_blocks(config)
@@ -70,7 +69,6 @@ def parameter_paths(config: GPT2Config) -> Iterator[str]:
 
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
-    """The path and shape of every parameter."""
     # No path is in both: a block's have a dot.
     shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
     return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}

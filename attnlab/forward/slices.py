@@ -29,7 +29,6 @@ class SliceRun(Run):
         self.values, self.source = dict(run.values), source
 
     def slice_of(self, path: str, value: Any) -> Any:
-        """The slice of a step."""
         raise NotImplementedError
 
     def _evaluate(self, path: str, node: Node) -> Any:

@@ -202,10 +202,7 @@ class GPT2:
         return model
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write a directory that `from_pretrained` and transformers can load.
-
-        It is created if missing; existing files of the same names are replaced.
-        """
+        """Write a directory, replacing its files, that `from_pretrained` and transformers load."""
         path = as_path(directory, "directory")
         make_directory(path)
         save_parameters(self.parameters, path)

@@ -139,10 +139,7 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> Picture:
-        """Plot a step of all heads as small heatmaps, one row per layer.
-
-        Parameters and result are as in `Attention.plot`.
-        """
+        """Plot a step of all heads as small heatmaps, one row per layer; see `Attention.plot`."""
         with door.drawing_in(language):
             return door.plot_heads(self, step, ax, tokens)
 
@@ -350,20 +347,13 @@ class Trace(ForwardPass):
         return Rollout(self)
 
     def value_weighted(self, layer: int | None = None, head: int | None = None) -> ValueWeighted:
-        """Norms of the vectors that a head sums, ‖weights[q, k] V[k] W_O‖.
-
-        Without layer and head, all heads', which take L · H · T² numbers.
-        """
+        """Norms ‖weights[q, k] V[k] W_O‖ of the vectors that a head, or each head, sums."""
         from attnlab.analysis.flow import ValueWeighted
 
         return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
-        """A possible next token with its logit and probability.
-
-        `share` is its probability before temperature, top_k and top_p; None if they didn't change
-        it.
-        """
+        """A possible next token; `share` is its probability before temperature, top_k, top_p."""
         token = self.vocabulary.token(id)
         return NextToken(
             **vars(token),
@@ -411,7 +401,6 @@ class Trace(ForwardPass):
         door.save(path, self._traces_with(other), language)
 
     def _traces_with(self, other: Trace | None) -> list[Trace]:
-        """The traces that a page shows."""
         if other is None:
             return [self]
         check_kind(other, Trace, "other")

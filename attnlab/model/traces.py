@@ -137,10 +137,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         against: TokenLike | list[TokenLike] | None = None,
         position: int = -1,
     ) -> tuple[Gradients, ...]:
-        """The gradients of each text, see `Trace.gradients`; forward passes run side by side.
-
-        Tokens may be lists with one for each text.
-        """
+        """The gradients of each text, see `Trace.gradients`; for tokens, lists have one each."""
         count = len(self)
         targets = zip(
             value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True

@@ -64,7 +64,6 @@ def make(directory: Path) -> str:
 
 
 def card(run: Training) -> str:
-    """The model card."""
     settings, model = run.settings, run.model
     lines = [("prompt", "next", "probability")]
     for prompt in PROMPTS:

@@ -341,11 +341,7 @@ class Truth(Document):
         ]
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
-        """How well patching, attribution, EAP and EAP-IG rank the parts; see `Methods`.
-
-        With the pocket model, the scores are computed again; with None, the stored `scores` are
-        used.
-        """
+        """How well other methods rank the parts; with a model, their scores are computed again."""
         if model is None:
             return Methods(self, self.scores, ablation)
         check_kind(model, GPT2, "model")
@@ -400,10 +396,7 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
 
 
 def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
-    """Shapley interaction indices of all pairs, (..., n, n), see `Interactions`.
-
-    v (..., 2ⁿ) is as for `shapley_values`.
-    """
+    """Shapley interaction indices of all pairs, (..., n, n), of v as for `shapley_values`."""
     n, subsets = int(np.log2(v.shape[-1])), np.arange(v.shape[-1])
     indices = np.full((*v.shape[:-1], n, n), np.nan)
     for i, j in combinations(range(n), 2):

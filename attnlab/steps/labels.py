@@ -50,7 +50,6 @@ class Axis:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether any token is known."""
         return any(token is not None for token in self.tokens)
 
     @property

@@ -202,7 +202,6 @@ class Result(ReadOnly, StdoutSafe):
         return False
 
     def _step(self, name: str) -> Step[Any]:
-        """The declaration of a step."""
         if not isinstance(name, str) or name not in self.steps:
             hint = ""
             if isinstance(name, str):

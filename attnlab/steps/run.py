@@ -123,7 +123,6 @@ class Run:
     # what it computes, `_input` keeps it unless it is transient, `_evaluate` only computes.
 
     def _store(self, path: str) -> Any:
-        """Compute a step and store it."""
         node = self.graph[path]
         if node.step.after_blocks:  # one by one: each block would recurse into the one before
             self._run_blocks(node.number)
@@ -135,7 +134,6 @@ class Run:
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        """The paths of the edited steps."""
         return ()
 
     def blocks_to_run(self, stop: int) -> range:

@@ -74,10 +74,7 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 @contextmanager
 def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
-    """Turn any exception of other libraries' code, even a Rust panic, into an AttnlabError.
-
-    `message` starts its message, such as f"{file} can't be read".
-    """
+    """Turn any exception of other libraries' code, even a Rust panic, into an AttnlabError."""
     try:
         yield
     except (error_type, KeyboardInterrupt, SystemExit, GeneratorExit):

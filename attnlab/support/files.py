@@ -69,10 +69,7 @@ def as_path(path: FilePath, name: str = "path") -> Path:
 
 @contextlib.contextmanager
 def reading(file: Path, error_type: type[AttnlabError]) -> Iterator[None]:
-    """Turn errors of the operating system, while a file is opened and read, into an AttnlabError.
-
-    It is a MissingFileError if there is no such file.
-    """
+    """Turn the system's errors into an AttnlabError; a MissingFileError if there is no file."""
     try:
         yield
     except FileNotFoundError:

@@ -178,10 +178,7 @@ def invalid_merge(number: int, merge: object) -> VocabularyError:
 
 
 class GPT2Encoding:
-    """Encodes text with a `tokenizer.json` for which `is_gpt2` is true.
-
-    `prefix` and `suffix` are ids added before and after every text.
-    """
+    """Encodes text by a `tokenizer.json` with `is_gpt2`; prefix and suffix are added ids."""
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
         self._merges = merges

@@ -266,7 +266,6 @@ class NoTokenizer(Tokenizer):
         self.vocabulary = IdVocabulary({id: str(id) for id in range(rows)})
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Raise InvalidTypeError."""
         raise InvalidTypeError(
             "this model has no tokenizer. Give token ids, or open the model with tokenizer=..."
         )
@@ -326,7 +325,6 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """The tokenizers library's tokenizer with these settings."""
     try:
         import tokenizers
     except ImportError:

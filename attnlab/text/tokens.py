@@ -207,7 +207,6 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
 
 def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:
-    """Convert to a tuple of Token."""
     with contextlib.suppress(Exception):  # __iter__ may raise anything
         checked = tuple(tokens)
         if all(isinstance(token, Token) for token in checked):
@@ -274,7 +273,6 @@ class Vocabulary:
 
     @Part
     def longest(self) -> int:
-        """The length of the longest symbol."""
         return max(map(len, self._symbols.values()), default=0)
 
     def for_rows(self, rows: int) -> Vocabulary:
@@ -292,11 +290,9 @@ class Vocabulary:
         return vocabulary
 
     def tokens(self, ids: ArrayLike) -> Tokens:
-        """The tokens with these ids."""
         return Tokens([self.token(id) for id in check_ids(ids, len(self)).tolist()])
 
     def token(self, id: int) -> Token:
-        """The token with this id."""
         id = as_count(id, "a token's id", most=len(self) - 1)
         symbol = self._symbols.get(id)
         if symbol is None:
@@ -323,7 +319,6 @@ class Vocabulary:
         )
 
     def bytes_of(self, id: int) -> bytes:
-        """The bytes of a token."""
         return self._bytes_of(as_count(id, "a token's id", most=len(self) - 1))
 
     def _bytes_of(self, id: int) -> bytes:

@@ -85,10 +85,7 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
 
 
 def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:
-    """The loss of a forward pass, in nats, and its gradient with respect to every parameter.
-
-    Targets, int64 (..., T), are the token after each token; the loss is the mean cross-entropy.
-    """
+    """The loss of a forward pass, mean cross-entropy in nats, and every gradient of it."""
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
     # Access the steps that the backward pass needs, so that the forward pass keeps them.

@@ -147,10 +147,7 @@ class Training:
             return door.curves(curves, steps, say("training step"), loss, repr(self), ax)
 
     def advance(self) -> None:
-        """Take one step: a batch, its loss and gradients, an update.
-
-        Raises `DivergedError` if the loss, a gradient or a parameter is no longer finite.
-        """
+        """Take one step: a batch, its loss and gradients, an update. Raise if any isn't finite."""
         # Seeded by the step's number, so that a resumed run equals an uninterrupted one.
         settings, step = self.settings, self.step + 1
         started = time.perf_counter()
@@ -431,10 +428,7 @@ def _identity(
 def batch(
     corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
 ) -> tuple[Ids, Ids]:
-    """Draw random sequences of a corpus, and as targets the token after each of their tokens.
-
-    Both are (batch_size, T), T = sequence_length, from a corpus (N,) with N > T.
-    """
+    """Draw random sequences (batch_size, T) of a corpus, and the token after each token."""
     starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
     sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]
     return sequences[:, :-1], sequences[:, 1:]

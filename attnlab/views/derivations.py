@@ -43,13 +43,11 @@ class Symbol(NDArrayOperatorsMixin):
 
     @classmethod
     def named(cls, name: str) -> Symbol:
-        """A parameter of an equation."""
         ndim = AXES.get(name, 2)
         return cls(lambda *index: ("at", name, *index) if index else name, ndim)
 
     @classmethod
     def of(cls, value: Any) -> Symbol:
-        """A symbol, or a number as a symbol."""
         if isinstance(value, cls):
             return value
         literal = "-inf" if value == -np.inf else int(value) if value == int(value) else value
@@ -290,10 +288,7 @@ def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formu
 
 
 def derivation(equation: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Formula, ...]:
-    """The lines that compute one number of an equation's result.
-
-    Of its parameters' values, only flags, functions and None matter here.
-    """
+    """The lines that compute one number; of values, only flags, functions and None matter."""
     known = {
         name: value
         for name, value in values.items()

@@ -91,7 +91,6 @@ def explain(
 
 
 def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanation:
-    """The explanation of one number of a step."""
     lines = lines_of(step)
     if inputs := [path for path, need in step.needs.values() if need is not None]:
         lines.append(Line(Message("computed from"), [", ".join(inputs)]))

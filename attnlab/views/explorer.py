@@ -274,7 +274,6 @@ class TraceCache:
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
     def trace_of(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> CachedTrace:
-        """The trace of a text, with changes."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         try:
             ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
@@ -301,7 +300,6 @@ class TraceCache:
         return self.get(id)
 
     def get(self, id: str) -> CachedTrace:
-        """The trace with an id."""
         if id not in self._traces:
             raise HTTPException(410, "This trace is no longer in the cache. Trace the text again.")
         self._traces.move_to_end(id)
@@ -447,10 +445,7 @@ def edits_of(
     trace_of: Callable[[list[int]], CachedTrace],
     unscaled: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The edits of a text of n_tokens for a page's changes, see `changes.js`.
-
-    `unscaled` are the layers' scales without √Dk, by path.
-    """
+    """The edits for a page's changes, see `changes.js`; `unscaled` are scales without √Dk."""
     edits: dict[str, Any] = {}
     for change in changes:
         match change:

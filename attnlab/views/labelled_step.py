@@ -53,12 +53,10 @@ class LabelledStep:
 
     @property
     def scale(self) -> Scale:
-        """Its colour scale."""
         return WEIGHTS if self.is_weights else Scale.of(self.array)
 
     @property
     def decimals(self) -> int:
-        """Decimals in a table."""
         return 2 if self.is_token_by_token else 4
 
     def __str__(self) -> str:

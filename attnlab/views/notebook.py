@@ -150,7 +150,6 @@ def safe(text: str, length: int = TOOLTIP_LENGTH) -> str:
 
 
 def tokens_view(tokens: Any) -> str:
-    """Tokens as chips."""
     return _page(_count(len(tokens)), _chips(tokens))
 
 

@@ -440,7 +440,6 @@ def _as_mapping(value: object, name: str, example: str, most: int) -> dict[str, 
 
 
 def _as_vectors(value: object, name: str) -> dict[str, AnyArray]:
-    """2-D vectors by label."""
     named = _as_mapping(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
     return {text: _as_finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
 
@@ -463,7 +462,6 @@ def _as_finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
 
 
 def _as_row(value: Any, name: str) -> AnyArray:
-    """A row of numbers, as float64."""
     numbers = _as_reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
         raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")

@@ -408,10 +408,7 @@ def plot_graph(
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """A graph whose edges show numbers: width shows magnitude, colour shows sign.
-
-    Nodes are (x, y) by name; edges, from, to, label and number.
-    """
+    """A graph of nodes (x, y) by name; edges' widths show numbers, their colours the signs."""
     xs, ys = np.array([*nodes.values()]).T
     ax = axes_for(into, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
     words = Words([], title)
@@ -462,10 +459,7 @@ def finish(
     omissions: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> Picture:
-    """Add the title with notes below it, and return the picture.
-
-    The alt text has the `omissions` too, but not the `hints`.
-    """
+    """Add the title with notes; the alt text has the `omissions` too, but not the `hints`."""
     text = "\n".join(filter(None, [words.escaped(title), *omissions, *hints, words.note]))
     figure = ax.get_figure()
     assert figure is not None
@@ -555,7 +549,6 @@ class Words:
         self.note = ";\n".join(notes)
 
     def labels(self, axis: Axis) -> list[str]:
-        """The labels along an axis."""
         return [
             label(readable(token))
             if token is not None and not self._missing & set(readable(token))

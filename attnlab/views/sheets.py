@@ -334,10 +334,7 @@ class Book:
         sheet.conditional_format(*area, colours)
 
     def file_content(self, next_token: tuple[str, str] | None = None) -> bytes:
-        """Fill the table of contents and return the file.
-
-        `next_token` is a formula for the most probable token, and its value.
-        """
+        """Fill the table of contents, and the next token's formula and value; return the file."""
         sheet = self.contents
         sheet.set_column(0, 0, 34)
         sheet.set_column(1, 1, 60)

@@ -120,7 +120,6 @@ class StepNumber:
     # ---- computing -------------------------------------------------------------------------------
 
     def value(self, tree: Tree) -> Rounded:
-        """Evaluate a formula."""
         match tree:
             case str() if tree in CONSTANTS:
                 return Rounded(np.float64(CONSTANTS[tree][0]))
@@ -162,7 +161,6 @@ class StepNumber:
 
     @property
     def expected(self) -> Rounded:
-        """The result of its formulas."""
         return self.evaluations[-1][1]
 
     def verify(self, expected: Rounded) -> Any:

@@ -97,7 +97,6 @@ def explain_row(attention: Attention, query: int) -> Explanation:
 
 
 def terms(step: StepNumber, row: Any) -> list[Term]:
-    """The numbers of a row as terms."""
     query, _ = step.index
     return [Term(x, path=step.path, index=(query, key)) for key, x in enumerate(row.tolist())]
 

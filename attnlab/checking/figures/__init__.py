@@ -67,10 +67,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
-    """Compare computed numbers with recorded ones that were rounded to some decimals.
-
-    None in `recorded` means -inf; `decimals` is 0 for integers.
-    """
+    """Compare numbers with recorded ones that were rounded to some decimals; None means -inf."""
     decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     actual, expected = (
         _numbers(computed, "computed", np.nan),
