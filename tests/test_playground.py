@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, Watched
+from files import copy_model
 from numpy.typing import NDArray
 from pages import (
     LOADED,
@@ -29,7 +30,7 @@ from pages import (
     toggling,
     until,
 )
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save, save_file
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
@@ -431,141 +432,103 @@ def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
 # ---- files that don't open -----------------------------------------------------------------------
 
 
-def settings(**changed: Any) -> Callable[[Path], None]:
-    """A change of a directory's config."""
-
-    def change(directory: Path) -> None:
-        file = directory / "config.json"
-        held = json.loads(file.read_text()) | changed
-        file.write_text(
-            json.dumps({name: one for name, one in held.items() if one is not LEFT_OUT})
-        )
-
-    return change
-
-
-LEFT_OUT = object()
+def damage(directory: Path, file: str, change: Any) -> None:
+    """Remove a file, replace it by a text, change values of its JSON, or change its bytes."""
+    path = directory / file
+    if change is None:
+        path.unlink()
+    elif isinstance(change, str):
+        path.write_text(change)
+    elif isinstance(change, dict):
+        held = json.loads(path.read_text()) | change
+        path.write_text(json.dumps({name: one for name, one in held.items() if one is not ...}))
+    else:
+        path.write_bytes(change(path.read_bytes()))
 
 
-def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """A change of a directory's tensors."""
+def tensors(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    """A change of a file's tensors by a function that returns those to replace, or to add."""
 
-    def changed(directory: Path) -> None:
-        stored = load_file(directory / "model.safetensors")
-        held = {name.removeprefix("transformer."): one for name, one in stored.items()}
-        change(held)
-        save_file(held, directory / "model.safetensors")
+    def changed(content: bytes) -> bytes:
+        held = {name.removeprefix("transformer."): one for name, one in load(content).items()}
+        both = held | change(held)
+        return save({name: one for name, one in both.items() if one is not None})
 
     return changed
 
 
-def header(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """A change of the bytes of a directory's weights."""
+CONFIG, SAFETENSORS, SETTINGS = "config.json", "model.safetensors", "tokenizer_config.json"
+FIRST, UNREADABLE = "h.0.attn.c_attn.weight", "model.safetensors can't be read"
 
-    def changed(directory: Path) -> None:
-        file = directory / "model.safetensors"
-        file.write_bytes(change(file.read_bytes()))
-
-    return changed
-
-
-def file_of(name: str, content: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).write_text(content) and None
-
-
-def without(name: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).unlink()
-
-
-def vocabulary_of(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def changed(directory: Path) -> None:
-        file = directory / "vocab.json"
-        held = json.loads(file.read_text())
-        change(held)
-        file.write_text(json.dumps(held))
-
-    return changed
-
-
-FIRST = "h.0.attn.c_attn.weight"
-
-# By name: a fault, and what the page says of it.
-DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
-    "another model": (settings(model_type="llama"), 'config.json has model_type = "llama".'),
-    "code": (settings(auto_map={"AutoModel": "x.Y"}), "config.json has auto_map = {"),
-    "quantized": (settings(quantization_config={}), "config.json has quantization_config = {}"),
-    "fixed": (settings(add_cross_attention=True), "config.json has add_cross_attention = true."),
-    "no size": (settings(n_embd=LEFT_OUT), "config.json has n_embd = undefined."),
-    "no layer": (settings(n_layer=0), "config.json has n_layer = 0."),
-    "a string": (settings(n_positions="7"), 'config.json has n_positions = "7".'),
-    "a large size": (settings(vocab_size=10**9), "config.json has vocab_size = 1000000000."),
-    "no divisor": (settings(n_head=4), "config.json has n_embd / n_head = 35 / 4."),
-    "activation": (settings(activation_function="constructor"), 'activation_function = "constr'),
-    "epsilon": (settings(layer_norm_epsilon=0), "config.json has layer_norm_epsilon = 0."),
-    "flag": (settings(scale_attn_weights=1), "config.json has scale_attn_weights = 1."),
-    "more layers": (settings(n_layer=1000), "model.safetensors has h.3.ln_1.weight: – ≠ [35]."),
-    "fewer layers": (settings(n_layer=2), "model.safetensors has h.2."),
-    "other width": (
-        settings(n_embd=40),
-        "model.safetensors has wte.weight: F32 [263,35] ≠ [263,40]",
-    ),
-    "no config": (without("config.json"), "There is no config.json among the files."),
-    "no weights": (without("model.safetensors"), "There is no model.safetensors among the files."),
-    "adapter": (file_of("adapter_config.json", "{}"), "adapter_config.json has LoRA."),
-    "empty": (header(lambda _: b""), "model.safetensors can't be read"),
-    "page": (header(lambda _: b"<html>" * 10), "model.safetensors can't be read"),
-    "long header": (
-        header(lambda content: (2**60).to_bytes(8, "little") + content[8:]),
-        "model.safetensors can't be read",
-    ),
-    "cut off": (header(lambda content: content[:-4]), "model.safetensors can't be read"),
-    "offsets": (header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')), "≠"),
-    "missing": (tensors(lambda held: held.pop(FIRST)), f"{FIRST}: – ≠ [35,105]."),
-    "unexpected": (
-        tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),
+# A file, what it has instead, and what the page says of it.
+DAMAGED: list[tuple[str, Any, str]] = [
+    (CONFIG, {"model_type": "llama"}, 'config.json has model_type = "llama".'),
+    (CONFIG, {"auto_map": {"AutoModel": "x.Y"}}, "config.json has auto_map = {"),
+    (CONFIG, {"quantization_config": {}}, "config.json has quantization_config = {}"),
+    (CONFIG, {"add_cross_attention": True}, "config.json has add_cross_attention = true."),
+    (CONFIG, {"n_embd": ...}, "config.json has n_embd = undefined."),
+    (CONFIG, {"n_layer": 0}, "config.json has n_layer = 0."),
+    (CONFIG, {"n_positions": "7"}, 'config.json has n_positions = "7".'),
+    (CONFIG, {"vocab_size": 10**9}, "config.json has vocab_size = 1000000000."),
+    (CONFIG, {"n_head": 4}, "config.json has n_embd / n_head = 35 / 4."),
+    (CONFIG, {"activation_function": "constructor"}, 'activation_function = "constr'),
+    (CONFIG, {"layer_norm_epsilon": 0}, "config.json has layer_norm_epsilon = 0."),
+    (CONFIG, {"scale_attn_weights": 1}, "config.json has scale_attn_weights = 1."),
+    (CONFIG, {"n_layer": 1000}, "model.safetensors has h.3.ln_1.weight: – ≠ [35]."),
+    (CONFIG, {"n_layer": 2}, "model.safetensors has h.2."),
+    (CONFIG, {"n_embd": 40}, "model.safetensors has wte.weight: F32 [263,35] ≠ [263,40]"),
+    (CONFIG, None, "There is no config.json among the files."),
+    (SAFETENSORS, None, "There is no model.safetensors among the files."),
+    ("adapter_config.json", "{}", "adapter_config.json has LoRA."),
+    (SAFETENSORS, "", UNREADABLE),
+    (SAFETENSORS, "<html>" * 10, UNREADABLE),
+    (SAFETENSORS, lambda held: (2**60).to_bytes(8, "little") + held[8:], UNREADABLE),
+    (SAFETENSORS, lambda held: held[:-4], UNREADABLE),
+    (SAFETENSORS, lambda held: held.replace(b'offsets":[0,', b'offsets":[4,'), "≠"),
+    (SAFETENSORS, tensors(lambda held: {FIRST: None}), f"{FIRST}: – ≠ [35,105]."),
+    (
+        SAFETENSORS,
+        tensors(lambda held: {"h.0.constructor": held["wte.weight"]}),
         "h.0.constructor: F32 [263,35] ≠ –.",
     ),
-    "transposed": (
-        tensors(lambda held: held.update({FIRST: held[FIRST].T.copy()})),
+    (
+        SAFETENSORS,
+        tensors(lambda held: {FIRST: held[FIRST].T.copy()}),
         f"{FIRST}: F32 [105,35] ≠ [35,105].",
     ),
-    "dtype": (
-        tensors(lambda held: held.update({FIRST: held[FIRST].astype(np.int8)})),
+    (
+        SAFETENSORS,
+        tensors(lambda held: {FIRST: held[FIRST].astype(np.int8)}),
         f"{FIRST}: I8 [35,105] ≠ [35,105].",
     ),
-    "not a number": (tensors(lambda held: held[FIRST].fill(np.nan)), f"{FIRST} contains NaN"),
-    "not tied": (
-        tensors(lambda held: held.update({"lm_head.weight": held["wte.weight"] + 1})),
+    (SAFETENSORS, tensors(lambda held: {FIRST: held[FIRST] * np.nan}), f"{FIRST} contains NaN"),
+    (
+        SAFETENSORS,
+        tensors(lambda held: {"lm_head.weight": held["wte.weight"] + 1}),
         "model.safetensors has lm_head.weight ≠ wte.weight.",
     ),
-    "line of merges": (file_of("merges.txt", "a b c\n"), 'has merge: ["a","b","c"].'),
-    "merge": (file_of("merges.txt", "a constructor\n"), 'has merge: ["a","constructor"].'),
-    "cut merges": (file_of("merges.txt", "#version: 0.2\n"), "merges.txt has … "),
-    "no merges": (without("merges.txt"), "There is no merges.txt among the files."),
-    "no tokenizer": (without("vocab.json"), "There is no tokenizer among the files:"),
-    "not JSON": (file_of("vocab.json", "{"), "vocab.json can't be read"),
-    "a list": (file_of("vocab.json", "[]"), "vocab.json can't be read"),
-    "ids": (vocabulary_of(lambda held: held.update({"a": held["b"]})), "vocab.json has id = "),
-    "no id": (vocabulary_of(lambda held: held.update({"a": "1"})), "vocab.json has id = "),
-    "more ids": (vocabulary_of(lambda held: held.update({"<more>": 500})), "has id = 500."),
-    "special": (
-        file_of("tokenizer_config.json", '{"pad_token": "<pad>"}'),
-        'tokenizer_config.json has "<pad>".',
-    ),
-    "a class": (
-        file_of("tokenizer_config.json", '{"tokenizer_class": "BertTokenizer"}'),
-        "tokenizer_config.json has BertTokenizer.",
-    ),
-}
+    ("merges.txt", "a b c\n", 'has merge: ["a","b","c"].'),
+    ("merges.txt", "a constructor\n", 'has merge: ["a","constructor"].'),
+    ("merges.txt", "#version: 0.2\n", "merges.txt has … "),
+    ("merges.txt", None, "There is no merges.txt among the files."),
+    ("vocab.json", None, "There is no tokenizer among the files:"),
+    ("vocab.json", "{", "vocab.json can't be read"),
+    ("vocab.json", "[]", "vocab.json can't be read"),
+    ("vocab.json", {"a": 65}, "vocab.json has id = "),  # that of b
+    ("vocab.json", {"a": "1"}, "vocab.json has id = "),
+    ("vocab.json", {"<more>": 500}, "has id = 500."),
+    (SETTINGS, '{"pad_token": "<pad>"}', 'tokenizer_config.json has "<pad>".'),
+    (SETTINGS, '{"tokenizer_class": "BertTokenizer"}', f"{SETTINGS} has BertTokenizer."),
+]
 
 
-@pytest.mark.parametrize("wrong", DAMAGED)
-def test_files_that_do_not_open(wrong: str, opening: Any, tmp_path: Path) -> None:
-    directory = tmp_path / "odd"
-    shutil.copytree(REFERENCE / "odd", directory)
-    damage, expected = DAMAGED[wrong]
-    damage(directory)
-    assert expected in refused(opening, directory)
+@pytest.mark.parametrize(("file", "change", "words"), DAMAGED)
+def test_files_that_do_not_open(
+    file: str, change: Any, words: str, opening: Any, tmp_path: Path
+) -> None:
+    directory = copy_model("odd", tmp_path / "odd")
+    damage(directory, file, change)
+    assert words in refused(opening, directory)
 
 
 # What the page says of tokenizers that it doesn't open, or that aren't GPT-2's.
