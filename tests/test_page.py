@@ -5,7 +5,6 @@ Tests with a browser are skipped, with the reason, where playwright or Chromium 
 """
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -117,9 +116,7 @@ def test_sizes_of_144_heads(odd: GPT2, tmp_path: Path, capsys: pytest.CaptureFix
         assert capsys.readouterr() == ("", warning)
 
 
-def test_what_can_not_be_written(
-    odd: GPT2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_not_be_written(odd: GPT2, tmp_path: Path) -> None:
     trace = odd.trace("the hen")
     for path, kind, message in (
         (tmp_path, OSError, "it is a directory"),
@@ -127,10 +124,7 @@ def test_what_can_not_be_written(
         (tmp_path / "no\0name", ValueError, "file names can't have"),
         (tmp_path / ("long" * 100 + ".html"), OSError, "can't be written"),
         (tmp_path / "page.pdf", ValueError, r"end in \.html; got 'page\.pdf'.*trace\.plot\(\)"),
-        ("", ValueError, "path is empty"),
-        (tmp_path / "page.pdf", ValueError, r"file name must end in .html; got 'page.pdf'"),
         (tmp_path / "page.html.PNG", ValueError, "For a picture, use"),
-        (3, TypeError, "path must be a str or a Path; got 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
             trace.save(path)  # type: ignore[arg-type]
@@ -138,18 +132,6 @@ def test_what_can_not_be_written(
     for other in ("the hen", odd, 3):
         with pytest.raises(AttnlabError, match="other must be a Trace; got"):
             trace.to_html(other)  # type: ignore[arg-type]
-
-    file = tmp_path / "page.html"
-    file.write_text("as it was")
-
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(AttnlabError, match="no space left"):
-        trace.save(file)
-    assert file.read_text() == "as it was"
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_a_page_is_known_by_its_beginning(odd: GPT2, tmp_path: Path) -> None:
@@ -163,13 +145,14 @@ def test_a_page_is_known_by_its_beginning(odd: GPT2, tmp_path: Path) -> None:
 
 def test_numbers_that_float32_can_not_hold() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
+    for step in ("weights", "masked_scores", "context"):
+        edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
+        with pytest.raises(AttnlabError, match=f"{step} has NaN or numbers that overflow"):
+            edited.to_html()
     chain = trace.blocks[1].attention
     replace_steps(chain, Q=np.full(chain.Q.shape, 1e300))
     with pytest.raises(AttnlabError, match="overflow float32"):
         trace.to_html()
-
-
-# ---- the arithmetic ----------------------------------------------------------------------------
 
 
 # ---- what is shown -----------------------------------------------------------------------------
@@ -198,6 +181,18 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
         )
     page.locator(".map").nth(7).click()
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    # Lines lead from a token to those that it attends to; the first attends only to itself.
+    strongest = (
+        f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
+    )
+    for i in (4, 0):
+        page.locator(".flow .chip").nth(i).click()
+        drawn(page)
+        shown = page.locator(".flow small").all_inner_texts()
+        assert shown[i + 1 :] == [""] * (11 - i)
+        weights = trace.head(1, 2).weights[i, : i + 1]
+        assert [float(x) for x in shown[: i + 1]] == pytest.approx(weights.tolist(), abs=0.0051)
+        assert (page.locator(".stage canvas").evaluate(strongest) > 100) == (i > 0)
 
 
 def test_a_tokens_card(odd: GPT2, open_page: Open) -> None:
@@ -211,24 +206,6 @@ def test_a_tokens_card(odd: GPT2, open_page: Open) -> None:
             assert part in card
     page.keyboard.press("Escape")
     assert page.locator("#card").is_hidden()
-
-
-def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    page.locator(".flow .chip").nth(4).click()
-    drawn(page)
-    weights = trace.head(0, 0).weights[4]
-    shown = page.locator(".flow small").all_inner_texts()
-    assert shown[5:] == [""] * 7
-    assert [float(x) for x in shown[:5]] == pytest.approx(weights[:5].tolist(), abs=0.0051)
-    strongest = (
-        f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
-    )
-    assert page.locator(".stage canvas").evaluate(strongest) > 100
-    page.locator(".flow .chip").nth(0).click()  # it attends only to itself: no line
-    drawn(page)
-    assert page.locator(".stage canvas").evaluate(strongest) == 0
 
 
 def test_cells_show_the_traces_numbers_in_the_legends_colours(odd: GPT2, open_page: Open) -> None:
@@ -423,19 +400,11 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
     page.locator(".map").nth(30 + 11).click()
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
-    i, j = 11, 10
+    to_cell(page, 11, 10)
     for step in MATRICES:
         page.locator(f"#steps input[value={step}]").dispatch_event("click")
-        to_cell(page, i, j)
-        first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
+        first, second = (getattr(trace.head(2, 1), step)[11, 10] for trace in (a, b))
         assert agrees(page.locator(".readout data"), (first, second, second - first), 100)
-    page.keyboard.press("Enter")
-    assert page.locator("#sums article[data-trace]").count() == 2
-    rows = page.locator(".compared tbody tr").all()
-    assert len(rows) == len(MATRICES)
-    for step, row in zip(MATRICES, rows, strict=True):
-        first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
-        assert agrees(row.locator("data"), (first, second, second - first), 100)
     to_cell(page, 0, 5, nth=2)
     page.keyboard.press("Enter")
     assert page.locator(".compared tbody tr").nth(2).inner_text().split()[-3:] == [
@@ -781,23 +750,6 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
     assert [readouts[0], readouts[2]] == ["-inf", "inf"]
     assert float(readouts[1]) == pytest.approx(float(edited.head(0, 0).scores[2, 9]), abs=1e-3)
     assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite number
-
-
-def test_a_page_includes_edited_weights(odd: GPT2) -> None:
-    trace = odd.trace(TEXT)
-    page = trace.to_html()
-    edits = {"blocks.1.attention.raw_scores": np.negative, "blocks.0.attention.heads.2.scale": 2}
-    size = len(trace.edited(edits).to_html().encode())
-    assert size > len(page.encode()) + 5 * 12 * 12 * 4
-    assert described(page)["traces"][0]["edited"] == {}
-
-
-def test_edited_numbers_that_float32_can_not_hold() -> None:
-    trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
-    for step in ("weights", "masked_scores", "context"):
-        edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
-        with pytest.raises(AttnlabError, match=f"{step} has NaN or numbers that overflow"):
-            edited.to_html()
 
 
 # ---- in Chinese --------------------------------------------------------------------------------

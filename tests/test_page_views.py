@@ -151,17 +151,6 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
     page.mouse.move(0, 0)
     page.wait_for_timeout(250)  # in which the link would follow
     assert seen() == before
-    choose_look(page, "strips")
-    box = box_of(page, ".stripes.qk")
-    page.mouse.move(box["left"] + 30, box["top"] + 4.5 * 22)
-    drawn(page)
-    assert page.locator("#strips [aria-current] th").inner_text() == trace.tokens.symbols[4]
-    page.mouse.move(0, 0)
-    drawn(page)
-    assert page.locator("#strips [aria-current] th").inner_text() == trace.tokens.symbols[2]
-    assert page.locator("#strips .readout").inner_text() == ""
-    choose_look(page, "map")
-    assert seen()[:2] == before[:2]
     # A click selects; a resting pointer doesn't interfere with keys then.
     scroller = page.locator(".scroller")
     scroller.click(position={"x": 3.5 * cell, "y": 6.5 * cell})
@@ -355,13 +344,6 @@ def test_no_letters_have_a_size_of_their_own() -> None:
 # ---- words and colours -------------------------------------------------------------------------
 
 
-def test_axes_are_named_in_words(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
-    axes = page.locator(".axes").all_inner_texts()
-    assert sorted(axes) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
-    assert not re.search(r"\bT[qk]\b", page.locator("body").inner_text())
-
-
 def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
     assert page.locator("#about").inner_text() == f"odd {TEXT}"
@@ -470,6 +452,9 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
 
 def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER))
+    axes = page.locator(".axes").all_inner_texts()
+    assert sorted(axes) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
+    assert not re.search(r"\bT[qk]\b", page.locator("body").inner_text())
     why = page.locator("#heatmaps .why")
     assert why.all_inner_texts() == [
         *("", ""),
@@ -725,6 +710,14 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     page.locator(".map").nth(1).click(modifiers=["Control"])
     page.locator(".map").nth(7).click(modifiers=["Shift"])
     assert shown() == [(0, 0), (0, 1), (1, 2)]
+    others = page.locator("#others")  # a button that leads from another look to these lines
+    assert others.is_hidden()
+    for look in ("strips", "map"):
+        choose_look(page, look)
+        assert others.inner_text().startswith("One of 3 selected heads;")
+    others.locator("button").click()
+    assert page.evaluate("document.activeElement.value") == "lines"
+    assert shown() == [(0, 0), (0, 1), (1, 2)]
     chosen = "(all) => all.flatMap((x, n) => (x.ariaSelected === 'true' ? [n] : []))"
     assert page.locator(".map").evaluate_all(chosen) == [0, 1, 7]
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
@@ -747,22 +740,6 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     page.locator(".map").nth(3).focus()
     page.keyboard.press("Control+Enter")
     assert shown() == [(0, 4), (0, 3)]
-
-
-def test_one_of_several_heads_leads_to_the_lines_of_all(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    others = page.locator("#others")
-    assert others.is_hidden()
-    for n in (3, 7):
-        page.locator(".map").nth(n).click(modifiers=["Control"])
-    for look in ("strips", "map"):
-        choose_look(page, look)
-        assert others.inner_text().startswith("One of 3 selected heads;")
-    others.locator("button").click()
-    drawn(page)
-    assert page.locator("#lines").is_visible()
-    assert others.is_hidden()
-    assert page.evaluate("document.activeElement.value") == "lines"
 
 
 def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
@@ -798,6 +775,11 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     readout = page.locator("#strips .readout")
     assert readout.inner_text().startswith("component 2 of query 8 and key 3:")
     assert agrees(readout.locator("data"), [head.Q[8, 2], head.K[3, 2], products[3, 2]])
+    current = page.locator("#strips [aria-current] th")
+    assert current.inner_text() == trace.tokens.symbols[3]
+    page.mouse.move(0, 0)
+    drawn(page)
+    assert readout.inner_text() == ""
     rows[5].locator("button").click()
     assert page.locator("#arithmetic-title").inner_text().endswith("query 8, key 5")
     page.locator("#close").click()
