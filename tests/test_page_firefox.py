@@ -126,10 +126,6 @@ def test_it_would_complain(firefox: Firefox, tmp_path: Path) -> None:
     os.truncate(firefox.log, 0)
 
 
-def test_all_heads_are_drawn(opened: Firefox) -> None:
-    opened.until("document.querySelectorAll('.map.drawn').length === 8")
-
-
 def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Trace) -> None:
     opened.item(".map", 6).click()
     opened.until("document.querySelector('#head-title').textContent.includes('Layer 1, head 2')")
@@ -148,18 +144,16 @@ def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Tr
     assert opened.run("return document.activeElement.className") == "cursor"
 
 
-def test_each_step_is_shown(opened: Firefox, trace: Trace) -> None:
+def test_maps_steps_and_next_tokens_are_shown(opened: Firefox, trace: Trace) -> None:
+    opened.until("document.querySelectorAll('.map.drawn').length === 8")
+    assert trace.next_tokens(1)[0].symbol in opened.text(".next")
+    head = trace.head(0, 0)
     for step in ("raw_scores", "scores", "masked_scores", "weights"):
         opened.run(f"document.querySelector('#steps input[value={step}]').click()")
-        assert opened.text("#formula") == f"{step} = {trace.head(0, 0).formula_of(step)}"
+        assert opened.text("#formula") == f"{step} = {head.formula_of(step)}"
         shown = opened.run("return document.querySelector('.readout data').value")
-        head = trace.head(0, 0)
         expected = getattr(head, step)[-1, head.weights[-1].argmax()]
         assert float(shown) == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_the_next_tokens(opened: Firefox, trace: Trace) -> None:
-    assert trace.next_tokens(1)[0].symbol in opened.text(".next")
 
 
 def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:

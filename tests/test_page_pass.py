@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, Open, Watched, needs
 from numpy.typing import NDArray
-from pages import OTHER, TEXT, drawn, gpt2_shaped, numbers, to_cell, until
+from pages import OTHER, TEXT, gpt2_shaped, numbers, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.errors import InvalidValueError
@@ -315,13 +315,10 @@ def test_the_sums_of_the_stream(page: Any, small: Trace) -> None:
         shown = numbers(go_to(page, path, 4))
         assert shown == [float(row_of(small, one, i)[4]) for one in (a, b, path)], path
     assert numbers(go_to(page, "blocks.1.input", 3)) == [small.blocks[0].output[i, 3]]
-    token, position = (go_to(page, f"{kind}_embedding", 2) for kind in ("token", "position"))
-    go_to(page, "token_embedding", 2)
-    assert numbers(token) == [small.token_embedding[i, 2]]
-    assert f"W_E[{small.tokens.ids[i]}, 2] = " in token.inner_text()
-    go_to(page, "position_embedding", 2)
-    assert numbers(position) == [small.position_embedding[i, 2]]
-    assert f"W_P[{i}, 2] = " in position.inner_text()
+    for path, number in (("token_embedding", small.tokens.ids[i]), ("position_embedding", i)):
+        arithmetic = go_to(page, path, 2)
+        assert numbers(arithmetic) == [row_of(small, path, i)[2]]
+        assert f"W_{path[0].upper().replace('T', 'E')}[{number}, 2] = " in arithmetic.inner_text()
 
 
 @pytest.mark.parametrize(
@@ -416,12 +413,10 @@ def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> No
 
 def test_an_edited_logit(open_page: Open) -> None:
     trace = random_model(2).trace(TEXT).edited({"logits": lambda x: x + 3, "final": 2})
-    page = open_page(trace)
-    would, there = numbers(go_to(page, "logits", 1).locator("tfoot"))[-2:]
-    token = trace.next_tokens(2)[1]
-    assert near(there, token.logit)
-    assert near(would, token.logit - 3)
-    assert "edited here" in page.locator("#step-arithmetic tfoot").inner_text()
+    page, token = open_page(trace), trace.next_tokens(2)[1]
+    foot = go_to(page, "logits", 1).locator("tfoot")
+    assert near(numbers(foot)[-2:], [token.logit - 3, token.logit])
+    assert "edited here" in foot.inner_text()
     assert page.locator("#step-formula").inner_text() == "logits = final W_U, edited"
 
 
@@ -460,14 +455,8 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
     page.keyboard.press("Enter")
     row = small.blocks[2].output[i]
     assert focused(page) == f"component 0: {row[0]:.6f}"
-    for key, component in (
-        ("ArrowRight", 1),
-        ("ArrowLeft", 0),
-        ("ArrowLeft", 0),
-        ("End", 14),
-        ("ArrowRight", 14),
-        ("ArrowDown", 14),
-    ):
+    keys = ("ArrowRight", "ArrowLeft", "ArrowLeft", "End", "ArrowRight", "ArrowDown")
+    for key, component in zip(keys, (1, 0, 0, 14, 14, 14), strict=True):
         page.keyboard.press(key)
         assert focused(page) == f"component {component}: {row[component]:.6f}", key
     assert page.locator(".reading").inner_text() == f"component 14 {row[14]:.6f}"
@@ -516,22 +505,6 @@ def test_a_strips_cells_by_pointer(page: Any, small: Trace) -> None:
         assert page.locator(".mark").get_attribute("aria-label").startswith(f"component {c}:")
     page.mouse.move(0, 0)
     assert page.locator(".reading").inner_text().startswith("component 59 ")
-
-
-def test_the_pass_fits_a_narrow_window(open_page: Open) -> None:
-    trace = GPT2.from_pretrained("pocket").trace(POCKET)
-    page = open_page(trace, viewport={"width": 320, "height": 800})
-    for path in (
-        "position_embedding",
-        *listed_paths(trace)[3:16],
-        "final",
-        "logits",
-        "probabilities",
-    ):
-        go_to(page, path, 1)
-        drawn(page)
-        room, used = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
-        assert used <= room, path
 
 
 def test_a_strips_colours_tell_sign_and_size(page: Any, small: Trace) -> None:
@@ -704,21 +677,11 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
 
 
 def test_unknown_packs(small: Trace) -> None:
-    for name in (
-        "pass.12",
-        "pass.x",
-        "pass",
-        "norm",
-        "columns.W_E.0.1",
-        "columns.blocks.0.mlp.X.0.1",
-        "columns.blocks.9.mlp.W_1.0.1",
-        "columns.blocks.x.mlp.W_1.0.1",
-        "columns.blocks.0.mlp.W_1.3.3",
-        "columns.blocks.0.mlp.W_1.0.61",
-        "columns.blocks.0.mlp.W_1.-1.2",
-        "columns.blocks.0.mlp.parent.W_1.0.1",
-        "columns..0.1",
-    ):
+    columns = "W_E.0.1 blocks.0.mlp.X.0.1 blocks.9.mlp.W_1.0.1 blocks.x.mlp.W_1.0.1 .0.1"
+    columns += " blocks.0.mlp.W_1.3.3 blocks.0.mlp.W_1.0.61 blocks.0.mlp.W_1.-1.2"
+    columns += " blocks.0.mlp.parent.W_1.0.1"
+    names = [f"columns.{name}" for name in columns.split()]
+    for name in ("pass.12", "pass.x", "pass", "norm", *names):
         with pytest.raises(InvalidValueError):
             pack(small, name)
 
@@ -738,16 +701,8 @@ def test_packs_of_a_page_fit_its_budget(odd: GPT2) -> None:
     """The minimum for a long text and a large model, everything for a small one."""
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20)) if "." in name]
     assert [name for name in large if name.startswith("pass")] == ["pass.19"]
-    maps = (
-        "attention.W_Q",
-        "attention.W_K",
-        "attention.W_V",
-        "attention.W_O",
-        "mlp.W_1",
-        "mlp.W_2",
-    )
     columns = [name for name in large if name.startswith("columns.b")]
-    assert columns == [f"columns.blocks.0.{name}.0.1" for name in maps]
+    assert columns == [f"columns.blocks.0.{map_}.0.1" for _, map_ in MAPS.values()]
     assert len([name for name in large if name.startswith("columns.W_U")]) == 5
 
     trace = random_model(0).trace(TEXT)

@@ -605,6 +605,10 @@ def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> No
     for traces in ([odd.trace(TEXT)], [odd.trace(TEXT), odd.trace(OTHER)]):
         page = open_page(*traces, viewport={"width": width, "height": 700})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for path in ("embedding", "blocks.0.attention.Q", "blocks.1.mlp.X", "logits"):
+            page.evaluate("(path) => goTo(path, 1)", path)
+            drawn(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         to_cell(page, 9, 3)
         page.keyboard.press("Enter")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
