@@ -1,8 +1,6 @@
-"""Runs over a small corpus that are killed: at each of their writes in turn, or by another process.
+"""Runs over a small corpus that are killed at each of their writes in turn, or that MPI starts.
 
 python atlas_runs.py DIRECTORY            kills itself at each write, resumes, prints how often
-python atlas_runs.py DIRECTORY --once     one run, to be killed by the caller
-python atlas_runs.py DIRECTORY --forked  holds a run's lock and forks; prints the child's pid
 python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
@@ -65,9 +63,7 @@ def main(top: Path) -> None:
 
 
 if __name__ == "__main__":
-    if "--once" in sys.argv:
-        run(Path(sys.argv[1]), 400)
-    elif "--mpi" in sys.argv:
+    if "--mpi" in sys.argv:
         from mpi4py.futures import MPIPoolExecutor
 
         with MPIPoolExecutor(2) as executor:

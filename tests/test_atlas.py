@@ -9,10 +9,8 @@ import os
 import pickle
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -40,7 +38,6 @@ from attnlab.errors import (
     OutOfRangeError,
     ResumeError,
     WorkerError,
-    WriteError,
 )
 from attnlab.forward.parameters import ParameterVector
 from attnlab.support.blas import one_thread, use_one_thread
@@ -487,15 +484,6 @@ def test_no_progress_bar_remains_after_an_error(capsys: pytest.CaptureFixture[st
     assert re.search(r"1/1 \[.*2 tokens", capsys.readouterr().err.split("\r")[-1])
 
 
-def test_two_runs_in_one_directory(tmp_path: Path) -> None:
-    def corpus_with_a_second_run() -> Iterator[str]:
-        yield "The dog barked."
-        with pytest.raises(WriteError, match="another run is using"):
-            run(tmp_path)
-
-    measured("pocket", corpus_with_a_second_run(), ["loss"], directory=tmp_path)
-
-
 @posix
 @pytest.mark.slow
 def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
@@ -503,22 +491,6 @@ def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
     process = subprocess.run(program, capture_output=True, text=True, check=True)
     assert int(process.stdout) > 20
-
-
-@posix
-@pytest.mark.slow
-def test_runs_killed_at_random_moments_resume(tmp_path: Path) -> None:
-    program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path, "--once"]
-    rng, killed = np.random.default_rng(), 0  # other moments in each run of the tests
-    for _ in range(4):
-        child = subprocess.Popen(program)
-        while not any(tmp_path.glob("chunk-*")) and child.poll() is None:
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.5))
-        child.kill()
-        killed += child.wait() == -signal.SIGKILL
-    assert killed
-    assert bits(run(tmp_path, 400)) == bits(run(None, 400))
 
 
 def test_means_and_passages_of_a_head(serial: Atlas) -> None:
@@ -822,13 +794,6 @@ def test_texts_without_the_measure_are_excluded_from_comparisons() -> None:
     differences = (values[1] - values[0])[is_defined]
     error = differences.std(ddof=1) / math.sqrt(60)
     np.testing.assert_allclose(first.compare(second).error["first"], error)
-
-
-def test_atlas_plots(serial: Atlas) -> None:
-    needs("matplotlib", "plot")
-    picture = serial["induction"].plot()
-    assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
-    assert "layer 1, head" in picture.alt
 
 
 def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:

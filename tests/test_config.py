@@ -39,28 +39,6 @@ GPT2S: dict[str, Any] = {
 FLAGS = tuple(name for name, value in GPT2S.items() if isinstance(value, bool))
 
 
-# As in tests/reference/README.md.
-@pytest.mark.parametrize(
-    ("model", "n_layer", "n_head", "n_embd", "d_head", "d_mlp", "epsilon"),
-    [
-        ("odd", 3, 5, 35, 7, 140, 1e-5),
-        ("one_head", 2, 1, 13, 13, 29, 1e-3),
-        ("float16", 2, 3, 21, 7, 31, 1e-5),
-        ("bfloat16", 2, 2, 22, 11, 37, 1e-5),
-        ("float64", 2, 3, 33, 11, 23, 1e-5),
-        ("sharded", 3, 2, 26, 13, 19, 1e-5),
-    ],
-)
-def test_the_sizes_of_the_reference_models(
-    model: str, n_layer: int, n_head: int, n_embd: int, d_head: int, d_mlp: int, epsilon: float
-) -> None:
-    config = GPT2Config.from_file(REFERENCE / model / "config.json")
-    assert (config.vocab_size, config.n_positions) == (263, 17)
-    assert (config.n_layer, config.n_head, config.n_embd) == (n_layer, n_head, n_embd)
-    assert (config.d_head, config.d_mlp) == (d_head, d_mlp)
-    assert config.layer_norm_epsilon == epsilon
-
-
 @pytest.mark.parametrize(
     ("changed", "d_mlp"), [({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)]
 )

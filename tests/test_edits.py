@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, needs
 from reference.edit_cases import PLACES, cases, replacement
-from runs import log_computed, replace_steps, stored_steps
+from runs import log_computed, replace_steps
 
 import attnlab
 from attnlab import (
@@ -438,16 +438,6 @@ def check_same(a: Trace, b: Trace) -> None:
     assert np.array_equal(a.logits, b.logits)
     assert np.array_equal(a.blocks[1].attention.weights, b.blocks[1].attention.weights)
     assert a.title == b.title
-
-
-def test_repr_of_an_edited_trace_retains_nothing(odd: GPT2) -> None:
-    trace = odd.trace("the hen in a thin inn")
-    edited = trace.edited({"blocks.1.attention.heads.2.weights": 0})
-    for result in (edited, edited.blocks[1], edited.blocks[1].attention, edited.head(1, 2)):
-        held = stored_steps(edited), stored_steps(trace)
-        assert "edited: blocks.1.attention.heads.2.weights" in repr(result)
-        assert result._repr_html_()
-        assert (stored_steps(edited), stored_steps(trace)) == held
 
 
 def test_an_unused_edited_trace_is_freed(odd: GPT2) -> None:
@@ -881,22 +871,6 @@ def test_the_title_says_if_weights_do_not_sum_to_1(odd: GPT2) -> None:
 
 
 # ---- shown ---------------------------------------------------------------------------------------
-
-
-@SHORT_AND_LONG
-def test_every_edited_step_has_an_explanation(T: int) -> None:
-    trace = random_model(T, 2).trace(np.arange(T))
-    for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
-        head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
-        query, key = (1, T - 1) if seed % 2 else (T - 1, 2)
-        cell, row = head.explain(query, key), head.explain(query)
-        assert path in cell.title
-        for name in ("raw_scores", "scores", "masked_scores", "weights"):
-            stored = getattr(head, name)[query]
-            assert cell.numbers[name] == stored[key], path
-            assert row.numbers[name] == stored.tolist(), path
-        assert row.numbers["context"] == head.context[query].tolist()
-        assert ("edited here" in str(cell)) <= (path.rpartition(".")[0] in head.path)
 
 
 @pytest.mark.parametrize("prefix", ["", ".heads.2"], ids=["layer", "head"])

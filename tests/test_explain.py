@@ -75,14 +75,6 @@ def test_explanation_of_a_masked_key(toy: Attention) -> None:
     assert "over the 2 unmasked keys" in text
 
 
-def test_formulas_equal_those_of_the_steps(head: Head) -> None:
-    for text in (str(head.explain(3, 1)), str(head.explain(3))):
-        for name in ("raw_scores", "scores", "masked_scores", "weights"):
-            assert re.search(
-                rf"\n{re.escape(f'{name} = {getattr(Head, name).formula}')}[:\n]", text
-            )
-
-
 def test_explanation_of_a_whole_row(head: Head) -> None:
     text = head.explain(-1).text(width=120)
     assert "query 11 (n)" in text.splitlines()[0]
@@ -254,10 +246,6 @@ def test_underflow_is_not_an_error(scale: float) -> None:
 def test_invalid_widths(toy: Attention, width: Any) -> None:
     with pytest.raises(AttnlabError, match="width must be an integer of at least 1; got "):
         toy.explain(2, 0).text(width)
-
-
-def test_minimum_width(toy: Attention) -> None:
-    assert toy.explain(2, 0).text(1).replace("\n", "").startswith("Self-attention:")
 
 
 def test_query_and_key_by_token_text() -> None:

@@ -14,7 +14,7 @@ import pytest
 from conftest import Watched, needs
 from pages import LOADED, agrees, ask, drawn, idle, to_cell, until
 
-from attnlab import GPT2, GPT2Config, Sampling, Trace
+from attnlab import GPT2, GPT2Config, Sampling, Trace, softmax
 from attnlab.training import initial_parameters
 
 needs("starlette", "explore")
@@ -89,6 +89,18 @@ def following(page: Any, nth: int) -> list[float]:
 
 def told_nothing(page: Any) -> bool:
     return bool(page.locator("#status").inner_text() == "")
+
+
+@contextmanager
+def held(page: Any, pattern: str) -> Iterator[None]:
+    """Answers to some requests come when this ends."""
+    waiting: list[Any] = []
+    page.route(re.compile(pattern), lambda route: waiting.append(route))
+    yield
+    assert waiting
+    for route in waiting:
+        route.continue_()
+    page.unroute_all()
 
 
 def test_the_first_text_and_others(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
@@ -253,42 +265,6 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     assert page.locator(".map.ablated").count() == 0
 
 
-def test_what_follows_from_a_ablated_head_and_mlp(
-    explorer: Explorer, pocket: GPT2, open_live: Open
-) -> None:
-    page = open_live(explorer)
-    # Two clicks before the first is answered.
-    page.evaluate("() => { toggle(ablationOf(0, 1)); toggle(ablationOf(0)); }")
-    idle(page)
-    edits = {"blocks.0.attention.heads.1.context": 0, "blocks.0.mlp.output": 0}
-    open_head(page, 1, 3)
-    ablated = pocket.trace(TEXT).edited(edits)
-    shows(page, ablated, 1, 3)
-    assert page.locator("#ablated button").all_inner_texts() == [
-        "layer 0, head 1 ×",
-        "MLP of layer 0 ×",
-    ]
-    assert page.locator("#mlp-toggle").inner_text() == "Ablate the MLP of layer 1"
-    open_head(page, 0, 3)
-    assert page.locator("#mlp-toggle").get_attribute("aria-pressed") == "true"
-    page.locator("#mlp-toggle").click()
-    idle(page)
-    page.locator("#compare").check()
-    idle(page)
-    open_head(page, 1, 3)
-    # With two traces, each has its own heads marked.
-    del edits["blocks.0.mlp.output"]
-    shows(page, ablated, 1, 3, 0)
-    shows(page, pocket.trace(TEXT).edited(edits), 1, 3, 1)
-    page.locator("#back").click()
-    idle(page)
-    open_head(page, 0, 1)
-    page.locator("#head-toggle").click()
-    idle(page)
-    assert page.locator(".grid").nth(0).locator(".ablated").count() == 1
-    assert page.locator(".grid").nth(1).locator(".ablated").count() == 0
-
-
 def changes(page: Any) -> list[tuple[str, ...]]:
     """The rows of the table of changes: a token, before, now, the change."""
     until(page, "document.querySelectorAll('#change tbody tr').length > 0")
@@ -421,14 +397,6 @@ def test_a_ablated_heads_own_views_are_marked(explorer: Explorer, open_live: Ope
     open_head(page, 0, 1)
     assert page.locator(".ablation").count() == 0
     assert page.locator("#strips .table").get_attribute("aria-describedby") is None
-    # Of two traces, the one in which it is ablated.
-    page.locator("#compare").check()
-    idle(page)
-    open_head(page, 0, 2)
-    until(page, "document.querySelectorAll('#strips .ablation').length === 1")
-    assert page.locator("#strips figure").nth(1).locator(".ablation").count() == 1
-    assert page.locator("#texts .text").nth(1).locator(".ablation").count() == 1
-    assert page.locator("#texts .ablation").count() == 1
 
 
 def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
@@ -440,15 +408,11 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     idle(page)
     written = page.locator("#prompt").input_value()
     assert written.startswith(TEXT)
-    shown = tokens(page)
-    # The requested number of tokens, with the model's probabilities.
     ids = pocket.trace(written).tokens.ids
-    assert [str(token.symbol) for token in pocket.tokenizer.tokens(ids)] == shown
-    logits = np.asarray(pocket.trace(written).logits, dtype=np.float64)[7:14]
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
+    assert [str(token.symbol) for token in pocket.tokenizer.tokens(ids)] == tokens(page)
+    shares = softmax(pocket.trace(written).logits[7:14].astype(float))[range(7), ids[8:]]
     drawn = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
-    assert drawn == pytest.approx(shares[range(7), ids[8:]], rel=1e-3)
+    assert drawn == pytest.approx(shares, rel=1e-3)
     shows(page, pocket.trace(written), 1, 2)
     page.locator("#back").click()
     idle(page)
@@ -464,10 +428,6 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     greedy = pocket.generate(TEXT, 5, temperature=0)
     assert page.locator("#prompt").input_value() == greedy.whole_text
     assert "Generated greedily" in page.locator("#sampled").inner_text()
-    logits = pocket.trace(greedy.whole_text).logits[7:12].astype(np.float64)
-    best = [Sampling().probabilities(row).max() for row in logits]
-    actual = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
-    assert actual == pytest.approx(best, rel=1e-4)
     symbols = [token.symbol for token in greedy.tokens[8:]]
     assert page.locator("#sampled li .symbol").all_inner_texts() == symbols
     assert page.locator("#sampled .bar").count() == 5
@@ -697,14 +657,6 @@ def test_a_head_is_ablated_where_it_is_shown(
     shows(page, pocket.trace(TEXT), 1, 2)
 
 
-def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
-    with pocket.explore(language="zh") as explorer:
-        page = open_live(explorer)
-        assert page.locator("#look").inner_text() == "查看"
-        ask(page, "")
-        assert status_of(page) == "请输入要追踪的文本。"
-
-
 # ---- in a notebook -------------------------------------------------------------------------------
 
 
@@ -776,15 +728,12 @@ def test_what_is_chosen_while_numbers_are_on_their_way_is_chosen_everywhere(
     explorer: Explorer, open_live: Open
 ) -> None:
     page = open_live(explorer)
-    held: list[Any] = []
-    page.route(re.compile("name=attention[.]1"), lambda route: held.append(route))
-    ask(page, "the dog and the cat")
-    page.locator(".map").nth(6).click()
-    until(page, "document.querySelector('main').ariaBusy === 'true'")
-    page.locator(".flow .chip").nth(2).click()
-    page.locator(".scroller").first.hover()
-    for route in held:
-        route.continue_()
+    with held(page, "name=attention[.]1"):
+        ask(page, "the dog and the cat")
+        page.locator(".map").nth(6).click()
+        until(page, "document.querySelector('main').ariaBusy === 'true'")
+        page.locator(".flow .chip").nth(2).click()
+        page.locator(".scroller").first.hover()
     idle(page)
     for part in ("#predictions", "#change caption"):
         assert "position 2" in page.locator(part).first.inner_text()
@@ -796,15 +745,11 @@ def test_a_table_of_the_text_before_is_dimmed_and_replaced(
 ) -> None:
     page = open_live(explorer)
     until(page, "document.querySelector('#pass-title').textContent !== ''")
-    held: list[Any] = []
-    page.route(re.compile("name=pass[.]"), lambda route: held.append(route))
-    ask(page, TEXT.replace("dog", "cat"))
-    page.locator(".flow .chip >> nth=-1").click()  # while the old text's rows are still there
-    until(page, "getComputedStyle(document.querySelector('#pass')).opacity < 1")
-    assert page.locator("#pass").get_attribute("aria-busy") == "true"
-    for route in held:
-        route.continue_()
-    page.unroute_all()
+    with held(page, "name=pass[.]"):
+        ask(page, TEXT.replace("dog", "cat"))
+        page.locator(".flow .chip >> nth=-1").click()  # while the old text's rows are still there
+        until(page, "getComputedStyle(document.querySelector('#pass')).opacity < 1")
+        assert page.locator("#pass").get_attribute("aria-busy") == "true"
     until(page, "document.querySelector('#pass').ariaBusy !== 'true'")
     page.locator(".flow .chip >> nth=1").click()
     until(page, "document.querySelector('#pass-title').textContent.startsWith('Ġcat, token 1')")
@@ -816,17 +761,13 @@ def test_a_story_that_comes_late_moves_nothing_that_was_chosen(
 ) -> None:
     page = open_live(explorer)
     idle(page)
-    held: list[Any] = []
-    page.route(re.compile("name=story"), lambda route: held.append(route))
-    page.locator("#prompt").fill("The hen saw the cat")
-    page.locator("#prompt").press("Enter")
-    until(page, "document.title.includes('hen')")
-    until(page, LOADED)
-    page.locator(".flow .chip >> nth=3").click()
-    until(page, "selection.query === 3")
-    for route in held:
-        route.continue_()
-    assert held
+    with held(page, "name=story"):
+        page.locator("#prompt").fill("The hen saw the cat")
+        page.locator("#prompt").press("Enter")
+        until(page, "document.title.includes('hen')")
+        until(page, LOADED)
+        page.locator(".flow .chip >> nth=3").click()
+        until(page, "selection.query === 3")
     idle(page)
     drawn(page)
     assert page.evaluate("selection.query") == 3
