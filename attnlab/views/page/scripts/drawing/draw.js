@@ -12,13 +12,6 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A radio button with its label; `onChoice` is called when it is chosen. */
-export function radioOf(group, words, onChoice, value = words) {
-  const radio = make("input", { type: "radio", name: group, value });
-  radio.addEventListener("change", onChoice);
-  return make("label", {}, radio, make("span", {}, words));
-}
-
 /** A button; `onClick` is called when it is pressed. */
 export function buttonOf(onClick, attributes, ...children) {
   const button = make("button", { type: "button", ...attributes }, ...children);
@@ -51,13 +44,10 @@ export function moveByArrows(list, elementsOf) {
 }
 
 /** A table's row: its heading, then numbers with this many decimals, or other content. */
-export const rowOf = (heading, cells, digits) =>
-  make(
-    "tr",
-    {},
-    make("th", { scope: "row" }, heading),
-    ...cells.map((x) => make("td", {}, typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x)),
-  );
+export function rowOf(heading, cells, digits) {
+  const contentOf = (x) => (typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x);
+  return make("tr", {}, make("th", { scope: "row" }, heading), ...cells.map((x) => make("td", {}, contentOf(x))));
+}
 
 /** A table; `rows` and `feet` are elements. */
 export const tableOf = (caption, headings, rows, feet = []) =>
@@ -72,11 +62,7 @@ export const tableOf = (caption, headings, rows, feet = []) =>
 
 /** A table in a scrollable box. */
 export const boxedTable = (caption, ...parts) =>
-  make(
-    "div",
-    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
-    tableOf(caption, ...parts),
-  );
+  make("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption }, tableOf(caption, ...parts));
 
 /** A bar whose length is a fraction of its cell. */
 export function barOf(fraction, className = "") {
@@ -118,9 +104,8 @@ export const textScale = () => parseFloat(getComputedStyle(document.documentElem
 
 export const isPrinted = () => document.documentElement.classList.contains("printed");
 export const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-export const isDark = () =>
-  !isPrinted() &&
-  (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+const themeOf = () => document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
+export const isDark = () => !isPrinted() && themeOf() === "dark";
 
 /** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
 export function prepareCanvas(canvas, width, height) {
@@ -186,7 +171,17 @@ export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 export const isPresenting = () => document.documentElement.classList.contains("presenting");
 
-/** Add a radio button for each choice, {value: words}, to a group. */
-export function addChoices(id, name, choices, choose) {
-  byId(id).append(...Object.entries(choices).map(([value, words]) => radioOf(name, words, () => choose(value), value)));
+/** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */
+export function setChoices(id, choices, choose) {
+  const radios = choices.map(([value, words]) => {
+    const radio = make("input", { type: "radio", name: id, value });
+    radio.addEventListener("change", () => choose(radio.value));
+    return make("label", {}, radio, make("span", {}, words));
+  });
+  byId(id).replaceChildren(byId(id).firstElementChild, ...radios);
+}
+
+/** Mark a group's choice. */
+export function markChoice(id, value) {
+  for (const radio of byId(id).querySelectorAll("input")) radio.checked = radio.value === String(value);
 }

@@ -4,9 +4,8 @@
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
-import { say, sayStored, sayStoredParts } from "../sources/description.js";
+import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
 import { boxedTable, make, number, rowOf } from "./draw.js";
-import { lineOf } from "./sums.js";
 
 const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
 const MAX_FULL_TERMS = 64; // likewise, of other sums
@@ -251,4 +250,20 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const showAll = () => details.append(boxedTable(summary, header, rowsOf(products.keys())));
   details.addEventListener("toggle", showAll, { once: true });
   return [boxedTable(caption, header, rowsOf(largest), feet), details];
+}
+
+/** A line of arithmetic. */
+export const lineOf = (heading, ...parts) =>
+  make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
+
+/** A number of a step; if an edit changed it, also what the equation gives. */
+export function resultOf(isEdited, computed, stored) {
+  const shown = make("strong", {}, number(stored));
+  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  if (!isEdited || isUnchanged) return shown;
+  return make(
+    "span",
+    {},
+    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
+  );
 }

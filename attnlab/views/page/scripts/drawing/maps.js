@@ -4,9 +4,8 @@ import { MAP_PIXELS } from "../numbers/constants.js";
 import { smallMap } from "../numbers/maps.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { nameOfPart } from "../state/changes.js";
 import { isLook, selection } from "../state/store.js";
-import { pendingTraces } from "../state/traces.js";
+import { nameOfPart, pendingTraces } from "../state/traces.js";
 import { bitmapOf, scaleOf } from "./colours.js";
 import { make } from "./draw.js";
 

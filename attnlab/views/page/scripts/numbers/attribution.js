@@ -1,6 +1,6 @@
 // The logit lens and direct logit attribution, as attnlab/analysis/lens.py and attribution.py compute them.
 
-import { concatenated, nd, Nd, REST } from "./arrays.js";
+import { concatenated, Nd, nd, REST } from "./arrays.js";
 import { equations } from "./equations.js";
 import { Run } from "./run.js";
 

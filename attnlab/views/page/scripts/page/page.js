@@ -8,7 +8,7 @@ import { changed, on, selection, set, TEXT_SIZES } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { traces } from "../state/traces.js";
 import { choosePalette } from "../drawing/colours.js";
-import { addChoices, byId, isDark, isPrinted, prefersDark } from "../drawing/draw.js";
+import { byId, isDark, isPrinted, markChoice, prefersDark, setChoices } from "../drawing/draw.js";
 import { colourMaps, forgetMaps, paintAll } from "../drawing/maps.js";
 import { startArithmetic } from "../views/arithmetic.js";
 import { startCrumbs } from "../views/crumbs.js";
@@ -63,7 +63,7 @@ function stepTextSize(direction) {
 function showDepth() {
   const { depth, level } = selection;
   Object.assign(document.body.dataset, { depth, level });
-  for (const radio of byId("depth").querySelectorAll("input")) radio.checked = radio.value === depth;
+  markChoice("depth", depth);
 }
 
 /** Load all layers of a small page in a file, so that it can be printed. */
@@ -77,7 +77,7 @@ async function preloadLayers() {
 }
 
 function makeControls() {
-  addChoices("depth", "depth", { look: say("Look"), lab: say("Lab") }, setDepth);
+  setChoices("depth", [["look", say("Look")], ["lab", say("Lab")]], setDepth);
   byId("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     repaint();

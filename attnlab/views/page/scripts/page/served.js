@@ -4,11 +4,9 @@ import { description } from "../sources/description.js";
 import { ServerSource } from "../sources/server.js";
 import { setSource, source } from "../sources/source.js";
 import { makeExplorer } from "../views/explorer.js";
-import { makeBackLink } from "../views/passage.js";
 import { startPage } from "./page.js";
 
 setSource(new ServerSource());
 description.traces = description.traces.map(source.withNames);
 startPage();
 makeExplorer();
-makeBackLink(description.traces[0]);

@@ -2,8 +2,8 @@
 // model (server.js), or the page itself, which runs it (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";
-import { predictionOf, predictionOfLogits } from "../numbers/sampling.js";
-import { description } from "./description.js";
+import { predictionOf, predictionOfLogits, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
+import { description, say } from "./description.js";
 import { layerOf } from "./rows.js";
 
 /**
@@ -101,3 +101,19 @@ export async function loadLayer(trace, layer) {
   const values = await source.pack(trace, `attention.${layer}`);
   if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
 }
+
+/** A prediction with the probabilities at some settings, and its tokens. */
+export const withProbabilities = (trace, prediction, settings) => ({
+  ...prediction,
+  ...probabilitiesOf(prediction, settings),
+  tokens: prediction.ids.map((id) => trace.names.get(id)),
+});
+
+/** The model's prediction after a position; null if the page doesn't have it. */
+export async function readFollowing(trace, position) {
+  if (position < trace.prediction.first) return null;
+  return withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
+}
+
+/** Why there is no prediction after a position. */
+export const whyNoLogits = ({ cached, prediction: { first } }) => say("This page has logits only from position {first}.", { first: cached + first });

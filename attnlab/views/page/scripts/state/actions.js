@@ -78,7 +78,7 @@ export function setDepth(depth) {
   changed("depth", "level");
 }
 
-const MAX_OVERLAID = 6; // as many as there are colours, see drawing/heads.js
+const MAX_OVERLAID = 6; // as many as there are colours, see drawing/names.js
 
 /** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
 export function toggleOverlay(layer, head) {

@@ -6,7 +6,6 @@ import { equations } from "../numbers/equations.js";
 import { unpackedMask, wordOf } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
 import { description, say, tokenOf } from "../sources/description.js";
-import { nameOfChange, nameOfPart } from "./changes.js";
 import { DISPLAYS, isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
@@ -259,3 +258,23 @@ export function clampedSelection({ layer, head, query, key, step, look }) {
 /** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
 export const onHead = (draw) =>
   on("head step display depth level palette overlaid", () => !pendingTraces({ traces }, selection.layer).length && draw());
+
+// ---- the words of changes, see numbers/changes.js --------------------------------------------------
+
+/** The name of a head, or without `head`, of an MLP. */
+export const nameOfPart = ({ layer, head }) =>
+  head === undefined
+    ? say("MLP of layer {layer}", { layer })
+    : say("layer {layer}, head {head}", { layer, head });
+
+/** A change in words; for an ablation, the name of the head or MLP. */
+export function nameOfChange(change) {
+  const { kind, step, factor, cells } = change;
+  if (kind === "uncausal") return say("no causal mask");
+  if (kind === "unscaled") return say("no division by √Dk");
+  const name = nameOfPart(change);
+  if (kind === "ablate") return name;
+  if (kind === "patch") return say("{name}: {step} of another text", { name, step });
+  if (kind === "scale") return say("{name}: {step} × {factor}", { name, step, factor });
+  return cells.length === 1 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length });
+}

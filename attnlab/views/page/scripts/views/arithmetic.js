@@ -11,9 +11,8 @@ import { isLook, on, selection, set } from "../state/store.js";
 import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference } from "../state/traces.js";
 import { boxedTable, buttonOf, byId, formulaOf, make, number, onceAFrame, positionsInWords, rowOf, tokenElement,
   withSymbol } from "../drawing/draw.js";
-import { noteOf, numbersIn, sumIn, Working } from "../drawing/explain.js";
+import { noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
-import { resultOf } from "../drawing/sums.js";
 
 function showOpened() {
   const isOpen = selection.openCell !== null;

@@ -5,11 +5,10 @@ import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, select, showLevel } from "../state/actions.js";
-import { nameOfChange, nameOfPart } from "../state/changes.js";
 import { followLink, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
-import { alignment, traceOf, traces, traceViews, views } from "../state/traces.js";
+import { alignment, nameOfChange, nameOfPart, traceOf, traces, traceViews, views } from "../state/traces.js";
 import { barOf, buttonOf, byId, make, number, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
@@ -18,7 +17,7 @@ import { makeSliders, showSettings } from "./next.js";
 
 const HISTORY_LENGTH = 100;
 
-export const traceHistory = []; // the traces' descriptions, the last one shown
+const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
@@ -108,17 +107,13 @@ async function runLatest(request) {
   markWorking();
   markAblated();
   markUnsent();
-  let applyResult;
-  try {
-    applyResult = await request(controller.signal);
-  } catch (error) {
-    applyResult = () => {
-      resetRequest();
-      markAblated();
-      markUnsent();
-      showStatus(error.name === "AbortError" ? say("Cancelled.") : error.message);
-    };
-  }
+  const showError = (error) => {
+    resetRequest();
+    markAblated();
+    markUnsent();
+    showStatus(error.name === "AbortError" ? say("Cancelled.") : error.message);
+  };
+  const applyResult = await request(controller.signal).catch((error) => () => showError(error));
   if (controller !== pending) return;
   byId("explore").ariaBusy = "false";
   markWorking();
@@ -152,12 +147,10 @@ function cancel() {
 function openModel(files) {
   runLatest(async (signal) => {
     const nextSource = await source.openDirectory(files, signal);
+    const open = (text) => nextSource.open(text, [], signal);
     let trace;
     try {
-      trace = await nextSource.open({ text: byId("prompt").value }, [], signal).catch(() => {
-        signal.throwIfAborted();
-        return nextSource.open({ ids: [0] }, [], signal); // if this model can't encode the text
-      });
+      trace = await open({ text: byId("prompt").value }).catch(() => open({ ids: [0] })); // if it can't encode the text
       signal.throwIfAborted();
     } catch (error) {
       nextSource.close();
@@ -175,9 +168,7 @@ function openModel(files) {
   });
 }
 
-function showStatus(sentence) {
-  byId("status").textContent = sentence;
-}
+const showStatus = (sentence) => (byId("status").textContent = sentence);
 
 /** Show a trace and add it to the history. */
 function show(trace) {
@@ -188,6 +179,9 @@ function show(trace) {
   showLatest();
 }
 
+/** Whether the page was opened from an atlas; it is then about one head. */
+const isFromAtlas = () => description.traces[0].atlas !== undefined;
+
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   const { query, key } = selection;
@@ -196,11 +190,8 @@ async function showLatest() {
   const focusedFigure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
   resetRequest();
   const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
-  const isFromAtlas = description.traces[0].atlas !== undefined; // the page is about one head
-  if (traces.at(-1).ids.join() !== previousIds && isLook() && !isFromAtlas) {
-    selection.isHeadChosen = false;
-    selection.level = "model";
-  }
+  const isOtherText = traces.at(-1).ids.join() !== previousIds;
+  if (isOtherText && isLook() && !isFromAtlas()) Object.assign(selection, { isHeadChosen: false, level: "model" });
   showLevel(selection.level);
   openStory();
   followChange();
@@ -271,6 +262,22 @@ function markLatest() {
   byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
   markAblated();
+  markPassage();
+}
+
+/** In an explorer with an atlas: a link back to it, and the source of the passage that was opened from it. */
+function makeBackLink(atlas) {
+  const { layer, head } = selection; // as in the atlas's link to this page
+  const token = new URLSearchParams({ token: new URLSearchParams(location.search).get("token") });
+  const link = make("a", { href: `atlas?${token}#layer-${layer}-head-${head}` }, say("Back to the atlas"));
+  byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, make("bdi", {}, atlas))); // "" without a passage
+}
+
+function markPassage() {
+  const [link, passageSource] = byId("passage")?.children ?? [];
+  if (!link) return;
+  link.hidden = source.hasEnded;
+  passageSource.hidden = traceHistory.at(-1).id !== description.traces[0].id; // an id identifies a text and its changes
 }
 
 // ---- ablation ------------------------------------------------------------------------------------
@@ -278,12 +285,11 @@ function markLatest() {
 /** Make a change, such as the ablation of a head or MLP, or undo it. */
 function toggle(change) {
   const { text, changes } = lastRequest;
-  const others = changes.filter((other) => !isAmong([other], change));
-  requestTrace(text, others.length < changes.length ? others : [...changes, change]);
+  requestTrace(text, toggled(changes, change, (other) => isAmong([other], change)));
 }
 
 /** Whether a change edits this step of the open head. */
-const isOfStep = (change, step) => isSame(change, selection) && (change.kind === "mask" ? "mask" : change.step) === step;
+const isOfStep = (change, step) => isSame(change, selection) && (change.step ?? change.kind) === step;
 
 const changeOf = (step) => lastRequest.changes.find((change) => isOfStep(change, step));
 
@@ -306,13 +312,17 @@ function cellOfMask() {
 /** The cells of the open head's mask that are toggled, as [query, key]. */
 const toggledCells = () => changeOf("mask")?.cells ?? [];
 
+/** A list without an element, or with it if it lacks it; `isEqual` to the element. */
+function toggled(list, element, isEqual) {
+  const others = list.filter((other) => !isEqual(other));
+  return others.length < list.length ? others : [...list, element];
+}
+
 /** Toggle a cell of the open head's mask: whether the query may attend to the key. */
 function toggleCell() {
   const cell = cellOfMask();
   if (!cell) return;
-  const before = toggledCells();
-  const others = before.filter((other) => other.join() !== cell.join());
-  const cells = others.length < before.length ? others : [...before, cell];
+  const cells = toggled(toggledCells(), cell, (other) => other.join() === cell.join());
   changeStep("mask", cells.length ? { kind: "mask", cells } : null);
 }
 
@@ -331,12 +341,11 @@ function markAblated() {
       return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
     }),
   );
-  for (const { view, cell, layer, head } of mapsShown()) {
-    const changes = view.isDifference ? [] : view.traces[0].changes;
-    const isAblated = isAmong(changes, ablationOf(layer, head));
-    const name = nameOfPart({ layer, head });
+  for (const { view, cell, layer, head, name } of mapsShown()) {
+    const changes = view.isDifference ? [] : view.traces[0].changes.filter((change) => isSame(change, { layer, head }));
+    const isAblated = changes.some(isAblation);
+    const isChanged = !isAblated && changes.length > 0;
     cell.classList.toggle("ablated", isAblated);
-    const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isSame(change, { layer, head }));
     cell.classList.toggle("changed", isChanged);
     cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
   }
@@ -364,6 +373,13 @@ function showFactor(percent) {
   byId("factor").nextElementSibling.textContent = `× ${(percent / 100).toFixed(2)}`;
 }
 
+/** A checkbox with a label. */
+function checkboxOf(id, words, onChange) {
+  const box = make("input", { type: "checkbox", id });
+  box.addEventListener("change", onChange);
+  return make("label", {}, box, " ", words);
+}
+
 /** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges() {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
@@ -375,11 +391,7 @@ function makeChanges() {
     const percent = factor.valueAsNumber;
     changeStep(step.value, percent === 100 ? null : { kind: "scale", step: step.value, factor: percent / 100 });
   });
-  const toggleOf = (kind, words) => {
-    const box = make("input", { type: "checkbox", id: kind });
-    box.addEventListener("change", () => toggle({ kind }));
-    return make("label", {}, box, " ", words);
-  };
+  const toggleOf = (kind, words) => checkboxOf(kind, words, () => toggle({ kind }));
   const patch = () => changeStep(step.value, { kind: "patch", step: step.value, ids: traceHistory.at(-2).ids });
   return make(
     "details",
@@ -405,10 +417,8 @@ function markViews() {
     content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
-    // Before strips are first shown, they have no children.
-    [...byId(id).children].forEach((part, n) => {
+    for (const [n, part] of [...byId(id).children].entries()) // strips have none before they are first shown
       mark(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
-    });
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
     mark(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
@@ -442,6 +452,7 @@ export function makeExplorer() {
   Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
   traceHistory.push(...description.traces);
   byId("prompt").value = traceHistory[0].text;
+  if (isFromAtlas()) makeBackLink(description.traces[0].atlas);
   resetRequest();
   followChange();
   markLatest();
@@ -476,9 +487,7 @@ function promptControls() {
 
 /** Comparing with the previous trace, and returning to it. */
 function historyControls() {
-  const compare = make("input", { type: "checkbox", id: "compare" });
-  compare.addEventListener("change", showLatest);
-  return [make("label", {}, compare, " ", say("Compare with the previous one")), controlOf("back", say("Back to the previous one"), goBack)];
+  return [checkboxOf("compare", say("Compare with the previous one"), showLatest), controlOf("back", say("Back to the previous one"), goBack)];
 }
 
 function generatingControls() {
@@ -535,4 +544,5 @@ function disableControls() {
   byId("prompt").readOnly = true;
   const controls = "#explore :is(button, input):not(#sampling *), #toggles button, #end";
   for (const control of document.querySelectorAll(controls)) control.disabled = true;
+  markPassage();
 }

@@ -6,10 +6,9 @@ import { isSame, on, selection } from "../state/store.js";
 import { onHead, views } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { byId, focusOne, isPress, make } from "../drawing/draw.js";
-import { visibleHeads } from "../drawing/heads.js";
 import { cursorOf } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
-import { labelOf, nameOf } from "../drawing/names.js";
+import { labelOf, nameOf, visibleHeads } from "../drawing/names.js";
 
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 

@@ -5,12 +5,11 @@ import { say, sayParts } from "../sources/description.js";
 import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
 import { chooseDisplay, chooseStep, strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
-import { nameOfPart } from "../state/changes.js";
 import { DISPLAYS, isAt, on, selection, set } from "../state/store.js";
-import { editedIn, hasHead, MATRICES, onHead, traces } from "../state/traces.js";
-import { addChoices, buttonOf, byId, formulaOf, make, number, positionsInWords, symbolOf } from "../drawing/draw.js";
-import { visibleHeads } from "../drawing/heads.js";
-import { prefixOf } from "../drawing/names.js";
+import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
+import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf
+  } from "../drawing/draw.js";
+import { prefixOf, visibleHeads } from "../drawing/names.js";
 
 /** Show the selected query's largest weight in words. */
 function showStrongest() {
@@ -33,8 +32,8 @@ function showStrongest() {
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
-  for (const radio of byId("head").querySelectorAll("input"))
-    radio.checked = [step, selection.display].includes(radio.value);
+  markChoice("looks", selection.display);
+  markChoice("steps", step);
   const isShown = (display) => display === selection.display || (display === "lines" && isAt("head"));
   for (const [display, id] of Object.entries(DISPLAYS)) byId(id).hidden = !isShown(display);
   for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.display !== "map";
@@ -88,8 +87,8 @@ export function startHead() {
   onHead(showHead);
   on("query key", showStrongest);
   on("isLoading", () => (document.querySelector("main").ariaBusy = String(selection.isLoading)));
-  addChoices("looks", "look", { map: say("map"), lines: say("lines"), strips: "q · k" }, chooseDisplay);
-  addChoices("steps", "step", Object.fromEntries(MATRICES.map((step) => [step, step])), chooseStep);
+  setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], chooseDisplay);
+  setChoices("steps", MATRICES.map((step) => [step, step]), chooseStep);
   // Overlay several heads: clicks on maps then add heads instead of replacing the open one.
   byId("several").addEventListener("click", ({ target }) => {
     const isAdding = !selection.isAdding;

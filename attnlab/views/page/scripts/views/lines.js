@@ -7,8 +7,7 @@ import { describedCell, on, selection } from "../state/store.js";
 import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { byId, clipText, colourOf, make, maxHeight, onceAFrame, prepareCanvas, textScale } from "../drawing/draw.js";
-import { strengthOf, visibleHeads } from "../drawing/heads.js";
-import { labelOf, nameOf } from "../drawing/names.js";
+import { labelOf, nameOf, strengthOf, visibleHeads } from "../drawing/names.js";
 
 const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
 const ROW_HEIGHT = 24; // of a token

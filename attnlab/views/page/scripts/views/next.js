@@ -3,16 +3,15 @@
 import { brief, grouped } from "../numbers/formats.js";
 import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
 import { description, say, sayParts } from "../sources/description.js";
-import { whyNoLogits, withProbabilities } from "../sources/following.js";
-import { source } from "../sources/source.js";
+import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
 import { alignment, queryIn, traces } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
 import { barOf, buttonOf, byId, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf, tableOf,
   tokenElement } from "../drawing/draw.js";
+import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
-import { lineOf } from "../drawing/sums.js";
 
 const ROWS = 10; // rows of the table, unless all are shown
 export const CANDIDATES = 5; // shown next to the text

@@ -4,19 +4,18 @@ import { Nd, nd } from "../numbers/arrays.js";
 import { format, wordOf } from "../numbers/formats.js";
 import { lastOf, NotAvailable } from "../numbers/run.js";
 import { description, say, sayParts } from "../sources/description.js";
-import { readFollowing, whyNoLogits } from "../sources/following.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
-import { loadLayer, source } from "../sources/source.js";
+import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { isPartOfQKV, matrixPathOf, passStepsOf } from "../sources/steps.js";
 import { goTo, openHead } from "../state/actions.js";
 import { changed, isLook, on, selection } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
 import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
-import { buttonOf, byId, formulaOf, isPress, make, number, onceAFrame, radioOf, tokenElement, withSymbol } from "../drawing/draw.js";
-import { linesOfNumber, Working } from "../drawing/explain.js";
+import { buttonOf, byId, formulaOf, isPress, make, markChoice, number, onceAFrame, setChoices, tokenElement,
+  withSymbol } from "../drawing/draw.js";
+import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
-import { lineOf, resultOf } from "../drawing/sums.js";
 
 const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
 
@@ -26,52 +25,31 @@ let latestChoice = 0; // the number of choices so far; results for earlier ones 
 
 /** Show the pass of a token in the current traces. */
 function openPass() {
+  const { chosenStep } = selection;
   byId("pass").ariaBusy = "true";
-  selection.chosenStep.trace = Math.min(selection.chosenStep.trace, traces.length - 1);
-  const radios = byId("pass-traces");
-  radios.hidden = traces.length < 2;
-  radios.querySelectorAll("label").forEach((label) => label.remove());
-  for (const { number: n, name } of traces) {
-    const radio = radioOf("pass-trace", name, () => {
-      selection.chosenStep.trace = n;
-      openPass();
-    });
-    radio.firstElementChild.checked = n === selection.chosenStep.trace;
-    radios.append(radio);
-  }
-  const trace = (shownTrace = traces[selection.chosenStep.trace]);
-  const steps = passStepsOf(trace);
-  if (!steps.some(({ path }) => path === selection.chosenStep.path)) selection.chosenStep.path = "embedding";
-  const partNames = [
-    ["", say("Embedding")],
-    ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
-    ["end", say("Logits")],
-  ];
-  const choices = partNames.map(([part, name]) => {
-    const first = steps.find((step) => partOf(step) === part);
-    const radio = radioOf("pass-part", name, () => goTo(first.path));
-    radio.dataset.part = part;
-    return radio;
+  chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
+  byId("pass-traces").hidden = traces.length < 2;
+  setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), (n) => {
+    chosenStep.trace = Number(n);
+    openPass();
   });
-  byId("pass-parts").replaceChildren(byId("pass-parts").firstElementChild, ...choices);
+  markChoice("pass-traces", chosenStep.trace);
+  const trace = (shownTrace = traces[chosenStep.trace]);
+  const steps = passStepsOf(trace);
+  if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
+  const blocks = Array.from({ length: trace.layers }, (_, layer) => [String(layer), say("Block {layer}", { layer })]);
+  const goToFirst = (part) => goTo(steps.find((step) => partOf(step) === part).path);
+  setChoices("pass-parts", [["", say("Embedding")], ...blocks, ["end", say("Logits")]], goToFirst);
   return showPass();
 }
 
-/** The part of the model that a step is listed in: a layer, "" before the blocks, or "end" after them. */
-const partOf = ({ layer, name }) =>
-  layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
+/** The part of the model that a step is listed in: a layer such as "3", "" before the blocks, or "end" after them. */
+const partOf = ({ layer, name }) => String(layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : ""));
 
 /** The position nearest to `wanted` whose rows are available. */
 function nearestPosition(trace, wanted) {
   const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `pass.${i}`));
   return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
-}
-
-/** A token's rows, read once and computed when needed. */
-function passOf(trace, position) {
-  trace.passes ??= new Map();
-  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
-  return trace.passes.get(position);
 }
 
 async function readPass(trace, position) {
@@ -158,25 +136,20 @@ const followPass = onceAFrame(() => {
 /** Show the token in the title; if it isn't the selected one, say why. */
 function showPassTitle() {
   const { trace, position } = shownStep;
-  byId("pass-title").replaceChildren(
-    ...sayParts("{token}, token {i}, through the model", {
-      token: tokenElement(trace.tokens[position]),
-      i: String(position),
-    }),
-  );
+  const values = { token: tokenElement(trace.tokens[position]), i: String(position) };
+  byId("pass-title").replaceChildren(...sayParts("{token}, token {i}, through the model", values));
   const query = queryIn(trace);
   byId("pass-note").hidden = position === query;
-  byId("pass-note").textContent = say(
-    "This file doesn't include token {query}; attnlab explore has all tokens.",
-    { query },
-  );
+  byId("pass-note").textContent = say("This file doesn't include token {query}; attnlab explore has all tokens.", { query });
 }
 
 async function showPass() {
   const choice = ++latestChoice;
   const trace = traces[selection.chosenStep.trace];
   const position = nearestPosition(trace, queryIn(trace));
-  const pass = await passOf(trace, position);
+  trace.passes ??= new Map(); // a token's rows, read once and computed when needed
+  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
+  const pass = await trace.passes.get(position);
   const step = pass.steps.find(({ path }) => path === selection.chosenStep.path);
   if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
   if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);
@@ -184,8 +157,7 @@ async function showPass() {
   byId("pass").ariaBusy = "false";
   shownStep = { ...pass, step, part: partOf(step) };
   showPassTitle();
-  for (const label of byId("pass-parts").querySelectorAll("label"))
-    label.firstElementChild.checked = label.dataset.part === String(shownStep.part);
+  markChoice("pass-parts", shownStep.part);
   listSteps();
   await showChosenStep();
 }
@@ -209,19 +181,10 @@ function optionOf(step) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, canvas);
   canvas.classList.toggle("short", row?.length <= LONGEST_SHORT_ROW);
-  const option = make(
-    "li",
-    {
-      role: "option",
-      tabindex: isChosen ? "0" : "-1",
-      "aria-selected": String(isChosen),
-      "aria-label": norm ? say("{name}, norm {size}", { name: step.name, size: norm }) : step.name,
-      "data-path": step.path,
-    },
-    make("code", {}, step.name),
-    canvas,
-    make("span", { class: "size" }, norm),
-  );
+  const label = norm ? say("{name}, norm {size}", { name: step.name, size: norm }) : step.name;
+  const states = { tabindex: isChosen ? "0" : "-1", "aria-selected": String(isChosen), "aria-label": label };
+  const parts = [make("code", {}, step.name), canvas, make("span", { class: "size" }, norm)];
+  const option = make("li", { role: "option", "data-path": step.path, ...states }, ...parts);
   option.classList.toggle("stream", STREAM.has(step.name));
   option.addEventListener("click", () => goTo(step.path));
   return option;
@@ -239,12 +202,7 @@ function moveByKey(event) {
   const steps = shownStep.steps;
   const index = steps.findIndex(({ path }) => path === selection.chosenStep.path);
   const inPart = steps.filter((step) => partOf(step) === partOf(steps[index]));
-  const to = {
-    ArrowUp: steps[index - 1],
-    ArrowDown: steps[index + 1],
-    Home: inPart[0],
-    End: inPart.at(-1),
-  };
+  const to = { ArrowUp: steps[index - 1], ArrowDown: steps[index + 1], Home: inPart[0], End: inPart.at(-1) };
   if (isPress(event)) {
     event.preventDefault();
     focusStrip();
@@ -263,26 +221,18 @@ function showChosenStep() {
   const row = rowAt(shownStep, step);
   const isEdited = trace.pass.edited.includes(step.path);
   byId("step-title").replaceChildren(make("code", {}, step.path));
-  byId("step-formula").textContent =
-    headingOf(step) + (isEdited ? say(", edited") : "");
+  byId("step-formula").textContent = headingOf(step) + (isEdited ? say(", edited") : "");
   byId("step-purpose").textContent = purpose;
   byId("step-missing").hidden = row !== undefined;
   byId("step-missing").textContent = whyMissing(shownStep);
   for (const id of ["step-shape", "strip", "step-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
-  const shape = shapeOf(trace, axes).join(" × ");
-  const [i, n] = [String(shownStep.position), String(row.length)];
-  byId("step-shape").replaceChildren(
-    ...(VOCABULARY_STEPS.has(step.name)
-      ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
-      : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", {
-          shape,
-          i,
-          size: number(Math.hypot(...row), 4),
-          least: number(Math.min(...row), 4),
-          most: number(Math.max(...row), 4),
-        })),
-  );
+  const [size, least, most] = [Math.hypot(...row), Math.min(...row), Math.max(...row)].map((x) => number(x, 4));
+  const values = { shape: shapeOf(trace, axes).join(" × "), i: String(shownStep.position), n: String(row.length), size, least, most };
+  const shape = VOCABULARY_STEPS.has(step.name)
+    ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", values)
+    : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", values);
+  byId("step-shape").replaceChildren(...shape);
   strip.show(row);
   return showComponent(Math.min(selection.chosenStep.component, row.length - 1));
 }
@@ -297,10 +247,14 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
 }
 
 /** Mark a component of the row, and show how it is computed. */
-function showComponent(c) {
+async function showComponent(c) {
+  const choice = latestChoice;
   selection.chosenStep.component = c;
   strip.choose(c);
-  return showNumber();
+  const explanation = await explanationOf(shownStep, shownStep.step, c);
+  if (choice !== latestChoice || c !== selection.chosenStep.component) return;
+  const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
+  byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
 }
 
 /** Choose a component by pointer or keys. */
@@ -315,18 +269,12 @@ const whyMissing = ({ trace, position }) => (position < trace.prediction.first ?
 
 /** Say for which of a step's components the file has the weights. */
 function whichColumns({ trace, step }) {
-  if (step.equation === "logits")
-    return say(
-      "This file only has the weights of the most probable next tokens; attnlab explore has all.",
-    );
+  if (step.equation === "logits") return say("This file only has the weights of the most probable next tokens; attnlab explore has all.");
   const matrix = matrixPathOf(trace, step);
   const [, first, end] = trace.pass.columns.find(([path]) => path === matrix) ?? [];
   return end === undefined
     ? say("This file doesn't include the weights of this step; attnlab explore has all.")
-    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
-        first,
-        last: end - 1,
-      });
+    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", { first, last: end - 1 });
 }
 
 /** A component in words, with its head if vectors are concatenated. */
@@ -450,24 +398,9 @@ const strip = new Strip();
 
 // ---- one number ------------------------------------------------------------------------------------
 
-/** Show how the chosen number is computed. */
-async function showNumber() {
-  const choice = latestChoice;
-  const { step } = shownStep;
-  const c = selection.chosenStep.component;
-  const explanation = await explanationOf(shownStep, step, c);
-  if (choice !== latestChoice || c !== selection.chosenStep.component) return;
-  const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
-  byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
-}
-
 /** A number of another step, linked to it. */
 function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
-  const goToNumber = async () => {
-    await goTo(step.path, c);
-    focusStrip();
-  };
-  return buttonOf(goToNumber, { class: "leads" }, words);
+  return buttonOf(() => goTo(step.path, c).then(focusStrip), { class: "leads" }, words);
 }
 
 const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
@@ -487,7 +420,8 @@ async function explanationOf(pass, step, c) {
   }
   if (step.equation === "concat") return explainConcat(pass, step, c);
   if (step.equation === "softmax") return explainProbability(pass, step, c);
-  const declared = declaredOf(pass, step);
+  const variants = { activated: trace.hyperparameters.activation.name, Q: "affine", K: "affine", V: "affine" };
+  const declared = description.explanations[variants[step.equation] ?? step.equation];
   const column = step.name === "logits" ? pass.following.ids[c] : c;
   const inputs = await readInputs(pass, step, c, column, declared.parameters);
   if (!inputs) return undefined;
@@ -497,36 +431,20 @@ async function explanationOf(pass, step, c) {
   return linesOfNumber(working, declared, { heading, result, lead });
 }
 
-/** A step's declaration in `description.explanations`. */
-const declaredOf = ({ trace }, step) =>
-  description.explanations[
-    isPartOfQKV(step) ? "affine" : step.equation === "activated" ? trace.hyperparameters.activation.name : step.equation
-  ];
-
 /** A number's inputs by parameter, as `Working` takes them; undefined if one isn't available. */
 async function readInputs(pass, step, c, column, parameters) {
   const { trace, position } = pass;
   const matrix = matrixPathOf(trace, step);
-  const paths = isPartOfQKV(step)
-    ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")]
-    : trace.graph.node(step.path).needs;
+  const paths = isPartOfQKV(step) ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")] : trace.graph.node(step.path).needs;
   const inputs = {};
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
     const [path, from] = [paths[n], stepAt(pass, paths[n])];
     if (parameter === "W" || parameter === "W_U")
       weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
-    const lookups = {
-      ids: () => trace.tokens[position].id,
-      positions: () => trace.cached + position,
-      W_E: () => rowAt(pass, step)[c], // the step is a row of the matrix
-      W_P: () => rowAt(pass, step)[c],
-      W: () => weights?.column,
-      W_U: () => weights?.column,
-      b: () => weights?.bias,
-    };
-    const lookup = lookups[parameter] ?? (() => (from ? rowAt(pass, from) : inputAt(pass, path)));
-    const value = lookup();
+    const known = { ids: trace.tokens[position].id, positions: trace.cached + position, W: weights?.column, W_U: weights?.column, b: weights?.bias };
+    for (const matrix of ["W_E", "W_P"]) known[matrix] = rowAt(pass, step)[c]; // the step is a row of the matrix
+    const value = parameter in known ? known[parameter] : from ? rowAt(pass, from) : inputAt(pass, path);
     if (value === undefined) return undefined;
     const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");

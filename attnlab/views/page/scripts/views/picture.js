@@ -4,15 +4,15 @@
 import { ablationOf, isAmong } from "../numbers/changes.js";
 import { brief, percent, wordOf } from "../numbers/formats.js";
 import { joinSentences, say } from "../sources/description.js";
-import { readFollowing, whyNoLogits } from "../sources/following.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { valuesOf, weightsInLayer } from "../sources/rows.js";
-import { loadLayer, source } from "../sources/source.js";
+import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
 import { isLoaded, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
-import { barOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas } from "../drawing/draw.js";
+import { barOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas
+  } from "../drawing/draw.js";
 import { enterHead, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { nameOf } from "../drawing/names.js";

@@ -6,10 +6,9 @@ import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { loadLayer, source } from "../sources/source.js";
 import { chooseHead } from "../state/actions.js";
-import { nameOfPart } from "../state/changes.js";
 import { isAt, isLook, on, selection } from "../state/store.js";
 import { headsToDescribe } from "../state/story.js";
-import { traces } from "../state/traces.js";
+import { nameOfPart, traces } from "../state/traces.js";
 import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
 

@@ -10,8 +10,7 @@ import { describe } from "../drawing/card.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { inks, palette, paletteIndices } from "../drawing/colours.js";
 import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
-import { strengthOf, visibleWeights } from "../drawing/heads.js";
-import { labelOf, nameOf } from "../drawing/names.js";
+import { labelOf, nameOf, strengthOf, visibleWeights } from "../drawing/names.js";
 
 class TokenFlow {
   #boxes = null; // the chips' positions; reset when the layout changes
