@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnlab import equations
-from attnlab.views.formulas import Tree, is_leaf, leaves, substitute
+from attnlab.views.formulas import Tree, is_leaf, leaves, substitute, write
 
 OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
 
@@ -316,6 +316,17 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
     return tuple(shown)
 
 
+def parts_of(tree: Tree) -> list[Any]:
+    """A formula as texts and operands: [tree, whether a negative number needs parentheses]."""
+
+    def mark(operand: list[Any]) -> bool:
+        operand[1] = True
+        return False
+
+    parts = write(tree, lambda leaf: [leaf, False], mark)
+    return [part.replace("-", "−") if part == " - " else part for part in parts]
+
+
 def as_data() -> dict[str, Any]:
     """The derivations for the page, which has no dropout.
 
@@ -336,7 +347,13 @@ def as_data() -> dict[str, Any]:
         name: {
             "parameters": [*inspect.signature(equation).parameters],
             "lines": [
-                {key: getattr(line, key) for key in ("name", "tree", "heading", "where", "note")}
+                {
+                    "parts": parts_of(line.tree),
+                    **{
+                        key: getattr(line, key)
+                        for key in ("name", "tree", "heading", "where", "note")
+                    },
+                }
                 for line in derivation(equation, {**absent, **known})
             ],
         }

@@ -18,23 +18,11 @@ export function describe(chip, token, position, status = "") {
     ...(status ? [[say("compared with the other text"), statusWords[status]]] : []),
   ];
   // The label leaves out the position and the shared character.
-  chip.setAttribute(
-    "aria-label",
-    [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])]
-      .map(([name, value]) => `${name} ${brief(value)}`)
-      .join(", "),
-  );
+  const labelled = [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])];
+  chip.ariaLabel = labelled.map(([name, value]) => `${name} ${brief(value)}`).join(", ");
   const show = () => {
-    card.replaceChildren(
-      make(
-        "dl",
-        {},
-        ...rows.flatMap(([name, value]) => [
-          make("dt", {}, name),
-          make("dd", {}, make("bdi", {}, value)),
-        ]),
-      ),
-    );
+    const items = rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("bdi", {}, value))]);
+    card.replaceChildren(make("dl", {}, ...items));
     card.hidden = false;
     const box = chip.getBoundingClientRect();
     const { width, height } = card.getBoundingClientRect();
@@ -48,9 +36,7 @@ export function describe(chip, token, position, status = "") {
     card.hidden = true;
     chip.removeAttribute("aria-describedby");
   };
-  chip.addEventListener("pointerenter", show);
-  chip.addEventListener("focus", show);
-  chip.addEventListener("pointerleave", hide);
-  chip.addEventListener("blur", hide);
+  for (const event of ["pointerenter", "focus"]) chip.addEventListener(event, show);
+  for (const event of ["pointerleave", "blur"]) chip.addEventListener(event, hide);
   chip.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }

@@ -19,6 +19,13 @@ export function buttonOf(onClick, attributes, ...children) {
   return button;
 }
 
+/** A checkbox with its label. */
+export function checkboxOf(attributes, words, onChange) {
+  const box = make("input", { type: "checkbox", ...attributes });
+  box.addEventListener("change", onChange);
+  return make("label", {}, box, " ", words);
+}
+
 /** Focus element n, and make it the only one that Tab reaches. */
 export function focusOne(elements, n) {
   for (const element of elements) element.tabIndex = -1;

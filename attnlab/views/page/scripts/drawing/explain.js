@@ -77,9 +77,8 @@ export class Working {
 
   /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
   index(names) {
-    return names.map((name) =>
-      name === ":" ? this.rowLetter : isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row),
-    );
+    const indexOf = (name) => (isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row));
+    return names.map((name) => (name === ":" ? this.rowLetter : indexOf(name)));
   }
 
   /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
@@ -104,35 +103,15 @@ export class Working {
   }
 }
 
-const PRECEDENCE = { "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
-const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / " };
-const PREFIXES = { sqrt: "√", exp: "e^" };
-const POWERS = { 2: "²", 3: "³" };
+/** A line's formula as texts and elements, written by attnlab/views/formulas.py; `written` gives those of an operand. */
+const formulaParts = ({ parts }, written) => parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
 
-/**
- * A formula as texts and elements, see attnlab/views/formulas.py.
- *
- * leaf: formats its names. outer: the precedence of the operator around it.
- */
-function formulaParts(tree, leaf, outer = 0) {
-  if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
-  if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
-  if (isLeaf(tree) || tree[0] in REDUCTIONS) return leaf(tree, outer);
-  const [operation, ...operands] = tree;
-  const part = (operand, precedence) => formulaParts(operand, leaf, precedence);
-  if (operation in PREFIXES) return [PREFIXES[operation], ...part(operands[0], 5)];
-  if (operation === "maximum") return ["max(", ...part(operands[0], 0), ", ", ...part(operands[1], 0), ")"];
-  if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
-  const precedence = PRECEDENCE[operation];
-  if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
-  // The right operand of - and / needs brackets sooner, as in a - (b - c); negative numbers do after any sign.
-  const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
-  const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
-  return precedence < outer ? ["(", ...parts, ")"] : parts;
+/** A number as an operand; counts have no brackets. */
+function operandParts(working, tree, isBracketedIfNegative) {
+  const x = working.value(tree);
+  if (tree[0] === "len") return [String(x)];
+  return x < 0 && isBracketedIfNegative ? ["(", number(x), ")"] : [number(x)];
 }
-
-/** A number as an operand, in brackets if negative. */
-const termOf = (x, precedence) => (x < 0 && precedence > 1 ? ["(", number(x), ")"] : [number(x)]);
 
 /**
  * The lines that compute a number, as elements.
@@ -164,10 +143,10 @@ export function sumIn(tree) {
 }
 
 /** The values for the names in a line's templates. */
-const namesIn = (working, { where }) =>
-  Object.fromEntries(
-    Object.entries(where).map(([name, tree]) => [name, tree[0] === "max" ? working.largest : working.notation(tree)]),
-  );
+function namesIn(working, { where }) {
+  const valueOf = (tree) => (tree[0] === "max" ? working.largest : working.notation(tree));
+  return Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, valueOf(tree)]));
+}
 
 /** A line's note, such as where a row's maximum is. */
 export const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
@@ -179,7 +158,7 @@ export function numbersIn(working, line, value, heading) {
   const [terms, counts] = tree[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
     ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
-    : `${line.name} = ${formulaParts(tree, (tree) => [working.notation(tree)]).join("")}`;
+    : `${line.name} = ${formulaParts(line, (tree) => [working.notation(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
@@ -192,16 +171,12 @@ export function numbersIn(working, line, value, heading) {
     });
     return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...linked(chosen), " = "] : [])] };
   }
-  const names = formulaParts(tree, linked);
+  const names = formulaParts(line, linked);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
   const hasLinks = names.some((part) => typeof part !== "string");
-  const numbers = formulaParts(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
+  const numbers = formulaParts(line, (...operand) => operandParts(working, ...operand));
   return { words, numbers: [...(hasLinks ? [...names, " = "] : []), ...numbers, " = "] };
 }
-
-/** A number as an operand; counts have no brackets. */
-const leafOf = (working, tree, precedence) =>
-  tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), precedence);
 
 /** The first row that a formula uses. */
 const rowIn = (tree) =>
@@ -221,9 +196,7 @@ function termsIn(working, tree, sum) {
 
 /** The indices of the largest terms, and the sum of the rest. */
 function largestTerms(terms, count) {
-  const largest = [...terms.keys()]
-    .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
-    .slice(0, count);
+  const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);
   const chosen = new Set(largest);
   return { largest, rest: totalOf(terms.filter((_, n) => !chosen.has(n))) };
 }
@@ -261,9 +234,5 @@ export function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
   const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
   if (!isEdited || isUnchanged) return shown;
-  return make(
-    "span",
-    {},
-    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
-  );
+  return make("span", {}, ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }));
 }

@@ -21,12 +21,9 @@ function positionBefore(pairs, position) {
 
 /** The most probable tokens of either prediction, as [id, before, now]; the most probable now come first. */
 function changesOf(predictions) {
-  const likely = predictions.flatMap(({ ids, renormalized }) =>
-    ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
-  );
-  return [...new Set(likely)]
-    .map((id) => [id, samplingProbability(id, predictions[0], settings.temperature), samplingProbability(id, predictions.at(-1), settings.temperature)])
-    .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
+  const likely = predictions.flatMap(({ ids, renormalized }) => ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0));
+  const probabilitiesOf = (id) => predictions.map((prediction) => samplingProbability(id, prediction, settings.temperature));
+  return [...new Set(likely)].map((id) => [id, ...probabilitiesOf(id)]).sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
 /** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`. */
@@ -37,8 +34,7 @@ export function makeChange(before, now) {
   const pairs = before && align([before.ids, now.ids]);
   const isCompared = traces.length === 2;
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
-  const positionFor = (trace) =>
-    traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now));
+  const positionFor = (trace) => (traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now)));
   const read = async (trace, position) => {
     const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
     return { ...prediction, all };
@@ -56,14 +52,11 @@ export function makeChange(before, now) {
     }
     const position = positions.at(-1);
     const predictions = loaded.predictions.map((prediction, n) => withProbabilities(both[n], prediction, settings));
-    const rows = changesOf(predictions).map(([id, earlier, later]) =>
-      rowOf(tokenElement(nameOf(id)), [
-        make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later)),
-        probabilityElement(earlier),
-        probabilityElement(later),
-        probabilityElement(later - earlier, true),
-      ]),
-    );
+    const rows = changesOf(predictions).map(([id, earlier, later]) => {
+      const bars = make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later));
+      const numbers = [probabilityElement(earlier), probabilityElement(later), probabilityElement(later - earlier, true)];
+      return rowOf(tokenElement(nameOf(id)), [bars, ...numbers]);
+    });
     const caption = make("div", {}, ...nextTokenTitle(now, position));
     const table = tableOf(caption, [say("token"), "", ...headings], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));

@@ -9,7 +9,7 @@ import { followLink, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { alignment, nameOfChange, nameOfPart, traceOf, traces, traceViews, views } from "../state/traces.js";
-import { barOf, buttonOf, byId, make, number, tokenElement } from "../drawing/draw.js";
+import { barOf, buttonOf, byId, checkboxOf, make, number, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
 import { makeChange } from "./change.js";
@@ -373,13 +373,6 @@ function showFactor(percent) {
   byId("factor").nextElementSibling.textContent = `× ${(percent / 100).toFixed(2)}`;
 }
 
-/** A checkbox with a label. */
-function checkboxOf(id, words, onChange) {
-  const box = make("input", { type: "checkbox", id });
-  box.addEventListener("change", onChange);
-  return make("label", {}, box, " ", words);
-}
-
 /** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges() {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
@@ -391,7 +384,7 @@ function makeChanges() {
     const percent = factor.valueAsNumber;
     changeStep(step.value, percent === 100 ? null : { kind: "scale", step: step.value, factor: percent / 100 });
   });
-  const toggleOf = (kind, words) => checkboxOf(kind, words, () => toggle({ kind }));
+  const toggleOf = (kind, words) => checkboxOf({ id: kind }, words, () => toggle({ kind }));
   const patch = () => changeStep(step.value, { kind: "patch", step: step.value, ids: traceHistory.at(-2).ids });
   return make(
     "details",
@@ -487,7 +480,7 @@ function promptControls() {
 
 /** Comparing with the previous trace, and returning to it. */
 function historyControls() {
-  return [checkboxOf("compare", say("Compare with the previous one"), showLatest), controlOf("back", say("Back to the previous one"), goBack)];
+  return [checkboxOf({ id: "compare" }, say("Compare with the previous one"), showLatest), controlOf("back", say("Back to the previous one"), goBack)];
 }
 
 function generatingControls() {

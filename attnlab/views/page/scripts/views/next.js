@@ -8,8 +8,8 @@ import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
 import { alignment, queryIn, traces } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
-import { barOf, buttonOf, byId, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf, tableOf,
-  tokenElement } from "../drawing/draw.js";
+import { barOf, buttonOf, byId, checkboxOf, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf,
+  tableOf, tokenElement } from "../drawing/draw.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
@@ -20,7 +20,7 @@ const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
 let showsAllRows = false;
 let positionSlider;
-const sliderSets = []; // sliders by name; all sets show the same settings
+const settingSliders = []; // in two places, which show the same settings
 
 /** The largest number of tokens that predictions include. */
 const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
@@ -29,10 +29,10 @@ const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n
 function makeSettings() {
   positionSlider = slider(say("after position"), {
     shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
-    spokenText: (n) => {
+    spokenText(n) {
       const t = alignment.queries[n].findIndex((i) => i !== null);
-      const { cached, tokens } = traces[t];
-      return `${cached + alignment.queries[n][t]} ${brief(tokens[alignment.queries[n][t]].symbol)}`;
+      const [position, { cached, tokens }] = [alignment.queries[n][t], traces[t]];
+      return `${cached + position} ${brief(tokens[position].symbol)}`;
     },
     onChange: (n) => select(n),
   });
@@ -41,59 +41,49 @@ function makeSettings() {
     samples.count++;
     drawPredictions();
   };
-  const all = make("input", { type: "checkbox" });
-  all.addEventListener("change", () => {
-    showsAllRows = all.checked;
+  const all = checkboxOf({}, say("more rows"), ({ target }) => {
+    showsAllRows = target.checked;
     drawPredictions();
   });
-  byId("settings").append(
-    positionSlider.element,
-    ...makeSliders(),
-    make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), make("label", {}, all, " ", say("more rows"))),
-    make("div", { id: "drawn", role: "status" }),
-  );
+  const sampling = make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), all);
+  byId("settings").append(positionSlider.element, ...makeSliders(), sampling, make("div", { id: "drawn", role: "status" }));
 }
 
 /** Sliders for the settings; all sets show the same values. */
 export function makeSliders() {
   const temperatures = [0, ...description.sliders.temperatures];
   const topPs = [...description.sliders.topPs, null];
-  const set = (name, value) => {
-    settings[name] = value;
+  const set = (values) => {
+    Object.assign(settings, values);
     showSettings();
     changed("settings");
   };
-  const sliders = {
-    temperature: slider(say("temperature"), {
+  const sliders = [
+    slider(say("temperature"), {
       shownText: (n) => temperatures[n].toFixed(1),
       spokenText: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
-      onChange: (n) => set("temperature", temperatures[n]),
+      onChange: (n) => set({ temperature: temperatures[n] }),
       state: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
     }),
-    top_k: slider("top-k", {
+    slider("top-k", {
       shownText: (n, max) => (n === max ? say("all") : `${n + 1}`),
-      spokenText: (n, max) =>
-        n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
-      onChange: (n, max) => set("top_k", n === max ? null : n + 1),
+      spokenText: (n, max) => (n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 })),
+      onChange: (n, max) => set({ top_k: n === max ? null : n + 1 }),
       state: () => [settings.top_k === null ? mostTokens() : settings.top_k - 1, mostTokens()],
     }),
-    top_p: slider("top-p", {
+    slider("top-p", {
       shownText: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
       spokenText: (n) =>
-        topPs[n] === null
-          ? say("all tokens")
-          : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
-      onChange: (n) => set("top_p", topPs[n]),
+        topPs[n] === null ? say("all tokens") : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
+      onChange: (n) => set({ top_p: topPs[n] }),
       state: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
     }),
-  };
-  sliderSets.push(sliders);
-  return Object.values(sliders).map(({ element }) => element);
+  ];
+  settingSliders.push(...sliders);
+  return sliders.map(({ element }) => element);
 }
 
-export const showSettings = () => {
-  for (const sliders of sliderSets) for (const { set, state } of Object.values(sliders)) set(...state());
-};
+export const showSettings = () => settingSliders.forEach(({ set, state }) => set(...state()));
 
 /**
  * A slider from 0. Its value is shown by `shownText`, and by `spokenText` for screen readers; `state` returns
@@ -122,13 +112,6 @@ function slider(name, { shownText, spokenText, onChange, state }) {
   };
 }
 
-/** Set the sliders and their ranges, which depend on the texts. */
-function updateSliders() {
-  positionSlider.set(selection.query, alignment.queries.length - 1);
-  if (settings.top_k > mostTokens()) settings.top_k = null;
-  showSettings();
-}
-
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 class Prediction {
   #loaded = new Map(); // predictions by position
@@ -149,7 +132,7 @@ class Prediction {
     if (trace.number === 0) byId("drawn").replaceChildren();
     byId("drawn").append(this.sampled);
     this.title = make("h3");
-    const toArithmetic = buttonOf(goToPredictions, {}, `${say("from logits to probabilities")} ↓`);
+    const toArithmetic = buttonOf(() => goToTitle(), {}, `${say("from logits to probabilities")} ↓`);
     byId("texts").querySelectorAll(".following")[trace.number].append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
     this.draw = onceAFrame(() => this.#draw());
   }
@@ -198,20 +181,17 @@ class Prediction {
   }
 }
 
-function goToPredictions() {
+function goToTitle() {
   byId("prediction-title").scrollIntoView();
   byId("prediction-title").focus({ preventScroll: true });
 }
 
 /** The settings that differ from the defaults; "" if none do. */
-const settingsInWords = () =>
-  [
-    settings.temperature === 1 ? "" : `${say("temperature")} ${settings.temperature}`,
-    settings.top_k === null ? "" : `top-k ${settings.top_k}`,
-    settings.top_p === null ? "" : `top-p ${settings.top_p}`,
-  ]
-    .filter(Boolean)
-    .join(", ");
+function settingsInWords() {
+  const { temperature, top_k, top_p } = settings;
+  const words = [temperature !== 1 && `${say("temperature")} ${temperature}`, top_k !== null && `top-k ${top_k}`, top_p !== null && `top-p ${top_p}`];
+  return words.filter(Boolean).join(", ");
+}
 
 /** The most probable tokens, as list items with their probabilities. */
 function candidatesOf({ tokens, renormalized }, listed) {
@@ -236,15 +216,12 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
         vocab: grouped(vocab),
       })
     : [say("At temperature 0, the largest logit (the first if tied) gets probability 1.")];
+  const left = { count: grouped(count), vocab: grouped(vocab), left: temperature ? number(keptSum, 4) : "" };
   const cut =
     count === vocab
       ? [say("No tokens are cut off.")]
       : temperature
-        ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
-            count: grouped(count),
-            vocab: grouped(vocab),
-            left: number(keptSum, 4),
-          })
+        ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", left)
         : [say("One token is left.")];
   return [
     lineOf(heading, purposes.logits),
@@ -267,12 +244,7 @@ function candidatesTable(unusedRows, candidates, sampledRow) {
   const rows = Array.from({ length: count }, (_, n) => {
     cumulative += renormalized[n];
     const strikeIfRemoved = (x) => (removedBy[n] ? make("s", {}, contentOf(x)) : x);
-    const steps = [
-      logits[n] / temperature,
-      (logits[n] - logits[0]) / temperature,
-      exponentials[n],
-      strikeIfRemoved(probabilities[n]),
-    ];
+    const steps = [logits[n] / temperature, (logits[n] - logits[0]) / temperature, exponentials[n], strikeIfRemoved(probabilities[n])];
     const name = strikeIfRemoved(tokenElement(tokens[n]));
     // What removed the token, or its probability; at temperature 0, always the probability.
     const result = (temperature && removedBy[n]) || renormalized[n];
@@ -285,33 +257,17 @@ function candidatesTable(unusedRows, candidates, sampledRow) {
   if (count < vocab) {
     // A total over the tokens without a row here: those in the prediction, and all others.
     const totalBeyond = (values, rest) => totalOf(values.slice(count)) + rest;
-    const sums = [
-      totalBeyond(exponentials, others.exponential),
-      totalBeyond(probabilities, others.probability),
-    ];
+    const sums = [totalBeyond(exponentials, others.exponential), totalBeyond(probabilities, others.probability)];
     const isToken = ({ symbol }) => !NAMELESS.test(symbol);
     const unlisted = vocab - unusedRows - tokens.slice(0, count).filter(isToken).length;
     const unlistedUnused = vocab - count - unlisted;
-    const name = unlistedUnused
-      ? say("the other {count}, and {rest} unused rows of W_E", {
-          count: grouped(unlisted),
-          rest: grouped(unlistedUnused),
-        })
-      : say("the other {count}", { count: grouped(unlisted) });
+    const counts = { count: grouped(unlisted), rest: grouped(unlistedUnused) };
+    const name = unlistedUnused ? say("the other {count}, and {rest} unused rows of W_E", counts) : say("the other {count}", counts);
     foot.unshift(tokenRow(name, "", ["", "", ...sums], totalBeyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
-  const headings = [
-    say("token"),
-    "logit",
-    ...(temperature ? steps : []),
-    say("renormalized"),
-    say("cumulative"),
-  ];
-  const caption = say("The {count} most probable of {vocab} tokens", {
-    count,
-    vocab: grouped(vocab - unusedRows),
-  });
+  const headings = [say("token"), "logit", ...(temperature ? steps : []), say("renormalized"), say("cumulative")];
+  const caption = say("The {count} most probable of {vocab} tokens", { count, vocab: grouped(vocab - unusedRows) });
   return tableOf(caption, headings, rows, foot);
 }
 
@@ -320,18 +276,9 @@ function followingOf(token, { vocab, following, logits, sum }) {
   if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;
   const { temperature } = settings;
-  const probability = temperature
-    ? Math.exp((following.logit - logits[0]) / temperature) / sum
-    : Number(rank === 1);
-  return sayParts(
-    "The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.",
-    {
-      token: tokenElement(token),
-      rank: grouped(rank),
-      vocab: grouped(vocab),
-      probability: number(probability, 4),
-    },
-  );
+  const probability = temperature ? Math.exp((following.logit - logits[0]) / temperature) / sum : Number(rank === 1);
+  const values = { token: tokenElement(token), rank: grouped(rank), vocab: grouped(vocab), probability: number(probability, 4) };
+  return sayParts("The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.", values);
 }
 
 /** How the sampled token follows from u in [0, 1) and the cumulative probabilities. */
@@ -339,17 +286,8 @@ function sampleInWords({ tokens, renormalized }, sampled) {
   const origin = say(" (sample {count}, seed 0, in this page)", samples);
   const u = number(samples.u, 4);
   if (sampled < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
-  return [
-    ...sayParts(
-      "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
-      {
-        u,
-        token: tokenElement(tokens[sampled]),
-        reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4),
-      },
-    ),
-    origin,
-  ];
+  const values = { u, token: tokenElement(tokens[sampled]), reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4) };
+  return [...sayParts("u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u", values), origin];
 }
 
 let predictions; // one for each trace
@@ -361,7 +299,10 @@ export function startPredictions() {
   on("traces", () => {
     byId("predictions").replaceChildren();
     predictions = traces.map((trace) => new Prediction(trace));
-    updateSliders();
+    // The sliders' ranges depend on the texts.
+    positionSlider.set(selection.query, alignment.queries.length - 1);
+    if (settings.top_k > mostTokens()) settings.top_k = null;
+    showSettings();
     drawPredictions();
   });
   on("query", () => positionSlider.set(selection.query));

@@ -11,8 +11,7 @@ function summarise() {
     const { layers, H, T, cached, note } = trace;
     const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
     const after = cached ? say(" after {cached} cached", { cached }) : "";
-    const blocks =
-      layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
+    const blocks = layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
     const heads = H === 1 ? say("{H} head", { H }) : say("{H} heads", { H });
     return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
   });
@@ -40,11 +39,7 @@ function summarise() {
     differ || onlyA || onlyB
       ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
       : say("The tokens are the same."),
-    (onlyA || onlyB) &&
-      say("Only in A: {onlyA}; only in B: {onlyB}. The difference covers what both have.", {
-        onlyA,
-        onlyB,
-      }),
+    (onlyA || onlyB) && say("Only in A: {onlyA}; only in B: {onlyB}. The difference covers what both have.", { onlyA, onlyB }),
   ];
   compared.replaceChildren(sentences.filter(Boolean).join(" "));
   if (differ || onlyA || onlyB) compared.after(alignmentOf(a, b));
@@ -52,21 +47,12 @@ function summarise() {
 
 /** Both texts, token by token. */
 function alignmentOf(a, b) {
-  const symbols = (trace, n) => (n === null ? "–" : tokenElement(trace.tokens[n]));
-  return make(
-    "ol",
-    { id: "alignment", "aria-label": say("A above, B below") },
-    ...alignment.queries.map(([n, m]) =>
-      make(
-        "li",
-        { class: differenceOf([n, m], "tokens") },
-        make("span", { class: "unseen" }, "A: "),
-        make("span", {}, symbols(a, n)),
-        make("span", { class: "unseen" }, "; B: "),
-        make("span", {}, symbols(b, m)),
-      ),
-    ),
+  const tokenIn = (trace, n) => make("span", {}, n === null ? "–" : tokenElement(trace.tokens[n]));
+  const unseen = (words) => make("span", { class: "unseen" }, words);
+  const items = alignment.queries.map(([n, m]) =>
+    make("li", { class: differenceOf([n, m], "tokens") }, unseen("A: "), tokenIn(a, n), unseen("; B: "), tokenIn(b, m)),
   );
+  return make("ol", { id: "alignment", "aria-label": say("A above, B below") }, ...items);
 }
 
 export function startSummary() {
