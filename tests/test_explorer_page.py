@@ -227,18 +227,24 @@ def test_the_one_before(explorer: Explorer, pocket: GPT2, open_live: Open) -> No
     assert page.locator("#back").is_disabled()
 
 
+MAPS_IN_GRIDS = """() => {
+    window.mapsInGrids = () => mapsShown().filter(({ cell }) => cell.closest("#grids"));
+}"""
+
+
 def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     open_head(page, 1, 2)
     to_cell(page, 5, 3)
     page.locator("#prompt").fill("typed, and not sent")
-    until(page, "grids[0].maps.every((map) => map.values)")
-    page.evaluate("() => (window.before = grids[0].maps.map((map) => map.values))")
+    page.evaluate(MAPS_IN_GRIDS)
+    until(page, "mapsInGrids().every((map) => map.values)")
+    page.evaluate("() => (window.before = mapsInGrids().map((map) => map.values))")
     page.locator("#head-toggle").click()
     idle(page)
     # Maps before the ablation are not computed again.
-    until(page, "grids[0].maps.every((map) => map.values)")
-    same = page.evaluate("() => grids[0].maps.map((map, n) => map.values === window.before[n])")
+    until(page, "mapsInGrids().every((map) => map.values)")
+    same = page.evaluate("() => mapsInGrids().map((map, n) => map.values === window.before[n])")
     assert same == [True] * 4 + [False] * 4
     assert page.locator("#prompt").input_value() == "typed, and not sent"
     assert re.match(

@@ -698,7 +698,7 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
         """Check the heads whose lines are drawn, each in the colour of its name."""
         page.mouse.move(0, 0)
         drawn(page)
-        page.evaluate("strokes.length = 0; allLines[0].draw()")
+        page.evaluate("strokes.length = 0; changed('head')")
         drawn(page)
         lines = lines_of(page)
         heads = []

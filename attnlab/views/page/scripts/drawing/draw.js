@@ -3,6 +3,7 @@
 
 import { brief, fixed, format, wordOf } from "../numbers/formats.js";
 import { description } from "../sources/description.js";
+import { on } from "../state/store.js";
 
 /** An element with attributes, and children that are elements or plain text. */
 export function make(tag, attributes = {}, ...children) {
@@ -172,6 +173,16 @@ export function onceAFrame(draw) {
       draw();
     });
   };
+}
+
+/** A drawing for each of the views, made again in element `id` when others are shown; returns a function that lists them. */
+export function drawingsIn(id, viewsOf, makeDrawing) {
+  let drawings;
+  on("traces", () => {
+    byId(id).replaceChildren();
+    drawings = viewsOf().map(makeDrawing);
+  });
+  return () => drawings;
 }
 
 export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");

@@ -2,10 +2,10 @@
 
 import { say } from "../sources/description.js";
 import { chooseHead } from "../state/actions.js";
-import { isSame, on, selection } from "../state/store.js";
+import { isSame, selection } from "../state/store.js";
 import { onHead, views } from "../state/traces.js";
 import { cellAfterKey } from "../drawing/cells.js";
-import { byId, focusOne, isPress, make } from "../drawing/draw.js";
+import { byId, drawingsIn, focusOne, isPress, make } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { labelOf, nameOf, visibleHeads } from "../drawing/names.js";
@@ -33,7 +33,7 @@ function makeGrid(view) {
   listen(grid, view, maps);
   const axes = make("p", { class: "axes", "aria-hidden": "true" }, `${say("layer")} ↓ ${say("head")} →`);
   byId("grids").append(make("div", {}, ...nameOf(view), axes, make("div", { class: "sideways" }, grid)));
-  return { maps };
+  return maps;
 }
 
 const isAdding = ({ ctrlKey, metaKey, shiftKey }) => ctrlKey || metaKey || shiftKey;
@@ -60,7 +60,7 @@ function listen(grid, view, maps) {
 }
 
 /** Mark the open head and the overlaid ones. */
-function markMaps({ maps }) {
+function markMaps(maps) {
   for (const { cell, layer, head } of maps) {
     const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
     cell.setAttribute("aria-selected", String(visible !== undefined));
@@ -74,12 +74,7 @@ function goToHead() {
   if (isNarrow.matches) byId("head").scrollIntoView({ block: "start" });
 }
 
-let grids; // one for each view
-
 export function startGrids() {
-  on("traces", () => {
-    byId("grids").replaceChildren();
-    grids = views.map(makeGrid);
-  });
-  onHead(() => grids.forEach(markMaps));
+  const grids = drawingsIn("grids", () => views, makeGrid);
+  onHead(() => grids().forEach(markMaps));
 }

@@ -8,8 +8,8 @@ import { describedCell, isAt, isLook, isSame, on, selection } from "../state/sto
 import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
 import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
-import { byId, clipText, colourOf, formulaOf, hatchPattern, isPress, isPrinted, make, maxHeight, number, onceAFrame,
-  positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { byId, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPress, isPrinted, make, maxHeight, number,
+  onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
 import { enterCell, focusGrid } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
@@ -200,27 +200,15 @@ class Heatmap {
     const size = isPrinted() ? sizeOnPaper : LABEL_SIZE * fontScale;
     const isUpright = isPrinted() && side < 19;
     const rowDistance = isPrinted() ? size + 1 : 14 * fontScale;
-    this.#drawLabels(this.left, [this.#labelWidth, height], this.view.queryLabels, {
-      size,
-      minDistance: rowDistance,
-      offset: y,
-      length: height,
-      chosen: query,
-      moveTo: (context, middle) => {
-        context.textAlign = "right";
-        context.translate(this.#labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
-      },
+    const rows = { size, minDistance: rowDistance, offset: y, length: height, chosen: query };
+    this.#drawLabels(this.left, [this.#labelWidth, height], this.view.queryLabels, rows, (context, middle) => {
+      context.textAlign = "right";
+      context.translate(this.#labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
     });
-    this.#drawLabels(this.top, [width + OVERHANG * fontScale, this.#labelHeight], this.view.keyLabels, {
-      size,
-      minDistance: isUpright ? rowDistance : 19 * fontScale,
-      offset: x,
-      length: width,
-      chosen: key,
-      moveTo: (context, middle) => {
-        context.translate(middle + (isUpright ? 0 : 2), this.#labelHeight - 8);
-        context.rotate(isUpright ? -Math.PI / 2 : -SLANT);
-      },
+    const columns = { size, minDistance: isUpright ? rowDistance : 19 * fontScale, offset: x, length: width, chosen: key };
+    this.#drawLabels(this.top, [width + OVERHANG * fontScale, this.#labelHeight], this.view.keyLabels, columns, (context, middle) => {
+      context.translate(middle + (isUpright ? 0 : 2), this.#labelHeight - 8);
+      context.rotate(isUpright ? -Math.PI / 2 : -SLANT);
     });
   }
 
@@ -230,7 +218,7 @@ class Heatmap {
    * size: of the font. offset, length: the visible part of the axis. chosen: the index of the label that is
    * always drawn. moveTo(context, middle): moves the origin to the label of the cell with this middle.
    */
-  #drawLabels(canvas, [width, height], texts, { size, minDistance, offset, length, chosen, moveTo }) {
+  #drawLabels(canvas, [width, height], texts, { size, minDistance, offset, length, chosen }, moveTo) {
     const side = this.#side;
     const context = prepareCanvas(canvas, width, height);
     const longest = LONGEST_LABEL * textScale();
@@ -299,14 +287,10 @@ class Heatmap {
     const { view } = this;
     const { queryName, keyName, shown, masked } = this.#cellDetails(i, j);
     const isInView = view.rows[i] === describedCell().query && view.columns[j] === describedCell().key;
-    const pair = make(
-      "span",
-      { class: "pair" },
-      ...(isInView ? [] : [make("small", {}, say("no such pair here; nearest: "))]),
-      make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
-      " → ",
-      make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),
-    );
+    const nearby = isInView ? "" : make("small", {}, say("no such pair here; nearest: "));
+    const query = make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i])));
+    const key = make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j])));
+    const pair = make("span", { class: "pair" }, nearby, query, " → ", key);
     this.readout.replaceChildren(pair, make("strong", {}, number(shown, 4), masked && ` ${masked}`));
   }
 
@@ -362,10 +346,8 @@ class Heatmap {
   }
 }
 
-let heatmaps; // one for each view
-
 /** Draw the selected step in all views. */
-function drawHeatmaps() {
+function drawHeatmaps(heatmaps) {
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
   // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
@@ -373,17 +355,9 @@ function drawHeatmaps() {
 }
 
 export function startHeatmaps() {
-  on("traces", () => {
-    byId("heatmaps").replaceChildren();
-    heatmaps = views.map((view) => new Heatmap(view));
-  });
-  onHead(drawHeatmaps);
-  on("query key hovered", () => heatmaps.forEach((heatmap) => heatmap.mark()));
-  on("textSize openCell", () => heatmaps.forEach((heatmap) => heatmap.layOut()));
-  on("zoom", () => {
-    for (const heatmap of heatmaps) {
-      heatmap.layOut();
-      heatmap.scrollToCell();
-    }
-  });
+  const all = drawingsIn("heatmaps", () => views, (view) => new Heatmap(view));
+  onHead(() => drawHeatmaps(all()));
+  on("query key hovered", () => all().forEach((heatmap) => heatmap.mark()));
+  on("textSize openCell zoom", () => all().forEach((heatmap) => heatmap.layOut()));
+  on("zoom", () => all().forEach((heatmap) => heatmap.scrollToCell()));
 }

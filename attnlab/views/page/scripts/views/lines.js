@@ -5,8 +5,9 @@ import { matrixOf } from "../sources/rows.js";
 import { point, pointAtQuery, select } from "../state/actions.js";
 import { describedCell, on, selection } from "../state/store.js";
 import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
-import { cellAfterKey } from "../drawing/cells.js";
-import { byId, clipText, colourOf, make, maxHeight, onceAFrame, prepareCanvas, textScale } from "../drawing/draw.js";
+import { cellAfterKey, cellUnder } from "../drawing/cells.js";
+import { byId, clipText, colourOf, drawingsIn, make, maxHeight, onceAFrame, prepareCanvas, textScale
+  } from "../drawing/draw.js";
 import { labelOf, nameOf, strengthOf, visibleHeads } from "../drawing/names.js";
 
 const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
@@ -119,8 +120,8 @@ class Lines {
   /** The token under the pointer, {isKey, index}; null if there is none. */
   #tokenUnder(event) {
     const { view, scroller } = this;
+    const [n] = cellUnder(event, scroller, this.#rowHeight);
     const box = scroller.getBoundingClientRect();
-    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / this.#rowHeight);
     const isKey = event.clientX > box.left + box.width / 2;
     const index = isKey ? n : n - (view.Tk - view.T);
     return (isKey ? view.columns : view.rows)[index] === undefined ? null : { isKey, index };
@@ -128,18 +129,15 @@ class Lines {
 
   #listen() {
     const { view, scroller } = this;
-    scroller.addEventListener("pointermove", (event) => {
-      const token = (this.#highlighted = this.#tokenUnder(event));
+    const highlight = (token) => {
+      this.#highlighted = token;
       if (!token) point(null);
       else if (token.isKey) point({ query: selection.query, key: view.columns[token.index] });
       else pointAtQuery(view.rows[token.index]);
       this.draw();
-    });
-    scroller.addEventListener("pointerleave", () => {
-      this.#highlighted = null;
-      point(null);
-      this.draw();
-    });
+    };
+    scroller.addEventListener("pointermove", (event) => highlight(this.#tokenUnder(event)));
+    scroller.addEventListener("pointerleave", () => highlight(null));
     scroller.addEventListener("click", (event) => {
       const token = this.#tokenUnder(event);
       if (token?.isKey) select(selection.query, view.columns[token.index]);
@@ -158,14 +156,9 @@ class Lines {
   }
 }
 
-let allLines; // one for each trace
-
 export function startLines() {
-  on("traces", () => {
-    byId("lines").replaceChildren();
-    allLines = traceViews.map((view) => new Lines(view));
-  });
-  onHead(() => allLines.forEach((lines) => lines.draw()));
-  on("query key hovered", () => allLines.forEach((lines) => lines.draw()));
-  on("textSize printed", () => allLines.forEach((lines) => lines.layOut()));
+  const all = drawingsIn("lines", () => traceViews, (view) => new Lines(view));
+  onHead(() => all().forEach((lines) => lines.draw()));
+  on("query key hovered", () => all().forEach((lines) => lines.draw()));
+  on("textSize printed", () => all().forEach((lines) => lines.layOut()));
 }

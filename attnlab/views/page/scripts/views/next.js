@@ -8,8 +8,8 @@ import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
 import { alignment, queryIn, traces } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
-import { barOf, buttonOf, byId, checkboxOf, make, moveByArrows, number, onceAFrame, positionsInWords, rowOf, symbolOf,
-  tableOf, tokenElement } from "../drawing/draw.js";
+import { barOf, buttonOf, byId, checkboxOf, drawingsIn, make, moveByArrows, number, onceAFrame, positionsInWords,
+  rowOf, symbolOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
@@ -290,15 +290,14 @@ function sampleInWords({ tokens, renormalized }, sampled) {
   return [...sayParts("u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u", values), origin];
 }
 
-let predictions; // one for each trace
+let predictions; // returns one for each trace
 
-const drawPredictions = () => predictions.forEach((prediction) => prediction.draw());
+const drawPredictions = () => predictions().forEach((prediction) => prediction.draw());
 
 export function startPredictions() {
   makeSettings();
+  predictions = drawingsIn("predictions", () => traces, (trace) => new Prediction(trace));
   on("traces", () => {
-    byId("predictions").replaceChildren();
-    predictions = traces.map((trace) => new Prediction(trace));
     // The sliders' ranges depend on the texts.
     positionSlider.set(selection.query, alignment.queries.length - 1);
     if (settings.top_k > mostTokens()) settings.top_k = null;

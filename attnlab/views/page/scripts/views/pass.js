@@ -52,6 +52,13 @@ function nearestPosition(trace, wanted) {
   return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
 }
 
+/** A token's rows, read once and computed when needed. */
+function passOf(trace, position) {
+  trace.passes ??= new Map();
+  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
+  return trace.passes.get(position);
+}
+
 async function readPass(trace, position) {
   const [numbers, norms] = await Promise.all([
     source.pack(trace, `pass.${position}`),
@@ -147,9 +154,7 @@ async function showPass() {
   const choice = ++latestChoice;
   const trace = traces[selection.chosenStep.trace];
   const position = nearestPosition(trace, queryIn(trace));
-  trace.passes ??= new Map(); // a token's rows, read once and computed when needed
-  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
-  const pass = await trace.passes.get(position);
+  const pass = await passOf(trace, position);
   const step = pass.steps.find(({ path }) => path === selection.chosenStep.path);
   if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
   if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);

@@ -8,7 +8,7 @@ import { point, select } from "../state/actions.js";
 import { describedCell, on, selection } from "../state/store.js";
 import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
-import { boxedTable, buttonOf, byId, make, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
+import { boxedTable, buttonOf, byId, drawingsIn, make, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
 import { openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
@@ -18,8 +18,6 @@ const NUMBERS = ["raw_scores", "scores", "weights"];
 
 /** The strips of a view, built when first shown: a long text has many rows. */
 class Strips {
-  #isBuilt = false;
-
   constructor(view) {
     this.view = view;
     [this.trace] = view.traces;
@@ -28,8 +26,7 @@ class Strips {
 
   draw() {
     if (selection.display !== "strips") return;
-    if (!this.#isBuilt) this.#build();
-    this.#isBuilt = true;
+    if (!this.rows) this.#build();
     this.redraw();
   }
 
@@ -77,28 +74,21 @@ class Strips {
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
     const products = K.map((k, n) => k * q[n % Dh]);
-    const vectorBound = largestOf([Q, K]);
-    const productBound = largestOf([products]);
-    const paintOn = (canvas, values, height, bound) =>
-      bitmapOf(values, Dh, height, signedScale(bound), () => false, canvas);
+    const vectorBound = largestOf(Q, K);
+    const productBound = largestOf(products);
+    const paintOn = (canvas, values, height, bound) => bitmapOf(values, Dh, height, signedScale(bound), () => false, canvas);
     paintOn(this.queryStripes, q, 1, vectorBound);
     paintOn(this.keyStripes, K, Tk, vectorBound);
     paintOn(this.productStripes, products, Tk, productBound);
-    note.textContent = say(
-      "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
-      { vectors: format(vectorBound, 2), products: format(productBound, 2) },
-    );
+    const bounds = { vectors: format(vectorBound, 2), products: format(productBound, 2) };
+    note.textContent = say("Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.", bounds);
     this.queryCell.replaceChildren(`Q: ${i} `, tokenElement(trace.tokens[i]));
     const values = NUMBERS.map((step) => stepRow(head, step, i));
     const key = nearest(view.columns, describedCell().key);
     this.rows.forEach(({ row, numbers }, j) => {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
-      if (j === key) row.setAttribute("aria-current", "true");
-      else row.removeAttribute("aria-current");
-      numbers.forEach((element, n) => {
-        element.value = String(values[n][j]);
-        element.textContent = fixed(values[n][j], 4);
-      });
+      row.ariaCurrent = j === key ? "true" : null;
+      numbers.forEach((element, n) => Object.assign(element, { value: String(values[n][j]), textContent: fixed(values[n][j], 4) }));
     });
   }
 
@@ -131,19 +121,14 @@ class Strips {
 }
 
 /** The largest |value| in some arrays; 1 if all are 0. */
-function largestOf(arrays) {
+function largestOf(...arrays) {
   let largest = 0;
   for (const values of arrays) for (const x of values) largest = Math.max(largest, Math.abs(x));
   return largest || 1;
 }
 
-let allStrips; // one for each trace
-
 export function startStrips() {
-  on("traces", () => {
-    byId("strips").replaceChildren();
-    allStrips = traceViews.map((view) => new Strips(view));
-  });
-  onHead(() => allStrips.forEach((strips) => strips.draw()));
-  on("query key hovered", () => allStrips.forEach((strips) => strips.draw()));
+  const all = drawingsIn("strips", () => traceViews, (view) => new Strips(view));
+  onHead(() => all().forEach((strips) => strips.draw()));
+  on("query key hovered", () => all().forEach((strips) => strips.draw()));
 }

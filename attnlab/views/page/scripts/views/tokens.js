@@ -9,7 +9,7 @@ import { alignmentStatus, hasHead, nearest, onHead, traces, traceViews } from ".
 import { describe } from "../drawing/card.js";
 import { cellAfterKey } from "../drawing/cells.js";
 import { inks, palette, paletteIndices } from "../drawing/colours.js";
-import { byId, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
+import { byId, drawingsIn, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
 import { labelOf, nameOf, strengthOf, visibleWeights } from "../drawing/names.js";
 
 class TokenFlow {
@@ -148,25 +148,17 @@ function explainSymbols() {
         bytes: brief(multibyte.bytes),
         text: multibyte === partial ? say("a character") : multibyte.part_of || `“${brief(multibyte.text)}”`,
       }),
-    partial &&
-      say("{symbol} is part of a character that the next tokens complete", {
-        symbol: brief(partial.symbol),
-      }),
+    partial && say("{symbol} is part of a character that the next tokens complete", { symbol: brief(partial.symbol) }),
   ];
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
 }
 
-let texts; // one for each trace
-
 export function startTexts() {
-  on("traces", () => {
-    byId("texts").after(byId("letters")); // kept when the texts are replaced
-    byId("texts").replaceChildren();
-    texts = traceViews.map((view) => new TokenFlow(view));
-    byId("texts").querySelector(".stage").append(byId("letters"));
-  });
-  onHead(() => texts.forEach((text) => text.draw()));
-  on("query key hovered", () => texts.forEach((text) => text.draw()));
-  on("textSize depth printed", () => texts.forEach((text) => text.layOut()));
+  on("traces", () => byId("texts").after(byId("letters"))); // kept when the texts are replaced
+  const texts = drawingsIn("texts", () => traceViews, (view) => new TokenFlow(view));
+  on("traces", () => byId("texts").querySelector(".stage").append(byId("letters")));
+  onHead(() => texts().forEach((text) => text.draw()));
+  on("query key hovered", () => texts().forEach((text) => text.draw()));
+  on("textSize depth printed", () => texts().forEach((text) => text.layOut()));
   on("traces predictions", explainSymbols);
 }
