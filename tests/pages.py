@@ -93,6 +93,9 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.02)
 
 
+# JavaScript: the small maps in the grids of heads, which the picture's aren't.
+GRIDS = "mapsShown().filter(({ cell }) => cell.closest('#grids'))"
+
 # Whether the open head's numbers are loaded. Maps that aren't visible aren't drawn.
 LOADED = "pendingTraces(views.at(-1), selection.layer).length === 0"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Watched, needs
-from pages import LOADED, agrees, ask, drawn, idle, to_cell, until
+from pages import GRIDS, LOADED, agrees, ask, drawn, idle, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Sampling, Trace, softmax
 from attnlab.training import initial_parameters
@@ -227,24 +227,18 @@ def test_the_one_before(explorer: Explorer, pocket: GPT2, open_live: Open) -> No
     assert page.locator("#back").is_disabled()
 
 
-MAPS_IN_GRIDS = """() => {
-    window.mapsInGrids = () => mapsShown().filter(({ cell }) => cell.closest("#grids"));
-}"""
-
-
 def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     open_head(page, 1, 2)
     to_cell(page, 5, 3)
     page.locator("#prompt").fill("typed, and not sent")
-    page.evaluate(MAPS_IN_GRIDS)
-    until(page, "mapsInGrids().every((map) => map.values)")
-    page.evaluate("() => (window.before = mapsInGrids().map((map) => map.values))")
+    until(page, f"{GRIDS}.every((map) => map.values)")
+    page.evaluate(f"() => (window.before = {GRIDS}.map((map) => map.values))")
     page.locator("#head-toggle").click()
     idle(page)
     # Maps before the ablation are not computed again.
-    until(page, "mapsInGrids().every((map) => map.values)")
-    same = page.evaluate("() => mapsInGrids().map((map, n) => map.values === window.before[n])")
+    until(page, f"{GRIDS}.every((map) => map.values)")
+    same = page.evaluate(f"() => {GRIDS}.map((map, n) => map.values === window.before[n])")
     assert same == [True] * 4 + [False] * 4
     assert page.locator("#prompt").input_value() == "typed, and not sent"
     assert re.match(

@@ -14,6 +14,7 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import (
+    GRIDS,
     LOADED,
     MATRICES,
     OTHER,
@@ -165,7 +166,7 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#head-title").inner_text() == "Layer 0, head 0"
     assert page.locator(".flow .chip .symbol").all_inner_texts() == list(trace.tokens.symbols)
     assert page.locator(".map").count() == 15
-    until(page, "grids[0].maps.every((map) => map.values)")
+    until(page, f"{GRIDS}.every((map) => map.values)")
     assert page.locator("#steps span").all_inner_texts() == list(MATRICES)
     for step in MATRICES:
         page.locator(f"#steps input[value={step}]").dispatch_event("click")
@@ -397,7 +398,7 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#heatmaps h3").all_inner_texts() == names
     assert "1 of 12 paired tokens differ" in page.locator("#compared").inner_text()
     assert page.locator(".map").count() == 45
-    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+    until(page, f"{GRIDS}.every((map) => map.values)")
     page.locator(".map").nth(30 + 11).click()
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
     to_cell(page, 11, 10)
@@ -555,7 +556,7 @@ def test_light_and_dark(odd: GPT2, open_page: Open) -> None:
     looks = []
     for scheme in ("light", "dark"):
         page = open_page(odd.trace(TEXT), color_scheme=scheme)
-        until(page, "grids[0].maps[0].values !== undefined")
+        until(page, f"{GRIDS}[0].values !== undefined")
         looks.append(page.evaluate(look))
     page.locator("#theme").click()
     assert page.evaluate(look) == looks[0] != looks[1]
@@ -569,12 +570,12 @@ def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
     trace = gpt2_shaped(odd, 150, n_embd=192)
     page = open_page(trace, viewport={"width": 420, "height": 240})
     page.locator(".map").first.scroll_into_view_if_needed()
-    drawn_maps = "grids[0].maps.filter((map) => map.values).length"
+    drawn_maps = f"{GRIDS}.filter((map) => map.values).length"
     until(page, f"{drawn_maps} > 0 && waiting.size === 0")
     assert page.evaluate(drawn_maps) < 144
     assert page.evaluate("traces[0].loaded.size") < 12
     page.locator(".map").last.scroll_into_view_if_needed()
-    until(page, "grids[0].maps.at(-1).values !== undefined")
+    until(page, f"{GRIDS}.at(-1).values !== undefined")
 
 
 def test_maps_just_below_the_window_are_drawn(odd: GPT2, open_page: Open) -> None:
@@ -583,11 +584,11 @@ def test_maps_just_below_the_window_are_drawn(odd: GPT2, open_page: Open) -> Non
     page.goto(f"{page.url.partition('#')[0]}#depth=look")
     page.reload()
     until(page, LOADED)
-    assert page.evaluate("grids.every(({ maps }) => maps.every((map) => !map.values))")
+    assert page.evaluate(f"{GRIDS}.every((map) => !map.values)")
     page.locator("#depth input[value=lab]").check()
     drawn(page)
-    assert page.evaluate("grids[0].maps[0].cell.getBoundingClientRect().top") > 900
-    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+    assert page.evaluate(f"{GRIDS}[0].cell.getBoundingClientRect().top") > 900
+    until(page, f"{GRIDS}.every((map) => map.values)")
 
 
 @pytest.mark.usefixtures("short_story")

@@ -11,6 +11,7 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import (
+    GRIDS,
     LOADED,
     MATRICES,
     OTHER,
@@ -522,13 +523,13 @@ def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
     page.locator("#larger").click()
     until(page, "traces[0].loaded.size === 2")
     assert {"flow", "scroller", "table"} <= set(cut_off(page))
-    assert not page.evaluate("grids[0].maps.every((map) => map.values)")
+    assert not page.evaluate(f"{GRIDS}.every((map) => map.values)")
     page.evaluate(RECORD.replace("METHOD", "fillText"))
 
     page.emulate_media(media="print")
     until(page, "isPrinted()")
     assert cut_off(page) == []
-    assert page.evaluate("grids[0].maps.every((map) => map.values)")
+    assert page.evaluate(f"{GRIDS}.every((map) => map.values)")
     assert page.locator("#unpainted").is_hidden()
     drawn_labels = page.evaluate("drawings.map(([name, [text]]) => [name, text])")
     for name in ("labels", "labels top"):
@@ -698,7 +699,8 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
         """Check the heads whose lines are drawn, each in the colour of its name."""
         page.mouse.move(0, 0)
         drawn(page)
-        page.evaluate("strokes.length = 0; changed('head')")
+        page.evaluate("strokes.length = 0")
+        page.locator(".all-lines").dispatch_event("scroll")  # draws them again
         drawn(page)
         lines = lines_of(page)
         heads = []

@@ -25,11 +25,7 @@ const OPERATIONS = {
 };
 
 // Functions from a row to a number.
-const REDUCTIONS = {
-  sum: totalOf,
-  max: (row) => row.reduce((a, b) => Math.max(a, b)),
-  len: (row) => row.length,
-};
+const REDUCTIONS = { sum: totalOf, max: (row) => row.reduce((a, b) => Math.max(a, b)), len: (row) => row.length };
 
 const CONSTANTS = { pi: Math.PI, "-inf": -Infinity };
 const isItem = (tree) => Array.isArray(tree) && tree[0] === "at";

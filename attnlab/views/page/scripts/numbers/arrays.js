@@ -101,8 +101,7 @@ export function stridesOf(shape) {
 export const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
 
 /** The result type: float64 if any array has it, otherwise float32. */
-const typeOf = (...arrays) =>
-  arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
+const typeOf = (...arrays) => arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
 
 /** The common shape to which shapes broadcast. */
 export function broadcastShape(shapes) {

@@ -25,10 +25,6 @@ export function jobsOf(ids, rowOf) {
       sum.count++;
     }
   });
-  return Object.fromEntries(
-    sums.map(({ name, attention, uniform, count }) => [
-      name,
-      count ? { attention: attention / count, uniform: uniform / count } : null,
-    ]),
-  );
+  const meanOf = ({ attention, uniform, count }) => (count ? { attention: attention / count, uniform: uniform / count } : null);
+  return Object.fromEntries(sums.map((sum) => [sum.name, meanOf(sum)]));
 }

@@ -82,9 +82,7 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
   const sum = totalOf(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
   // In the order of top-p: ties by descending id.
-  const ranked = [...all.keys()]
-    .filter((i) => all[i] >= smallest)
-    .sort((a, b) => all[b] - all[a] || b - a);
+  const ranked = [...all.keys()].filter((i) => all[i] >= smallest).sort((a, b) => all[b] - all[a] || b - a);
   const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
   let count = smallest === -Infinity ? vocab : ranked.length;
   let keptSum = smallest === -Infinity ? sum : sumOfFirst(count);
@@ -100,25 +98,12 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
     keptSum = sumOfFirst(count);
   }
   const kept = new Set(ranked.slice(0, count));
-  const removedBy = logits.map((logit, i) =>
-    logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
-  );
+  const removedBy = logits.map((logit, i) => (logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p"));
   const renormalized = listed.map((e, i) => (removedBy[i] ? 0 : e / keptSum));
   const removesOthers = count === removedBy.filter((cut) => !cut).length;
-  return {
-    exponentials: listed,
-    sum,
-    probabilities: listed.map((e) => e / sum),
-    removedBy,
-    count,
-    keptSum,
-    renormalized,
-    others: {
-      exponential: rest,
-      probability: rest / sum,
-      renormalized: removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized)),
-    },
-  };
+  const othersRenormalized = removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized));
+  const others = { exponential: rest, probability: rest / sum, renormalized: othersRenormalized };
+  return { exponentials: listed, sum, probabilities: listed.map((e) => e / sum), removedBy, count, keptSum, renormalized, others };
 }
 
 /** A generator of pseudorandom numbers in [0, 1) from a seed. Source: mulberry32. */

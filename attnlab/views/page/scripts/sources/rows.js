@@ -25,9 +25,8 @@ export function layerOf(trace, layer, values) {
   };
   const edits = {};
   for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
-    for (const name of names) {
+    for (const name of names)
       edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
-    }
   const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
   if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], curves: new Map() });
   return { inputs, edits, heads, ...layerDrawings.get(values) };
@@ -64,8 +63,7 @@ export function runOfQueries(trace, start, stop, { layers = [...trace.loaded.key
     Object.assign(inputs, loaded.inputs);
     for (const [path, x] of Object.entries(loaded.edits)) edits[path] = queryRows(x);
   }
-  const inputAt = (path) =>
-    path.endsWith(".Q") && path in inputs ? toFloat64(queryRows(inputs[path])) : inputs[path];
+  const inputAt = (path) => (path.endsWith(".Q") && path in inputs ? toFloat64(queryRows(inputs[path])) : inputs[path]);
   return new Run(trace.graph, inputAt, edits);
 }
 

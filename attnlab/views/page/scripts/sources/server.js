@@ -43,8 +43,7 @@ export class ServerSource extends LiveSource {
 
   open = async (text, changes, signal) => this.withNames(await requestExplorer("trace", { ...text, changes }, signal));
 
-  generate = (trace, settings, signal) =>
-    this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
+  generate = (trace, settings, signal) => this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
 
   markEnded() {
     this.hasEnded = true;

@@ -8,9 +8,7 @@ export function passStepsOf({ graph, layers, pass }) {
   const stepOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
   const steps = [
     ...names.slice(0, first).map((name) => stepOf(name)),
-    ...Array.from({ length: layers }, (_, layer) =>
-      names.filter(isInBlock).map((name) => stepOf(name, layer)),
-    ).flat(),
+    ...Array.from({ length: layers }, (_, layer) => names.filter(isInBlock).map((name) => stepOf(name, layer))).flat(),
     ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stepOf(name)),
   ];
   const paths = new Set(steps.map(({ path }) => path));

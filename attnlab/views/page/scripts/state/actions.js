@@ -18,8 +18,7 @@ export function point(cell) {
 export const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
 
 /** The first view whose open head has a query, once its numbers are loaded. */
-export const viewOfQuery = (query) =>
-  views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
+export const viewOfQuery = (query) => views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
 
 /** The key with the largest weight for a query of the open head, in the first text that has both. */
 export function strongestKey(query) {
@@ -34,9 +33,7 @@ export function strongestKey(query) {
 export function openHead(layer, head, then = () => {}) {
   if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
   Object.assign(selection, { layer, head });
-  const loading = traces
-    .filter((trace) => pendingTraces({ traces: [trace] }, layer).length)
-    .map((trace) => loadLayer(trace, layer));
+  const loading = pendingTraces({ traces }, layer).map((trace) => loadLayer(trace, layer));
   const show = () => {
     selection.key ??= strongestKey(selection.query) ?? 0;
     changed("head");

@@ -20,14 +20,9 @@ export function updateLink() {
 function writeLink() {
   clearTimeout(linkTimer);
   linkTimer = null;
-  const { layer, head, step, query, key, display, textSize, depth, level } = selection;
+  const { layer, head, step, query, key, display: look, textSize, depth, level } = selection;
   const link = new URLSearchParams({
-    layer,
-    head,
-    step,
-    query,
-    key,
-    look: display,
+    ...{ layer, head, step, query, key, look },
     ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
@@ -69,15 +64,13 @@ export function followLink(link) {
 /** The open cell and its component for the link, such as open=layer.1.head.2.query.7.key.1.component.0. */
 function linkOfArithmetic() {
   if (!selection.openCell) return {};
-  const { layer, head, query, key, component } = selection.openCell;
+  const { layer, head, query, key, component } = selection.openCell; // without the cursor
   return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
 }
 
 /** Open the cell that a link names, if any. */
 async function followLinkOfArithmetic({ open = "" }) {
-  const values = Object.fromEntries(
-    [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
-  );
+  const values = Object.fromEntries([...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]));
   if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
   const { component = 0, ...cell } = values;
   const target = clampedSelection(cell);
@@ -88,7 +81,7 @@ async function followLinkOfArithmetic({ open = "" }) {
 }
 
 /** The chosen step and component for the link, if the reader has chosen any. */
-const linkOfPass = () => (selection.chosenStep.isLinked ? { stop: selection.chosenStep.path, component: selection.chosenStep.component } : {});
+const linkOfPass = ({ path, component, isLinked } = selection.chosenStep) => isLinked && { stop: path, component };
 
 /** Go where a link leads, if this page has such a step. */
 function followLinkOfPass({ stop: linked, component }) {

@@ -9,9 +9,7 @@ import { description, say, tokenOf } from "../sources/description.js";
 import { DISPLAYS, isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
-export const MATRICES = Object.keys(description.steps).filter(
-  (name) => description.steps[name].axes === description.steps.weights.axes,
-);
+export const MATRICES = Object.keys(description.steps).filter((name) => description.steps[name].axes === description.steps.weights.axes);
 export const DIFFERENCE = "B − A";
 const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
 
@@ -42,9 +40,8 @@ export function setTraces(descriptions) {
     ],
   };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
-  if (traces.length === 2)
-    distinctions(traces, alignment.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
-  traceViews = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
+  const names = traces.length === 2 ? distinctions(traces, alignment.queries) : [];
+  traceViews = traces.map((trace, n) => viewOf(trace.name, [trace], names[n]));
   const hasDifference = traces.length === 2 && !whyNoDifference;
   views = hasDifference ? [...traceViews, viewOf(DIFFERENCE, traces, whyZero(...traces))] : traceViews;
   views.forEach(labelView);
@@ -54,9 +51,7 @@ export function setTraces(descriptions) {
 export function traceOf(described, number) {
   const T = described.tokens.length;
   const Tk = described.cached + T;
-  const cached = Array.from({ length: described.cached }, (_, n) => ({
-    symbol: say("cached {n}", { n }),
-  }));
+  const cached = Array.from({ length: described.cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
   return {
     ...described,
     number,
@@ -106,15 +101,11 @@ export function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
   const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
-  return both.map((trace, t) =>
-    [
-      differ(({ model }) => model) && trace.model,
-      differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length),
-      differ(changesIn) && changesIn(trace),
-    ]
-      .filter(Boolean)
-      .join(", "),
-  );
+  return both.map((trace, t) => {
+    const start = pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length;
+    const text = differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, start);
+    return [differ(({ model }) => model) && trace.model, text, differ(changesIn) && changesIn(trace)].filter(Boolean).join(", ");
+  });
 }
 
 /** An excerpt of a text around token n, on one line. */
@@ -176,25 +167,14 @@ function viewOf(name, viewed, distinction = "") {
   const columns = indicesIn(alignment.keys);
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
   const keys = positionsIn(alignment.keys).filter(isEverywhere);
-  const symbolIn = (tokens) =>
-    tokens.every((token) => token.symbol === tokens[0].symbol)
-      ? tokens[0].symbol
-      : tokens.map((token) => token.symbol).join(" | ");
+  const symbolsIn = (all, list) => all.map((positions) => [...new Set(viewed.map((trace, n) => trace[list][positions[n]].symbol))].join(" | "));
   return {
-    name,
-    distinction,
-    traces: viewed,
-    rows,
-    columns,
-    queries,
-    keys,
+    ...{ name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H },
     T: rows.length,
     Tk: columns.length,
-    layers: first.layers,
-    H: first.H,
     isDifference: viewed.length === 2,
-    keySymbols: keys.map((positions) => symbolIn(viewed.map((trace, n) => trace.keys[positions[n]]))),
-    querySymbols: queries.map((positions) => symbolIn(viewed.map((trace, n) => trace.tokens[positions[n]]))),
+    keySymbols: symbolsIn(keys, "keys"),
+    querySymbols: symbolsIn(queries, "tokens"),
   };
 }
 
@@ -206,24 +186,20 @@ export function labelView(view) {
 }
 
 /** A view's traces whose layer isn't loaded yet. */
-export const pendingTraces = (view, layer) =>
-  view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
+export const pendingTraces = (view, layer) => view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
 
 export const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
 /** A note for a formula: in which traces the step is edited in this head. */
 export function editedIn(layer, head, step) {
-  const names = traces
-    .filter((trace) => trace.edited[layer]?.[head]?.includes(step))
-    .map(({ name }) => name);
+  const names = traces.filter((trace) => trace.edited[layer]?.[head]?.includes(step)).map(({ name }) => name);
   if (!names.length) return "";
   if (traces.length < 2) return say(", edited");
   return names.length === 2 ? say(", edited in A and in B") : say(", edited in {name}", { name: names[0] });
 }
 
 /** Whether a view has a head and its numbers are loaded. */
-export const isLoaded = (view, { layer, head }) =>
-  hasHead(view, layer, head) && !pendingTraces(view, layer).length;
+export const isLoaded = (view, { layer, head }) => hasHead(view, layer, head) && !pendingTraces(view, layer).length;
 
 /** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
 export function differenceOf(positions, list) {
@@ -245,14 +221,9 @@ export function clampedSelection({ layer, head, query, key, step, look }) {
     query: [query, alignment.queries.length],
     key: [key, alignment.keys.length],
   };
-  const numbers = Object.entries(counts)
-    .filter(([, [n]]) => n >= 0)
-    .map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]);
-  return {
-    ...Object.fromEntries(numbers),
-    ...(MATRICES.includes(step) && { step }),
-    ...(look in DISPLAYS && { display: look }),
-  };
+  const given = Object.entries(counts).filter(([, [n]]) => n >= 0);
+  const numbers = Object.fromEntries(given.map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]));
+  return { ...numbers, ...(MATRICES.includes(step) && { step }), ...(look in DISPLAYS && { display: look }) };
 }
 
 /** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
@@ -263,9 +234,7 @@ export const onHead = (draw) =>
 
 /** The name of a head, or without `head`, of an MLP. */
 export const nameOfPart = ({ layer, head }) =>
-  head === undefined
-    ? say("MLP of layer {layer}", { layer })
-    : say("layer {layer}, head {head}", { layer, head });
+  head === undefined ? say("MLP of layer {layer}", { layer }) : say("layer {layer}, head {head}", { layer, head });
 
 /** A change in words; for an ablation, the name of the head or MLP. */
 export function nameOfChange(change) {

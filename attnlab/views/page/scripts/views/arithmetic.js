@@ -11,8 +11,9 @@ import { isLook, on, selection, set } from "../state/store.js";
 import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference } from "../state/traces.js";
 import { boxedTable, buttonOf, byId, formulaOf, make, number, onceAFrame, positionsInWords, rowOf, tokenElement,
   withSymbol } from "../drawing/draw.js";
-import { noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
+import { lineOf, noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
+import { prefixOf } from "../drawing/names.js";
 
 function showOpened() {
   const isOpen = selection.openCell !== null;
@@ -43,17 +44,11 @@ function leaveArithmetic() {
 function showArithmetic() {
   const { layer, head, query, key } = selection.openCell;
   const positions = { query: alignment.queries[query], key: alignment.keys[key] };
-  const shown = traces.filter(
-    (trace) =>
-      hasHead(trace, layer, head) &&
-      positions.query[trace.number] !== null &&
-      positions.key[trace.number] !== null,
-  );
+  const hasCell = ({ number }) => positions.query[number] !== null && positions.key[number] !== null;
+  const shown = traces.filter((trace) => hasHead(trace, layer, head) && hasCell(trace));
   const position = (name) => positionsInWords(shown.map(({ number }) => positions[name][number]));
-  byId("arithmetic-title").textContent = say(
-    "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
-    { layer, head, query: position("query"), key: position("key") },
-  );
+  const values = { layer, head, query: position("query"), key: position("key") };
+  byId("arithmetic-title").textContent = say("Arithmetic of layer {layer}, head {head}, query {query}, key {key}", values);
   byId("sums").replaceChildren(...shown.map(arithmeticOf));
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
 }
@@ -82,15 +77,8 @@ function cellOf(trace) {
 
 function arithmeticOf(trace) {
   const cell = cellOf(trace);
-  const title = make(
-    "p",
-    { class: "pair" },
-    ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
-    ...sayParts("how {query} attends to {key}", {
-      query: tokenElement(trace.tokens[cell.i]),
-      key: tokenElement(trace.keys[cell.j]),
-    }),
-  );
+  const pair = { query: tokenElement(trace.tokens[cell.i]), key: tokenElement(trace.keys[cell.j]) };
+  const title = make("p", { class: "pair" }, make("b", {}, prefixOf(trace)), ...sayParts("how {query} attends to {key}", pair));
   const tables = make("div", { class: "tables" }, componentsTable(cell), keysTable(cell));
   return make("article", { "data-trace": trace.number }, title, chainOfCell(cell), tables);
 }
@@ -100,30 +88,18 @@ function chainOfCell(cell) {
   const { head, j, component, rows, computed } = cell;
   const { weights, context } = rows;
   const value = head.V[j * head.Dh + component];
-  const line = (name, ...parts) =>
-    make(
-      "li",
-      { "data-step": name },
-      make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`),
-      make("span", { class: "sum" }, ...parts),
-      make("span", { class: "note" }, description.steps[name].purpose),
-    );
-  return make(
-    "ol",
-    { class: "chain" },
-    ...["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) => line(name, ...explainInCell(cell, name))),
-    line(
-      "context",
-      say("component {chosen}: key {j} adds ", { chosen: component, j }),
-      number(weights[j]),
-      " × ",
-      number(value),
-      " = ",
-      number(weights[j] * value),
-      say("; sum over all keys: "),
-      resultOf(head.edited.has("context"), computed.context[component], context[component]),
-    ),
-  );
+  const line = (name, parts) => {
+    const heading = `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`;
+    const item = lineOf(heading, ...parts);
+    item.dataset.step = name;
+    item.append(make("span", { class: "note" }, description.steps[name].purpose));
+    return item;
+  };
+  const lines = ["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) => line(name, explainInCell(cell, name)));
+  const added = [number(weights[j]), " × ", number(value), " = ", number(weights[j] * value)];
+  const sum = resultOf(head.edited.has("context"), computed.context[component], context[component]);
+  const adding = say("component {chosen}: key {j} adds ", { chosen: component, j });
+  return make("ol", { class: "chain" }, ...lines, line("context", [adding, ...added, say("; sum over all keys: "), sum]));
 }
 
 /** How a step of the cell is computed; the products of a sum are in the table. */
@@ -154,9 +130,8 @@ function chooseInTable(trace, name, value) {
   const scrolled = tables().map(({ scrollTop }) => scrollTop);
   set({ openCell: { ...selection.openCell, [name]: value } });
   tables().forEach((table, n) => (table.scrollTop = scrolled[n]));
-  document
-    .querySelector(`#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`)
-    .focus({ preventScroll: true });
+  const chosen = `#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`;
+  document.querySelector(chosen).focus({ preventScroll: true });
 }
 
 function componentsTable({ trace, head, i, j, component, rows, computed }) {
@@ -172,17 +147,10 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
     });
     return link;
   };
+  const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
-    [
-      "d",
-      vector("Q", i, `Q[${i}]`),
-      vector("K", j - trace.cached, `K[${j}]`),
-      say("product"),
-      vector("V", j - trace.cached, `V[${j}]`),
-      say("weight × V"),
-      vector("concat", i, `context[${i}]`),
-    ],
+    ["d", vector("Q", i, `Q[${i}]`), keyVector("K"), say("product"), keyVector("V"), say("weight × V"), vector("concat", i, `context[${i}]`)],
     Array.from({ length: Dh }, (_, d) => {
       const [q, k, v] = [Q[i * Dh + d], K[j * Dh + d], V[j * Dh + d]];
       return [String(d), q, k, q * k, v, rows.weights[j] * v, rows.context[d]];
@@ -200,21 +168,13 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
   const e = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
   const exponentials = e.numbers();
   const sum = e.sum(LAST_AXIS).numbers()[0];
+  const steps = ["raw_scores", "scores", "masked_scores"];
   const table = tableOfChoices(
     say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
-    [
-      say("key"),
-      "raw_scores",
-      "scores",
-      "masked_scores",
-      say("exp(· − largest)"),
-      "weights",
-      `V[·, ${component}]`,
-      say("weight × V"),
-    ],
+    [say("key"), ...steps, say("exp(· − largest)"), "weights", `V[·, ${component}]`, say("weight × V")],
     trace.keys.map((token, n) => {
       const [weight, v] = [rows.weights[n], V[n * Dh + component]];
-      const scores = ["raw_scores", "scores", "masked_scores"].map((name) => rows[name][n]);
+      const scores = steps.map((name) => rows[name][n]);
       return [[`${n} `, tokenElement(token)], ...scores, exponentials[n], weight, v, weight * v];
     }),
     [say("sum"), "", "", "", sum, totalOf(rows.weights), "", computed.context[component]],
@@ -267,7 +227,7 @@ function comparisonOf(shown) {
 async function goToVector(trace, position, name, component) {
   const { layer, head } = selection.openCell;
   if (queryIn(trace) !== position) select(queryOf(trace, position));
-  Object.assign(selection.chosenStep, { trace: trace.number });
+  selection.chosenStep.trace = trace.number;
   await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
   byId("pass").scrollIntoView();
   focusStrip();

@@ -30,7 +30,7 @@ function openPass() {
   chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
   byId("pass-traces").hidden = traces.length < 2;
   setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), (n) => {
-    chosenStep.trace = Number(n);
+    selection.chosenStep.trace = Number(n);
     openPass();
   });
   markChoice("pass-traces", chosenStep.trace);
@@ -87,11 +87,7 @@ function normsIn({ layers, pass: { D } }, numbers) {
     // gain, bias and epsilon
     const start = n * (2 * D + 1);
     const vector = (offset) => new Nd(numbers, [D], undefined, start + offset);
-    return [
-      [`${owner}gain`, vector(0)],
-      [`${owner}bias`, vector(D)],
-      [`${owner}epsilon`, numbers[start + 2 * D]],
-    ];
+    return [[`${owner}gain`, vector(0)], [`${owner}bias`, vector(D)], [`${owner}epsilon`, numbers[start + 2 * D]]];
   });
   return Object.fromEntries(norms);
 }
