@@ -186,7 +186,6 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
 }
 
 export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
-
 export const isPresenting = () => document.documentElement.classList.contains("presenting");
 
 /** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */

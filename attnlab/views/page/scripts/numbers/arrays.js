@@ -277,7 +277,6 @@ function rowsOf(x, ids) {
 }
 
 export const REST = Symbol("...");
-
 const slice = (start, stop) => ({ start, stop });
 
 /** x[...index]: a view, or a copy of rows if the index is an array. x may also be a list, such as a shape. */

@@ -1,5 +1,7 @@
 // Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
+import { BYTE_BY_SYMBOL, BYTE_SYMBOLS } from "./formats.js";
+
 /** The error for an invalid request: a message to translate, and the values in it. */
 export class Refusal extends Error {
   constructor(sentence, values = {}) {
@@ -7,14 +9,6 @@ export class Refusal extends Error {
     this.values = values;
   }
 }
-
-// The character that represents each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
-const BYTE_SYMBOLS = (() => {
-  const isPrintable = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
-  let next = 0x100;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
-})();
-const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
 export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 

@@ -30,15 +30,17 @@ export function fixed(x, digits) {
   return x.toFixed(digits).replace(/^-(?=[0.]+$)/, ""); // no minus sign before 0
 }
 
-// Bytes that aren't visible characters: a token's symbol represents them, in this order, by U+0100 and on.
-const INVISIBLE_BYTES = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
+// The character that represents each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+export const BYTE_SYMBOLS = (() => {
+  const isPrintable = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  let next = 0x100;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
+})();
+export const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
 /** A token's text without the space before it; its symbol if it has partial or invisible characters. */
 export function wordOf(symbol) {
-  const bytes = [...symbol].map((character) => {
-    const code = character.codePointAt(0);
-    return code < 256 ? code : INVISIBLE_BYTES[code - 256];
-  });
+  const bytes = [...symbol].map((character) => BYTE_BY_SYMBOL.get(character));
   if (bytes.includes(undefined)) return symbol;
   const text = new TextDecoder().decode(Uint8Array.from(bytes));
   const word = text.trim() || (text.includes("\n") ? "⏎" : "␣");

@@ -50,31 +50,6 @@ class Cache {
   }
 }
 
-/**
- * The edits that make changes, see numbers/changes.js, as in attnlab/views/explorer.py.
- *
- * stepOf(ids, path): a step in another text's trace. scalesWithoutRoot: each layer's scale without √Dk, by path.
- */
-function editsOf(changes, stepOf, scalesWithoutRoot) {
-  const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
-    const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
-    const patched = (x) => {
-      checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
-      return stepOf(ids, pathIn(step));
-    };
-    const edits = {
-      ablate: () => [[head === undefined ? `blocks.${layer}.mlp.output` : pathIn("context"), 0]],
-      scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
-      patch: () => [[pathIn(step), patched]],
-      mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
-      uncausal: () => [["mask", 1]],
-      unscaled: () => Object.entries(scalesWithoutRoot),
-    };
-    return edits[kind]();
-  });
-  return Object.fromEntries(pairs);
-}
-
 /** A mask with cells, [query, key], toggled; those outside are ignored. */
 function withToggledCells(mask, cells) {
   const [T, Tk] = mask.shape;
@@ -211,16 +186,27 @@ class Model {
     return trace;
   }
 
+  /** The edits that make changes, see numbers/changes.js, as in attnlab/views/explorer.py. */
   #editsOf(changes) {
-    const stepOf = (ids, path) => {
-      const { run } = this.trace(this.idsOf({ ids }), []);
-      return run.inScratch(() => run.value(path), isKept);
-    };
-    const scalesWithoutRoot = Array.from({ length: this.config.n_layer }, (_, layer) => [
-      `blocks.${layer}.attention.scale`,
-      scaleWithoutRoot(this.hyperparameters, layer),
-    ]);
-    return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
+    const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
+    const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
+      const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
+      const patched = (x) => {
+        checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
+        const { run } = this.trace(this.idsOf({ ids }), []);
+        return run.inScratch(() => run.value(pathIn(step)), isKept);
+      };
+      const edits = {
+        ablate: () => [[head === undefined ? `blocks.${layer}.mlp.output` : pathIn("context"), 0]],
+        scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
+        patch: () => [[pathIn(step), patched]],
+        mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
+        uncausal: () => [["mask", 1]],
+        unscaled: () => layers.map((n) => [`blocks.${n}.attention.scale`, scaleWithoutRoot(this.hyperparameters, n)]),
+      };
+      return edits[kind]();
+    });
+    return Object.fromEntries(pairs);
   }
 
   /** The description of a text's trace for the page, without its packs. */

@@ -11,7 +11,6 @@ const unsupported = (file, what) =>
   new Refusal("The page can't open this model: {file} has {what}. The library opens more models and says what is wrong; try attnlab explore.", { file, what });
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-
 const textIn = (buffer) => new TextDecoder("utf-8", { fatal: true }).decode(buffer);
 
 function objectIn(buffer) {

@@ -21,9 +21,14 @@ import { layerOf } from "./rows.js";
 class Source {
   hasEnded = false; // whether it has stopped responding
 
-  /** A trace's pack, requested once. */
+  /** A trace's pack, requested once. If it can't be read, the promise stays pending and the next call tries again. */
   pack(trace, name) {
-    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
+    const handleError = (error) => {
+      trace.packs.delete(name);
+      if (error.name !== "AbortError") reports.status(error.message);
+      return new Promise(() => {});
+    };
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));
     return trace.packs.get(name);
   }
 
@@ -55,17 +60,6 @@ export class LiveSource extends Source {
 
   /** A trace's description from Python, with the tokens' names. */
   withNames = (trace) => ({ ...trace, names: this.names });
-
-  /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
-  pack(trace, name) {
-    const handleError = (error) => {
-      trace.packs.delete(name);
-      if (error.name !== "AbortError") reports.status(error.message);
-      return new Promise(() => {});
-    };
-    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));
-    return trace.packs.get(name);
-  }
 }
 
 /** The page itself, as a source: its packs are elements, each removed when it is read. */

@@ -49,10 +49,6 @@ export function openHead(layer, head, then = () => {}) {
   });
 }
 
-export const chooseStep = (step) => set({ step });
-
-export const chooseDisplay = (display) => set({ display });
-
 /** Show traces, described as in `description.traces`, instead of the current ones. */
 export function openTraces(descriptions) {
   const { layer, head, level } = selection;

@@ -50,16 +50,12 @@ export const isLook = () => selection.depth === "look";
 export const describedCell = () => selection.hovered ?? selection;
 
 export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
-
 export const LEVELS = ["model", "block", "head", "matrix", "number"];
-
 export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
 // The displays of a head, each with its element's id.
 export const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
 export const settings = { ...UNCHANGED }; // as `model.generate` names them
-
 export const TEXT_SIZES = [1, 1.25, 1.5]; // relative to the default
-
 export const DEPTHS = ["look", "lab"];

@@ -4,7 +4,7 @@ import { brief } from "../numbers/formats.js";
 import { say, sayParts } from "../sources/description.js";
 import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
-import { chooseDisplay, chooseStep, strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
+import { strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
 import { DISPLAYS, isAt, on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
 import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf
@@ -87,8 +87,8 @@ export function startHead() {
   onHead(showHead);
   on("query key", showStrongest);
   on("isLoading", () => (document.querySelector("main").ariaBusy = String(selection.isLoading)));
-  setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], chooseDisplay);
-  setChoices("steps", MATRICES.map((step) => [step, step]), chooseStep);
+  setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
+  setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));
   // Overlay several heads: clicks on maps then add heads instead of replacing the open one.
   byId("several").addEventListener("click", ({ target }) => {
     const isAdding = !selection.isAdding;
@@ -121,7 +121,7 @@ function showOthers() {
   byId("others").hidden = !isOneShown;
   if (!isOneShown) return;
   const showLines = () => {
-    chooseDisplay("lines");
+    set({ display: "lines" });
     byId("looks").querySelector(":checked").focus();
   };
   byId("others").replaceChildren(

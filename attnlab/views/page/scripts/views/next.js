@@ -291,7 +291,6 @@ function sampleInWords({ tokens, renormalized }, sampled) {
 }
 
 let predictions; // returns one for each trace
-
 const drawPredictions = () => predictions().forEach((prediction) => prediction.draw());
 
 export function startPredictions() {

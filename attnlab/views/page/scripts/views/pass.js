@@ -405,7 +405,6 @@ function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
 }
 
 const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
-
 const stepAt = ({ steps }, path) => steps.find((step) => step.path === path);
 
 /** How a step's number is computed, as elements; undefined if its weights aren't available. */

@@ -29,10 +29,9 @@ const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the s
 let picture; // of the last shown trace
 
 class Picture {
-  nextTokens = []; // the most probable ones after the text, {id, word, probability}
   curves = []; // {layer, head, i, j, weight}, the weakest first
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
-  #nextAfter = new Map(); // as nextTokens, after other tokens, by position; null while loading
+  #nextAfter = new Map(); // the most probable tokens after a position, {id, word, probability}; [] while loading
   #layers = []; // those that are drawn: all, or only the open block's
   #plan; // positions and sizes, see plan.js
   #reading; // a promise
@@ -74,13 +73,9 @@ class Picture {
     if (this.#reading) return;
     selection.isReading = true;
     const { trace } = this;
-    const readEnd = async () => {
-      this.nextTokens = await this.#readNext(trace.T - 1);
-      this.draw();
-    };
     const readStream = async () => (this.norms = await source.pack(trace, "stream"));
     const layers = Array.from({ length: trace.layers }, (_, layer) => this.#readLayer(layer));
-    this.#reading = Promise.all([readEnd(), source.has(trace, "stream") && readStream(), ...layers]).then(() => {
+    this.#reading = Promise.all([this.#readNext(trace.T - 1), source.has(trace, "stream") && readStream(), ...layers]).then(() => {
       if (!this.#isShown) return;
       selection.isReading = false;
       this.layOut();
@@ -101,10 +96,18 @@ class Picture {
     for (const map of this.maps.slice(layer * H, (layer + 1) * H)) this.#showBadge(map);
   }
 
-  /** The most probable tokens after a position. */
+  /** Read the most probable tokens after a position. */
   async #readNext(position) {
+    this.#nextAfter.set(position, []);
     const { ids, tokens, renormalized } = await readFollowing(this.trace, position);
-    return ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, word: wordOf(tokens[n].symbol), probability: renormalized[n] }));
+    const next = ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, word: wordOf(tokens[n].symbol), probability: renormalized[n] }));
+    this.#nextAfter.set(position, next);
+    this.draw();
+  }
+
+  /** The most probable tokens after the text. */
+  get nextTokens() {
+    return this.#nextAfter.get(this.trace.T - 1) ?? [];
   }
 
   /** The norms of what a layer's MLP adds to each token. */
@@ -302,7 +305,7 @@ class Picture {
 
   /** A token's path in words: what it attends to, where it changes, and what follows it. */
   #pathInWords(i) {
-    const { keys, cached, T, layers } = this.trace;
+    const { keys, cached, layers } = this.trace;
     const keyWord = (j) => wordOf(keys[j].symbol);
     let largest = { weight: 0 };
     for (const { layer, head } of this.maps.filter((map) => isLoaded(this.view, map)))
@@ -311,7 +314,7 @@ class Picture {
       });
     const added = Array.from({ length: this.norms ? layers : 0 }, (_, layer) => this.mlpNorms(layer)[i]);
     const layer = added.indexOf(Math.max(...added));
-    const [likeliest] = (i === T - 1 ? this.nextTokens : this.#nextAfter.get(i)) ?? [];
+    const [likeliest] = this.#nextAfter.get(i) ?? [];
     return joinSentences(
       largest.weight &&
         say("The largest weight of “{query}” on another token is {share}, on “{key}” in head {layer}.{head}.", {
@@ -325,24 +328,12 @@ class Picture {
     );
   }
 
-  /** The next tokens after a position, loaded when first asked for; undefined until then. */
-  #tokensAfter(position) {
-    if (position === this.trace.T - 1) return this.nextTokens;
-    if (!this.#nextAfter.has(position)) {
-      this.#nextAfter.set(position, null);
-      this.#readNext(position).then((tokens) => {
-        this.#nextAfter.set(position, tokens);
-        this.draw();
-      });
-    }
-    return this.#nextAfter.get(position);
-  }
-
   /** List the next tokens; after the text, also their probabilities without the open head, if known. */
   #showNextTokens(position) {
     const { trace } = this;
     const isLast = position === trace.T - 1;
     const hasLogits = position >= trace.prediction.first;
+    if (hasLogits && !this.#nextAfter.has(position)) this.#readNext(position);
     const isAblated = isAmong(trace.changes ?? [], ablationOf(selection.layer, selection.head));
     const ablation = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
     const token = brief(wordOf(trace.tokens[position].symbol));
@@ -353,7 +344,7 @@ class Picture {
     };
     const notes = [
       !hasLogits && make("li", { class: "note" }, whyNoLogits(trace)),
-      ...((hasLogits && this.#tokensAfter(position)) || []).map(item),
+      ...(this.#nextAfter.get(position) ?? []).map(item),
       ablation && make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection)),
     ];
     const title = isLast ? say("Next token") : say("Next token after “{token}”", { token });
@@ -362,8 +353,8 @@ class Picture {
 
   /** Mark the open head and its block. */
   mark() {
-    for (const { cell, layer, head } of this.maps) {
-      const isOpen = layer === selection.layer && head === selection.head;
+    for (const { cell, ...map } of this.maps) {
+      const isOpen = isSame(map, selection);
       cell.ariaSelected = String(isOpen);
       cell.tabIndex = isOpen ? 0 : -1;
     }

@@ -13,7 +13,6 @@ import { openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
 const STRIP_ROW = 1.375; // rem, as in page.css
-
 const NUMBERS = ["raw_scores", "scores", "weights"];
 
 /** The strips of a view, built when first shown: a long text has many rows. */
