@@ -4,7 +4,7 @@
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
-import { say, sayParts } from "../sources/description.js";
+import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
 import { boxedTable, make, number, rowOf } from "./draw.js";
 
 const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
@@ -145,7 +145,7 @@ function namesIn(working, { where }) {
 }
 
 /** A line's note, such as where a row's maximum is. */
-export const noteOf = (working, line) => (line.note ? [" (", ...sayParts(line.note, namesIn(working, line)), ")"] : []);
+export const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
 
 /** A line's heading, and the numbers before its result. */
 export function numbersIn(working, line, value, heading) {
@@ -153,7 +153,7 @@ export function numbersIn(working, line, value, heading) {
   const linked = (tree) => [working.link(tree)];
   const [terms, counts] = tree[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
-    ? say(line.heading, { heading, ...namesIn(working, line), ...counts })
+    ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
     : `${line.name} = ${formulaParts(line, (tree) => [working.notation(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree[0] === "if") {

@@ -5,9 +5,14 @@ export const description = JSON.parse(document.getElementById("description").tex
 /** A text in the page's language, with {names} replaced by values. */
 export const say = (text, values = {}) => (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
+/** Like `say`, for a text that comes from Python. */
+export const sayStored = say;
+
 /** Like `say`, but returns a list, for values that are elements. */
 export const sayParts = (text, values) =>
   (description.words[text] ?? text).split(/\{(\w+)\}/).map((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
+
+export const sayStoredParts = sayParts;
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 export function tokenOf([id, symbol, text, bytes]) {

@@ -3,7 +3,7 @@
 import { printable, Tokenizer } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { Graph, scaleWithoutRoot } from "../numbers/run.js";
-import { description, say } from "./description.js";
+import { description, say, sayStored } from "./description.js";
 import { LiveSource, reports } from "./source.js";
 import { passStepsOf } from "./steps.js";
 
@@ -124,7 +124,7 @@ export class ModelSource extends LiveSource {
     if (progress !== undefined) return undefined;
     if (!error) return waiting.resolve(result);
     const { name, message, values } = error;
-    return waiting.reject(Object.assign(new Error(values ? say(message, values) : message), { name }));
+    return waiting.reject(Object.assign(new Error(values ? sayStored(message, values) : message), { name }));
   }
 }
 

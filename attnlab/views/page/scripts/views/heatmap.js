@@ -1,7 +1,7 @@
 // One step of one head: queries down, keys across.
 
 import { brief, fixed, format } from "../numbers/formats.js";
-import { say } from "../sources/description.js";
+import { say, sayStored } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
 import { describedCell, isAt, isLook, isSame, on, selection } from "../state/store.js";
@@ -107,7 +107,7 @@ class Heatmap {
       return tick;
     };
     this.ticks.replaceChildren(...scale.ticks.map(tickOf));
-    const notes = [say(scale.note), AFTER_MASK.has(selection.step) ? say("hatched: masked") : ""];
+    const notes = [sayStored(scale.note), AFTER_MASK.has(selection.step) ? say("hatched: masked") : ""];
     this.legend.replaceChildren(this.ramp, this.ticks, make("p", {}, notes.filter(Boolean).join(" · ")));
   }
 
