@@ -235,8 +235,7 @@ class ByToken(Analysis):
 def direction(gain: Array, w: Array) -> Array:
     """centred(gain · w), (..., D), for w of W_U: a logit's gradient, times the deviation."""
     through_gain = gain * w
-    centred: Array = through_gain - mean(through_gain)
-    return centred
+    return through_gain - mean(through_gain)
 
 
 def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None:

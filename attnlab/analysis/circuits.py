@@ -194,5 +194,4 @@ def centred(W: Array) -> Array:
 
 def norm(x: Array) -> Array:
     """Frobenius norms of matrices, (..., n, m) -> (...)."""
-    size: Array = np.sqrt(np.square(x).sum(axis=(-2, -1)))
-    return size
+    return np.sqrt(np.square(x).sum(axis=(-2, -1)))

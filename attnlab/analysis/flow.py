@@ -121,8 +121,7 @@ class ValueWeighted(Analysis):
 
 def weighted_value_norms(head: Trace) -> Array:
     """‖weights[q, k] V[k] W_O‖, (Tq, Tk)."""
-    norms_of_head: Array = np.abs(head.weights) * output_norms(head.V, head.W_O)
-    return norms_of_head
+    return np.abs(head.weights) * output_norms(head.V, head.W_O)
 
 
 def output_norms(values: Array, W_O: Array) -> Array:

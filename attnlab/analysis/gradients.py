@@ -114,8 +114,7 @@ class GradientRun(Run):
         if not contributions:
             return np.zeros_like(self.run.value(path))
         first, *others = contributions
-        total: Array = sum(others, start=first)
-        return total
+        return sum(others, start=first)
 
     def _argument(self, name: str, consumer: str, paths: dict[str, str]) -> Any:
         """An argument of the gradient of a consumer's equation."""
@@ -147,8 +146,7 @@ class GradientRun(Run):
             )
             for name, third in thirds
         )
-        d_X: Array = through_Q + (through_K + through_V)
-        return d_X
+        return through_Q + (through_K + through_V)
 
     def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""

@@ -301,8 +301,7 @@ def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
 def probabilities_of(ids: Ids, logits: Array) -> Array:
     """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
     shifted, sums = _shift_by_max(ids, logits)
-    probabilities: Array = np.exp(shifted) / sums
-    return probabilities
+    return np.exp(shifted) / sums
 
 
 def log_probabilities_of(ids: Ids, logits: Array) -> Array:
@@ -320,12 +319,10 @@ def _shift_by_max(ids: Ids, logits: Array) -> tuple[Array, Array]:
 
 def best_of(logits: Array) -> Ids:
     """The most probable id of each row, (n, vocab) -> (n, 1); ties go to the lowest id."""
-    ids: Ids = logits.argmax(axis=-1)[:, np.newaxis]
-    return ids
+    return logits.argmax(axis=-1)[:, np.newaxis]
 
 
 def log_sum_exp(logits: Array) -> Array:
     """log Σ exp(logits), (..., vocab) -> (...)."""
     largest = logits.max(axis=-1)
-    total: Array = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
-    return total
+    return largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))

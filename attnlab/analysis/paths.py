@@ -82,15 +82,13 @@ def check_no_cache(clean: Trace, corrupted: Trace) -> None:
 
 def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
     """A sender's output in the clean run minus its output in the corrupted run, (T, D)."""
-    change: Array = at(clean, sender) - at(corrupted, sender)
-    return change
+    return at(clean, sender) - at(corrupted, sender)
 
 
 def receiver_value(corrupted: Trace, receiver: Receiver, change: Array) -> Array:
     """A receiver's step in the corrupted run, with `change` added to the stream that it reads."""
     stream = at(corrupted, receiver.stream) + change
-    step: Array = at(corrupted.edited({receiver.stream: stream}), receiver.path)
-    return step
+    return at(corrupted.edited({receiver.stream: stream}), receiver.path)
 
 
 def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[Receiver]) -> Trace:

@@ -462,8 +462,7 @@ def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) 
     # At least the median, as perturbations of a row may cancel by chance.
     growth = np.maximum(growth, np.median(growth))
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN
-    tolerance: Array = margin * epsilon * size * (1.0 + growth)
-    return tolerance
+    return margin * epsilon * size * (1.0 + growth)
 
 
 def epsilon_of(array: AnyArray) -> float:

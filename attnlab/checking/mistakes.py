@@ -138,8 +138,7 @@ def with_mask(change: Callable[[Any], Any]) -> Equation:
         allowed = np.broadcast_to(change(mask), scores.shape)
         # -inf would give NaN in rows that are fully masked; a finite fill is usual there.
         fill = np.where(allowed.any(axis=-1, keepdims=True), -math.inf, -1e9)
-        masked: Array = np.where(allowed, scores, fill.astype(scores.dtype))
-        return masked
+        return np.where(allowed, scores, fill.astype(scores.dtype))
 
     return mistaken
 
@@ -452,8 +451,7 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     def hiding(is_hidden: Callable[[Any, Any], Any]) -> Equations:
         def change(mask: Mask) -> Mask:
             query, key = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
-            allowed: Mask = mask & ~((query >= first) & is_hidden(query, key))
-            return allowed
+            return mask & ~((query >= first) & is_hidden(query, key))
 
         return {"attention.masked_scores": with_mask(change)}
 

@@ -224,8 +224,7 @@ def entropy(weights: Array, factors: AnyArray) -> Sums:
 
 def entropy_terms(x: Array) -> Array:
     """-x ln x, elementwise; 0 at 0."""
-    y: Array = -x * np.log(np.maximum(x, np.finfo(x.dtype).tiny))
-    return y
+    return -x * np.log(np.maximum(x, np.finfo(x.dtype).tiny))
 
 
 def size(written: Array, stream: Array) -> Sums:
@@ -251,8 +250,7 @@ class Writers:
         self._others.append(self._contribution(mlp))
 
     def _contribution(self, written: Array) -> Array:
-        contribution: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
-        return contribution
+        return np.einsum("...td,td->...t", written[..., :-1, :], self._u)
 
     def sums(self) -> Sums:
         """How often each head is among the largest, (L, H)."""
@@ -290,5 +288,4 @@ def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
 
 def sum_last_axis(numbers: Array) -> NDArray[np.float64]:
     """Sum over the last axis in float64."""
-    total: NDArray[np.float64] = numbers.sum(axis=-1, dtype=np.float64)
-    return total
+    return numbers.sum(axis=-1, dtype=np.float64)

@@ -200,8 +200,7 @@ class Attention(Result):
     @property
     def scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), known before they are computed."""
-        shape: tuple[int, ...] = self._run.scores_shape
-        return shape
+        return self._run.scores_shape
 
     def _computes_for_repr(self, name: str) -> bool:
         return is_small(self._run)
@@ -334,8 +333,7 @@ class Head(SelfAttention):
 
     @property
     def _layer_prefix(self) -> str:
-        prefix: str = self._prefix.rpartition("heads.")[0]  # "blocks.3.attention."
-        return prefix
+        return self._prefix.rpartition("heads.")[0]  # "blocks.3.attention."
 
 
 class MultiHeadAttention(SelfAttention):

@@ -292,8 +292,7 @@ class Block(Explainable):
     def _computes_for_repr(self, name: str) -> bool:
         layer = int(self.path.rpartition(".")[2])  # 3 of "blocks.3"
         blocks_needed = layer if name == "input" else layer + 1  # layers count from 0
-        is_quick: bool = self._run.is_quick(blocks_needed)
-        return is_quick
+        return self._run.is_quick(blocks_needed)
 
     @Part
     def attention(self) -> BlockAttention:

@@ -44,8 +44,7 @@ def rows_of(x: Array) -> Array:
 
 # y[i] = Σ_j x[j] W[j, i], so d_x[j] = Σ_i d_y[i] W[j, i]: a product with the transpose.
 def affine_x(W: Array, d_y: Array) -> Array:
-    d_x: Array = (rows_of(d_y) @ transpose(W)).reshape(*d_y.shape[:-1], len(W))
-    return d_x  # (..., n)
+    return (rows_of(d_y) @ transpose(W)).reshape(*d_y.shape[:-1], len(W))  # (..., n)
 
 
 def affine_W(x: Array, d_y: Array) -> Array:
@@ -53,8 +52,7 @@ def affine_W(x: Array, d_y: Array) -> Array:
 
 
 def affine_b(d_y: Array) -> Array:
-    d_b: Array = rows_of(d_y).sum(axis=0)  # b is added to every row
-    return d_b  # (m,)
+    return rows_of(d_y).sum(axis=0)  # (m,), since b is added to every row
 
 
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:

@@ -95,8 +95,7 @@ class Product(Document):
     @property
     def singular_values(self) -> Array:
         """(r,) in descending order; all others are 0."""
-        values: Array = np.linalg.svd(self._core(), compute_uv=False)
-        return values
+        return np.linalg.svd(self._core(), compute_uv=False)
 
     @property
     def norm(self) -> float:
@@ -112,8 +111,7 @@ class Product(Document):
         # A B and B A have the same eigenvalues, except zeros; here B A is only r x r.
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order = np.argsort(-np.abs(values), kind="stable")
-        descending: NDArray[np.complexfloating[Any]] = values[order]
-        return descending
+        return values[order]
 
     def _core(self) -> Array:
         """An r x r matrix with the same singular values."""
@@ -154,5 +152,4 @@ def multiply(left: Array, right: Array) -> Array:
     """left @ right; raise if their shapes don't match."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"shapes {left.shape} and {right.shape} can't be multiplied")
-    product: Array = left @ right
-    return product
+    return left @ right

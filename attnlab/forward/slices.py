@@ -145,5 +145,4 @@ def final_row(run: ChangedRun) -> AnyArray:
     query = f"blocks.{last}.attention.Q"
     if run.depends(query):
         run = with_step(run, query, run.value(query), run.value("positions").size - 1)
-    row: AnyArray = run.value("final")[..., -1, :]
-    return row
+    return run.value("final")[..., -1, :]

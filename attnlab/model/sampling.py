@@ -91,8 +91,7 @@ class Sampling:
                 f"logits must be a 1-D array of finite numbers; got {quoted(logits)}"
             )
         if self.temperature == 0:
-            one_hot: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
-            return one_hot
+            return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
         with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
             scores = (scores - scores.max()) / self.temperature
         if self.top_k is not None and self.top_k < scores.size:

@@ -108,8 +108,7 @@ class Step(Generic[Value]):
         if result is None:  # on the class: Head.weights is the declaration
             return self
         # On a result: head.weights is the array, which the run computes now if it hasn't yet.
-        value: Value = result._run.value(result._prefix + self.name)
-        return value
+        return result._run.value(result._prefix + self.name)
 
 
 @lru_cache(maxsize=256)  # inspect.signature is slow

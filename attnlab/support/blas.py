@@ -30,8 +30,7 @@ def _function(name: str) -> Callable[..., Any] | None:
         for prefix, suffix in product(("scipy_openblas", "openblas"), ("64_", "_64", "")):
             symbol = getattr(library, f"{prefix}_{name}{suffix}", None)
             if symbol is not None:
-                function: Callable[..., Any] = symbol
-                return function
+                return symbol
     return None
 
 

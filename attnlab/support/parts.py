@@ -43,8 +43,7 @@ class Part(Generic[Value]):
         if result is None:
             return self
         # From now on Python finds the stored value first, since Part has no __set__.
-        value: Value = vars(result).setdefault(self.name, self.make(result))
-        return value
+        return vars(result).setdefault(self.name, self.make(result))
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):

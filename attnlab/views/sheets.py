@@ -488,8 +488,7 @@ def _write_label(
 
 
 def _name(address: int) -> str:
-    name: str = xl_rowcol_to_cell(*divmod(address, NEXT_ROW))
-    return name
+    return xl_rowcol_to_cell(*divmod(address, NEXT_ROW))
 
 
 def _literal(number: Any) -> str:
