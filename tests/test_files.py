@@ -138,11 +138,6 @@ def test_invalid_paths(names: list[Any], error: type[Exception], words: str, her
         as_path("", "directory")
 
 
-def test_a_name_may_be_invalid_utf8() -> None:
-    write_atomically("a\udcffb", b"new")
-    assert os.listdir(b".") == [b"a\xffb"]
-
-
 def test_a_tilde_is_the_home_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here / "home"))
     assert as_path("~/a") == as_path(Path("~") / "a") == here / "home" / "a"
@@ -289,11 +284,13 @@ def raise_os_error(number: int) -> Callable[..., None]:
     return refused
 
 
-def test_file_names_of_maximum_length(here: Path) -> None:
+def test_unusual_file_names(here: Path) -> None:
     for name in ("x", "x" * 245, "x" * LONGEST_NAME, "é" * (LONGEST_NAME // 2)):
         for content in (b"new", b"newer"):
             write_atomically(name, content)
             assert (here / name).read_bytes() == content
+    write_atomically("a\udcffb", b"new")
+    assert b"a\xffb" in os.listdir(b".")
 
 
 def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +386,7 @@ def test_opening_pipes_does_not_block(here: Path) -> None:
         assert name in line
 
 
-def test_size_limit_of_small_files(here: Path) -> None:
+def test_size_limits(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size, readers in ((20_000_000_000, (read_text, read_json)), (LARGEST + 1, (read_bytes,))):
         with open("sparse", "wb") as stream:
             stream.truncate(size)
@@ -398,10 +395,7 @@ def test_size_limit_of_small_files(here: Path) -> None:
                 reads("sparse", ConfigError)
     os.truncate("sparse", LARGEST)
     assert len(read_bytes("sparse", ConfigError)) == LARGEST
-
-
-def test_file_growing_while_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like those in /proc, which have size 0."""
+    # Like those in /proc, which have size 0.
     (here / "file").write_bytes(b"x" * 200)
     monkeypatch.setattr(attnlab.support.files, "LARGEST", 100)
     monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((stat.S_IFREG, *[0] * 9)))

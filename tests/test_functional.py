@@ -59,9 +59,12 @@ def test_dtypes(dtype: type) -> None:
     assert softmax(x.astype(np.float16 if dtype is np.float32 else int)).dtype == dtype
 
 
-def test_linear_of_no_columns_and_of_no_rows() -> None:
+def test_empty_axes() -> None:
     assert linear(np.zeros((3, 0)), np.zeros((0, 4)), np.arange(4.0)).tolist() == [[0, 1, 2, 3]] * 3
     assert linear(np.zeros((2, 0, 3)), np.zeros((3, 4))).shape == (2, 0, 4)
+    with pytest.raises(AttnlabError, match="0 columns can't be split into 9223372036854775808"):
+        split_heads(np.zeros((3, 0)), 2**63)
+    assert split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
 
 
 def test_dropout_mask_keeps_its_dtype() -> None:
@@ -188,12 +191,6 @@ def test_masked_cells_are_rejected() -> None:
             call(array)
         call(array.filled(0) if array is x else array.data)
         call(np.ma.masked_array(array.data))  # none is masked
-
-
-def test_more_heads_than_columns_are_rejected() -> None:
-    with pytest.raises(AttnlabError, match="0 columns can't be split into 9223372036854775808"):
-        split_heads(np.zeros((3, 0)), 2**63)
-    assert split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
 
 
 # ---- names of rows -------------------------------------------------------------------------------

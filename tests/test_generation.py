@@ -168,16 +168,13 @@ def test_generation_result(odd: GPT2) -> None:
     assert np.allclose(nothing_new.trace.logits, odd.trace("the hen").logits, atol=1e-5)
 
 
-def test_seeds_reproduce_samples(odd: GPT2) -> None:
+def test_seeds_and_streams(odd: GPT2) -> None:
     def ids(seed: int | None) -> list[int]:
         return odd.generate("the", 10, seed=seed).new.ids.tolist()
 
     assert ids(7) == ids(7)
     assert len({tuple(ids(seed)) for seed in range(5)}) == 5
     assert ids(None) != ids(None)
-
-
-def test_stream_yields_tokens_as_they_are_sampled(odd: GPT2) -> None:
     stream = odd.stream("the hen", 4, temperature=0.7, seed=3)
     first = next(stream)
     assert [first, *stream] == list(odd.generate("the hen", 4, temperature=0.7, seed=3).chosen)

@@ -157,9 +157,6 @@ def test_cross_entropy() -> None:
     logits, targets = rng.standard_normal((2, 3, 5)), np.array([[0, 4, 1], [2, 2, 3]])
     d_logits = cross_entropy(logits, targets)[1]
     check(lambda: np.array(cross_entropy(logits, targets)[0]), np.ones(()), [logits], [d_logits])
-
-
-def test_cross_entropy_by_hand() -> None:
     # Probabilities 1/4 and 3/4 with the target at the first: -log 1/4; and -log 1/2.
     logits = np.log([[1.0, 3.0], [5.0, 5.0]])
     assert cross_entropy(logits, np.array([0, 1]))[0] == pytest.approx((np.log(4) + np.log(2)) / 2)

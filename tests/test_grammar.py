@@ -37,10 +37,13 @@ def texts(kind: str) -> list[str]:
     return curly
 
 
-def test_same_seed_same_text() -> None:
+def test_a_corpus_follows_its_seed_a_sample_a_line() -> None:
     assert corpus(3, 50) == corpus(3, 50)
     assert corpus(3, 50).text != corpus(4, 50).text
     assert corpus(3, 50).samples[:20] == corpus(3, 20).samples
+    result = corpus(1, 30)
+    assert result.text.endswith("\n")
+    assert result.text.splitlines() == [each.text for each in result.samples]
 
 
 def test_every_kind_occurs_as_often_as_it_should() -> None:
@@ -50,6 +53,8 @@ def test_every_kind_occurs_as_often_as_it_should() -> None:
     for kind, count in drawn.items():
         expected = 4000 * WEIGHTED_KINDS.count(kind) / len(WEIGHTED_KINDS)
         assert abs(count - expected) < 5 * math.sqrt(expected), kind
+    with pytest.raises(InvalidValueError, match="got 'poem'"):
+        sample(np.random.default_rng(0), "poem")
 
 
 def test_recitals_make_almost_half_of_all_words() -> None:
@@ -57,17 +62,6 @@ def test_recitals_make_almost_half_of_all_words() -> None:
     for each in corpus(0, 2000).samples:
         words[each.kind] += len(each.text.split())
     assert 0.35 < words["recital"] / words.total() < 0.55
-
-
-def test_unknown_kind() -> None:
-    with pytest.raises(InvalidValueError, match="got 'poem'"):
-        sample(np.random.default_rng(0), "poem")
-
-
-def test_corpus_has_one_sample_per_line() -> None:
-    result = corpus(1, 30)
-    assert result.text.endswith("\n")
-    assert result.text.splitlines() == [each.text for each in result.samples]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -256,24 +250,18 @@ def test_both_names_recur() -> None:
         assert re.search(rf"{answer} has an? {request}\b", facts)
 
 
-def test_colours_are_recalled() -> None:
+def test_colours_comparisons_and_numbers_are_continued() -> None:
     for text in texts("colours"):
         first, recalled = text.lower().rstrip(".").split(". so ")
         facts = recalled.split(" and ")
         assert len(set(facts)) == 2
         assert set(facts) <= set(first.split(" and "))
-
-
-def test_comparisons_are_reversed() -> None:
     for text in texts("comparison"):
         match = re.fullmatch(
             r"The (\w+) is (\w+) than the (\w+), so the \3 is (\w+) than the \1\.", text
         )
         assert match
         assert grammar.OPPOSITES[match[2]] == match[4]
-
-
-def test_counting_continues() -> None:
     for text in texts("counting"):
         words = text.removeprefix("Let’s count: ").rstrip(".").split(", ")
         first = grammar.NUMBERS.index(words[0])

@@ -604,11 +604,15 @@ def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: st
 # What the hub doesn't have
 
 
-def test_unknown_repository(hub: Hub, client: Client) -> None:
+def test_unknown_repositories_and_revisions(hub: Hub, client: Client) -> None:
     for outcome in (client.ask("someone/else"), client.ask("gpt-3")):
         outcome.check("MissingFileError", "neither a directory nor a repository on the hub", NAMED)
     assert outcome.message.startswith("gpt-3 ")
     assert len(hub.log) == 2
+    hub.add(TINY, published("odd"))
+    outcome = client.ask(TINY, revision="v2")
+    outcome.check("MissingFileError", TINY, "has no revision 'v2'")
+    assert hub.sent() == {}
 
 
 def refusing(status: int, code: str = "", part: str = "") -> Callable[[Request], bool]:
@@ -643,13 +647,6 @@ def test_refused_access(
     assert outcome.seconds < PATIENCE
     if "gated" in words:
         assert "repeat the call" not in outcome.message
-
-
-def test_unknown_revision(hub: Hub, client: Client) -> None:
-    hub.add(TINY, published("odd"))
-    outcome = client.ask(TINY, revision="v2")
-    outcome.check("MissingFileError", TINY, "has no revision 'v2'")
-    assert hub.sent() == {}
 
 
 @pytest.mark.parametrize(

@@ -261,9 +261,6 @@ def test_a_message_repr_has_its_template_and_values() -> None:
     for again in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
         assert again == head
         assert say(again, "zh") == say(head, "zh")
-
-
-def test_placeholders_are_filled() -> None:
     assert say("query {i}", "zh", i=3) == "查询 3"
     assert say("query {i}", "en", i=3) == "query 3"
     assert say("{symbol}, from the cache", "zh", symbol="{i}") == "{i}，来自缓存"

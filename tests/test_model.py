@@ -355,10 +355,16 @@ class Wrapped:
         return {f"{self.place}.{n}": tensor for n, tensor in inside.state_dict().items()}
 
 
-def test_transformers_model() -> None:
+def test_transformers_models() -> None:
     model = Model("odd", tensors_of("odd", gradients=True))
     check(GPT2.from_hf(model, TOKENIZER), expected_of("odd"))
     check(GPT2.from_hf(model, TOKENIZER, dtype="float64"), expected_of("odd"), 1e-10)
+    tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
+    model = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
+    check(model, expected_of("odd"))
+    assert model.parameters.origin == (
+        "from arrays in memory, without the head for sequence classification (score.weight)"
+    )
 
 
 @pytest.mark.parametrize("name", ["to_dict", "state_dict", "items"])
@@ -383,15 +389,6 @@ def test_wrapped_model(names: tuple[str, ...]) -> None:
     for name in names:
         model = Wrapped(name, model)
     check(GPT2.from_hf(model, TOKENIZER), expected_of("silu"))
-
-
-def test_model_with_a_task_head() -> None:
-    tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
-    model = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
-    check(model, expected_of("odd"))
-    assert model.parameters.origin == (
-        "from arrays in memory, without the head for sequence classification (score.weight)"
-    )
 
 
 def test_model_of_another_architecture() -> None:
@@ -663,13 +660,10 @@ def test_attentions_and_hidden_states_like_transformers(model: str) -> None:
         assert not weights.flags.writeable
 
 
-def test_replacing_the_tokenizer(odd: GPT2) -> None:
+def test_objects_of_other_kinds(odd: GPT2) -> None:
     for tokenizer in (None, 5, Path(), Tokenizer, Contrary()):
         with pytest.raises(AttnlabError, match="tokenizer must be a Tokenizer"):
             GPT2(odd.parameters, tokenizer)  # type: ignore[arg-type]
-
-
-def test_objects_that_raise_on_any_access(odd: GPT2) -> None:
     for call, words in (
         (lambda: GPT2.from_hf(Contrary()), r"got an? .*Contrary"),
         (lambda: GPT2.from_arrays(odd.config, odd.parameters, Contrary()), r"got an? .*Contrary"),

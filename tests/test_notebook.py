@@ -168,9 +168,6 @@ def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
     assert "the first 15 and the last of 32 (Dk)" in view.text
     assert f"… {T - 64} more …" in page(trace).text
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
-
-
-def test_cut_is_counted_from_the_first_token() -> None:
     T = 25
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
     assert "the first 12 and the last 12 of 25 (query)" in text

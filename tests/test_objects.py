@@ -82,13 +82,16 @@ def equal(copied: dict[str, Any], other: dict[str, Any]) -> bool:
 # ---- arguments aren't changed --------------------------------------------------------------------
 
 
-def test_forward_pass_copies_its_ids() -> None:
+def test_ids_are_copied_and_read_only_parameters_are_not() -> None:
     ids = np.array([[5, 80, 5], [1, 2, 3]])
     forward = ForwardPass(ids, odd().parameters)
     expected = ForwardPass(ids.copy(), odd().parameters).logits
     ids[:] = 7
     assert forward.ids.tolist() == [[5, 80, 5], [1, 2, 3]]
     assert np.array_equal(forward.logits, expected)
+    parameters = in_memory().parameters
+    assert ForwardPass([5], parameters).parameters is parameters
+    assert GPT2(parameters, Tokenizer.byte_level()).parameters is parameters
 
 
 def test_dropout_masks_stay_writable() -> None:
@@ -129,12 +132,6 @@ def test_changing_arrays_behind_read_only_views_does_not_change_traces() -> None
     expected = ForwardPass([5, 80, 5], ParameterVector(CONFIG, vector.copy())).logits
     vector += 1
     assert np.array_equal(forward.logits, expected)
-
-
-def test_read_only_parameters_are_not_copied() -> None:
-    parameters = in_memory().parameters
-    assert ForwardPass([5], parameters).parameters is parameters
-    assert GPT2(parameters, Tokenizer.byte_level()).parameters is parameters
 
 
 # ---- copies and pickles --------------------------------------------------------------------------

@@ -180,13 +180,10 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -
     assert opened(page) == [1, 2]
 
 
-def test_a_link_to_a_head_comes_first(ball: Trace, look: Look) -> None:
+def test_a_link_to_a_head_comes_first_also_in_chinese(ball: Trace, look: Look) -> None:
     page = look(ball, "depth=look&layer=0&head=3")
     assert story(page) == STORY
     assert opened(page) == [0, 3]
-
-
-def test_the_story_in_chinese(ball: Trace, look: Look) -> None:
     assert story(look(ball, language="zh"))[0] == IN_CHINESE
 
 

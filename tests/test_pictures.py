@@ -117,7 +117,7 @@ def test_grid_and_its_scale(pictures: Any) -> None:
     assert len(far.get_segments()) == 2 * 17
 
 
-def test_arrows_head_to_tail(pictures: Any) -> None:
+def test_arrows(pictures: Any) -> None:
     vectors = {"0.5 · кот": (1, 2), "ест": (3, -1), "none": (0, 0), "back": (-2, 0.5)}
     picture = pictures.arrows(vectors, title="A context vector")
     total, *parts = arrows_in(picture.axes)
@@ -133,9 +133,6 @@ def test_arrows_head_to_tail(pictures: Any) -> None:
         "Arrows head to tail of A context vector: 0.5 · кот (1, 2), ест (3, -1), none (0, 0), "
         "back (-2, 0.5); their sum is (2, 1.5)"
     )
-
-
-def test_arrows_from_the_origin(pictures: Any) -> None:
     picture = pictures.points({"кот": (1, 2), "ест": (-0.5, 0)})
     assert arrows_in(picture.axes) == [[0, 0, 1, 2], [0, 0, -0.5, 0]]
     assert texts(picture.axes) == ["кот", "ест"]
@@ -154,15 +151,12 @@ def test_labels_do_not_overlap(pictures: Any, name: str) -> None:
         assert not first.overlaps(second)
 
 
-def test_labels_stay_inside_the_frame(pictures: Any) -> None:
+def test_labels_stay_in_the_frame_and_lines_join_distant_ones(pictures: Any) -> None:
     ax = pictures.points({"as far to the right as it goes": (1, 0), "far below": (0, -1)}).axes
     frame = ax.get_window_extent()
     for box in boxes(ax):
         assert frame.x0 <= box.x0 < box.x1 <= frame.x1
         assert frame.y0 <= box.y0 < box.y1 <= frame.y1
-
-
-def test_a_line_joins_a_distant_label(pictures: Any) -> None:
     near, *_ = pictures.points({"a": (1, 2), "b": (-1, 0)}).axes.texts
     assert not near.arrow_patch.get_visible()
     crowded = pictures.points({f"word {i}": (1, i / 99) for i in range(9)}).axes.texts
@@ -193,15 +187,12 @@ def test_curves_picture(pictures: Any) -> None:
     )
 
 
-def test_one_curve_needs_no_legend(pictures: Any) -> None:
+def test_legends_and_styles_of_curves(pictures: Any) -> None:
     ax = pictures.curves({"loss": [3, 2, 1.5]}, y_name="loss").axes
     assert ax.get_legend() is None
     assert ax.lines[0].get_xdata().tolist() == [0, 1, 2]
     assert pictures.curves({"loss": [3, 2]}).axes.get_legend() is not None
     assert pictures.curves({"none": [nan]}).alt == "Curves: none has no finite numbers"
-
-
-def test_curves_differ_without_colours(pictures: Any) -> None:
     lines = pictures.curves({str(n): [n, n + 1] for n in range(16)}).axes.lines
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) >= 8
     styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}

@@ -50,14 +50,11 @@ def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyP
     assert results.failed == 0
 
 
-def test_explanation_example() -> None:
+def test_examples_of_an_explanation_and_a_verdict() -> None:
     X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
     W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
     assert f"```\n{text}\n```" in GUIDE.read_text(encoding="utf-8")
-
-
-def test_verdict_example() -> None:
     head = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").head(0, 3)
     scores = head.Q @ head.K.T / 128**0.5
     masked_scores = np.where(np.tril(np.ones((8, 8))), scores, -np.inf)

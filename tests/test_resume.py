@@ -208,13 +208,17 @@ def test_a_killed_run_releases_its_lock(tmp_path: Path) -> None:
     assert not (tmp_path / LOCK).exists()
 
 
-def test_nested_runs_in_one_directory_are_refused(tmp_path: Path) -> None:
+def test_nested_runs_are_refused_and_leftover_locks_ignored(tmp_path: Path) -> None:
     def resumed(_: Training) -> None:
         with pytest.raises(WriteError, match="another run is using the directory"):
             small(directory=tmp_path)
 
     small(directory=tmp_path, watch=resumed)
     small(directory=tmp_path)
+    (tmp_path / LOCK).touch()
+    with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
+        small(directory=tmp_path)
+    assert LOCK not in os.listdir(tmp_path)
 
 
 def test_errors_release_the_directory(tmp_path: Path) -> None:
@@ -238,13 +242,6 @@ def test_a_directory_or_link_in_place_of_the_lock_is_kept(kind: str, tmp_path: P
         small(directory=tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["mine", LOCK]
     assert (tmp_path / "mine").read_text() == "precious"
-
-
-def test_leftover_lock_files_are_ignored(tmp_path: Path) -> None:
-    (tmp_path / LOCK).touch()
-    with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
-        small(directory=tmp_path)
-    assert os.listdir(tmp_path) == []
 
 
 def test_training_on_a_file_system_without_locks(

@@ -175,7 +175,7 @@ def test_heads_slice_the_layer_when_Dv_differs_from_Dk(T: int) -> None:
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_cross_attention_heads_have_the_memory(T: int) -> None:
+def test_heads_have_the_memory_or_X(T: int) -> None:
     memory = random(5, 9)
     layer = heads_of(T, memory=memory, mask=None)
     head = layer.heads[2]
@@ -184,10 +184,6 @@ def test_cross_attention_heads_have_the_memory(T: int) -> None:
     assert np.array_equal(head.X, layer.X)
     assert np.allclose(head.K, memory @ head.W_K + head.b_K, rtol=0, atol=1e-13)
     assert "memory         Tk D'  5 x 9" in repr(head)
-
-
-@pytest.mark.parametrize("T", LENGTHS)
-def test_memory_defaults_to_X(T: int) -> None:
     layer = heads_of(T)
     assert layer.heads[1].memory is layer.heads[1].X is layer.memory is layer.X
 

@@ -11,10 +11,12 @@ from attnlab.forward import functional
 from attnlab.support import tables
 
 
-def test_columns_align_with_wide_characters() -> None:
+def test_labels_and_signs() -> None:
     lines = table([[1.0], [22.0]], rows=["猫", "fish"], columns=["x"], decimals=1).splitlines()
     assert lines == ["         x", "猫     1.0", "fish  22.0"]
     assert tables.display_width("e\u0301") == 1
+    assert table([[1.0]], rows=["\n\x1b"], columns=["x"]).splitlines()[1].startswith("\\n\\x1b")
+    assert "-" not in table([[-0.00001]])
 
 
 def test_wide_tables_are_cut_with_a_gap() -> None:
@@ -28,10 +30,6 @@ def test_wide_tables_are_cut_with_a_gap() -> None:
     ]
 
 
-def test_labels_with_line_breaks_stay_on_one_line() -> None:
-    assert table([[1.0]], rows=["\n\x1b"], columns=["x"]).splitlines()[1].startswith("\\n\\x1b")
-
-
 def test_settings_may_be_numpy_integers() -> None:
     limits = {"decimals": np.int64(2), "max_rows": np.int64(3), "max_columns": np.int64(2)}
     text = table([[1, 2, 3]] * 3, **limits)
@@ -39,10 +37,6 @@ def test_settings_may_be_numpy_integers() -> None:
         ["0", "…", "2"],
         *([f"{row}", "1.00", "…", "3.00"] for row in range(3)),
     ]
-
-
-def test_no_negative_zero() -> None:
-    assert "-" not in table([[-0.00001]])
 
 
 def test_examples_in_docstrings() -> None:

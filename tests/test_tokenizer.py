@@ -93,9 +93,6 @@ def test_awkward_texts_against_transformers(gpt2_tokenizer: Tokenizer) -> None:
     assert len(recorded) == 9
     for text, ids in recorded.items():
         assert gpt2_tokenizer.encode(text) == ids, text
-
-
-def test_end_of_text_is_special_only_when_asked(gpt2_tokenizer: Tokenizer) -> None:
     assert gpt2_tokenizer.encode(END_OF_TEXT, special=True) == [50256]
     plain = gpt2_tokenizer.encode(f"a{END_OF_TEXT}")
     assert 50256 not in plain
@@ -234,9 +231,6 @@ def test_rows_without_a_token_have_a_name() -> None:
         padded.tokens([270])
     assert TINY.for_rows(263) is TINY
     assert len(TINY.vocabulary.for_rows(263)) == 263
-
-
-def test_a_gap_between_ids_is_rows_without_a_token() -> None:
     gap = Tokenizer.from_merges({"a": 0, "b": 2, "ab": 1_000_000}, [("a", "b")])
     assert gap.encode("abba") == [1_000_000, 2, 0]
     assert gap.vocabulary.ids.tolist() == [0, 2, 1_000_000]

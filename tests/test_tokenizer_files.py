@@ -94,9 +94,6 @@ def test_files_settings_affect_the_tokens() -> None:
     assert open_("template").tokens("the").symbols[::2] == ("<s>", "</s>")
     symbols = open_("bert").tokens("猫吃 Unaffable fish").symbols
     assert " ".join(symbols) == "[CLS] 猫 吃 una ##ff ##able [UNK] [SEP]"
-
-
-def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
     bert = open_("bert")
     tokens = bert.tokens("猫 unaffable")
     assert tokens.texts == ("[CLS]", "猫", "una", "##ff", "##able", "[SEP]")
@@ -355,13 +352,6 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
     assert "PreTokenizer" in refusal(directory)
 
 
-def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
-    directory = copy_tokenizer("two_files", tmp_path)
-    change(directory / "tokenizer_config.json", add_bos_token=True)
-    change(directory / "vocab.json", **{END_OF_TEXT: ...})
-    assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
-
-
 @pytest.mark.parametrize(
     ("kept", "added", "message"),
     [
@@ -455,10 +445,14 @@ def test_bert_settings_come_from_the_config(tmp_path: Path) -> None:
         assert " ".join(tokens.symbols) == f"[CLS] {symbols} [SEP]"
 
 
-def test_a_special_token_without_an_id_comes_after_the_vocabulary(tmp_path: Path) -> None:
+def test_ids_of_special_tokens(tmp_path: Path) -> None:
     directory = copy_tokenizer("trained_fast", tmp_path)
     change(directory / "tokenizer_config.json", mask_token="<mask>")
     assert Tokenizer.from_directory(directory).encode("<mask>", special=True) == [303]
+    directory = copy_tokenizer("two_files", tmp_path)
+    change(directory / "tokenizer_config.json", add_bos_token=True)
+    change(directory / "vocab.json", **{END_OF_TEXT: ...})
+    assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
 
 
 def test_merges_of_non_byte_symbols() -> None:

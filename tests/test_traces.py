@@ -80,6 +80,8 @@ def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
     first, second = (trace.final for trace in traces)
     assert first.base is not None
     assert first.base is second.base
+    assert group_equal([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
+    assert group_equal([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]
 
 
 def test_copies_contain_only_their_text(pocket: GPT2) -> None:
@@ -340,8 +342,3 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(pairs: tuple[Trace
     for patching in results:
         assert "the logit of Ġdog\n" in str(patching)
         assert "at position" not in str(patching)
-
-
-def test_groups() -> None:
-    assert group_equal([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
-    assert group_equal([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]

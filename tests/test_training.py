@@ -66,7 +66,13 @@ def test_adamw_clipping_and_learning_rate_against_pytorch() -> None:
         assert np.allclose(parameters, RECORDED["adamw.after"][i], rtol=0, atol=3e-7)
 
 
-def test_learning_rate_by_hand() -> None:
+def test_clipping_and_learning_rate_by_hand() -> None:
+    gradient = np.array([0.3, -0.4])
+    assert clip(gradient, 0.5) == pytest.approx(0.5)
+    assert gradient.tolist() == [0.3, -0.4]
+    assert clip(gradient, 0.25) == pytest.approx(0.5)
+    assert gradient == pytest.approx([0.15, -0.2])
+
     def rate(step: int) -> float:
         return learning_rate(step, peak=2.0, warmup=4, steps=104)
 
@@ -74,14 +80,6 @@ def test_learning_rate_by_hand() -> None:
     assert rate(54) == pytest.approx(2 * (0.1 + 0.9 / 2))  # half way down
     assert rate(104) == pytest.approx(0.2)
     assert learning_rate(1, peak=2.0, warmup=0, steps=1) > 0
-
-
-def test_clip_leaves_short_gradients_alone() -> None:
-    gradient = np.array([0.3, -0.4])
-    assert clip(gradient, 0.5) == pytest.approx(0.5)
-    assert gradient.tolist() == [0.3, -0.4]
-    assert clip(gradient, 0.25) == pytest.approx(0.5)
-    assert gradient == pytest.approx([0.15, -0.2])
 
 
 def test_initial_parameters() -> None:
@@ -99,9 +97,6 @@ def test_initial_parameters() -> None:
             assert (x == 1).all()
         elif name.startswith("b"):
             assert not x.any()
-
-
-def test_only_matrices_decay() -> None:
     matrices = decay_mask(TINY)
     for path, shape in parameter_shapes(TINY).items():
         assert (matrices[path] == (len(shape) == 2)).all(), path
@@ -196,21 +191,15 @@ def test_watch_gets_immutable_models() -> None:
     )
 
 
-def test_ids_and_text_are_the_same_corpus() -> None:
+def test_corpora_and_tokenizers() -> None:
     ids = Tokenizer.byte_level().encode(TEXT)
     assert quick(ids).losses == quick(TEXT).losses == quick(np.array(ids, np.uint8)).losses
     assert quick(Tokenizer.byte_level().tokens(TEXT)).losses == quick(TEXT).losses
-
-
-def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
     config = GPT2Config(vocab_size=7, n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(np.arange(100) % 7, config, steps=3)
     assert len(run.losses) == 3
     with pytest.raises(InvalidValueError, match="tokenizer"):
         _ = run.model
-
-
-def test_training_with_a_tokenizer() -> None:
     tokenizer = Tokenizer.from_directory(REFERENCE / "odd")
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(TEXT, config, tokenizer=tokenizer)
@@ -489,11 +478,17 @@ def test_models_larger_than_any_memory_are_refused(sizes: dict[str, int]) -> Non
         quick(np.arange(100), GPT2Config(**SIZES | sizes), steps=1)
 
 
-def test_runs_larger_than_any_memory_are_refused(tmp_path: Path) -> None:
+def test_runs_larger_than_any_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for change in ({"steps": 10**12}, {"batch_size": 10**9}, {"batch_size": 10**4999}):
         with pytest.raises(InvalidValueError, match=r"GB of memory; the machine has [\d,]+\. "):
             quick(**change, directory=tmp_path / "place")
         assert not (tmp_path / "place").exists()
+    monkeypatch.delattr(os, "sysconf")
+    quick(steps=1)
+    with pytest.raises(InvalidValueError, match="GB of memory"):
+        quick(batch_size=10**18)
 
 
 def test_the_memory_estimate_is_between_half_and_all_of_the_peak(
@@ -519,13 +514,6 @@ def test_the_memory_estimate_is_between_half_and_all_of_the_peak(
                     quick(np.arange(100), config, steps=2)
 
 
-def test_unknown_memory_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sysconf")
-    quick(steps=1)
-    with pytest.raises(InvalidValueError, match="GB of memory"):
-        quick(batch_size=10**18)
-
-
 def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise MemoryError
@@ -537,16 +525,13 @@ def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
 
 
-def test_evaluate_rejects_invalid_arguments() -> None:
+def test_invalid_arguments() -> None:
     for model in (None, "gpt2", TINY):
         with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
             evaluate(model, TEXT)  # type: ignore[arg-type]
     for length in ("x", 1.5, 10**5000, MATRIX):
         with pytest.raises(InvalidValueError, match="sequence_length"):
             evaluate(quick(steps=1).model, TEXT, length)  # type: ignore[arg-type]
-
-
-def test_parameters_need_a_config_and_a_generator() -> None:
     for rng in (None, "x", 5, MATRIX, np.random.RandomState(0)):
         with pytest.raises(InvalidTypeError, match="rng must be a Generator"):
             initial_parameters(TINY, rng)  # type: ignore[arg-type]

@@ -52,9 +52,6 @@ def test_every_word_is_one_token(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode(ids) == TEXT
     assert max(ids) < len(tokenizer) < MAX_TOKENS
-
-
-def test_the_walkthrough_prompt(tokenizer: Tokenizer) -> None:
     words = (" very", " hot", " in", " summer", ".", " Swimming", " is")
     curly = tokenizer.tokens("It’s very hot in summer. Swimming is")
     straight = tokenizer.tokens("It's very hot in summer. Swimming is")
