@@ -13,6 +13,7 @@ import re
 import shutil
 from collections import UserDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -331,36 +332,25 @@ def test_arguments_of_the_wrong_type() -> None:
 # Models of transformers
 
 
-class Model:
+def hf_model(model: str, tensors: dict[str, Tensor], **settings: object) -> Any:
     """A stand-in for a GPT-2 of transformers."""
-
-    def __init__(self, model: str, tensors: dict[str, Tensor], **settings: object) -> None:
-        saved = json.loads((REFERENCE / model / "config.json").read_text())
-        self.config = type("Config", (), {"to_dict": lambda _: saved | settings})()
-        self._tensors = tensors
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._tensors
+    saved = json.loads((REFERENCE / model / "config.json").read_text())
+    config = SimpleNamespace(to_dict=lambda: saved | settings)
+    return SimpleNamespace(config=config, state_dict=lambda: tensors)
 
 
-class Wrapped:
+def wrapped(name: str, inside: Any) -> Any:
     """A model inside another object without a config."""
-
-    def __init__(self, name: str, inside: Any) -> None:
-        self.place = name
-        setattr(self, name, inside)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        inside = getattr(self, self.place)
-        return {f"{self.place}.{n}": tensor for n, tensor in inside.state_dict().items()}
+    tensors = {f"{name}.{path}": tensor for path, tensor in inside.state_dict().items()}
+    return SimpleNamespace(**{name: inside, "state_dict": lambda: tensors})
 
 
 def test_transformers_models() -> None:
-    model = Model("odd", tensors_of("odd", gradients=True))
+    model = hf_model("odd", tensors_of("odd", gradients=True))
     check(GPT2.from_hf(model, TOKENIZER), expected_of("odd"))
     check(GPT2.from_hf(model, TOKENIZER, dtype="float64"), expected_of("odd"), 1e-10)
     tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
-    model = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
+    model = GPT2.from_hf(hf_model("odd", tensors), TOKENIZER)
     check(model, expected_of("odd"))
     assert model.parameters.origin == (
         "from arrays in memory, without the head for sequence classification (score.weight)"
@@ -369,14 +359,14 @@ def test_transformers_models() -> None:
 
 @pytest.mark.parametrize("name", ["to_dict", "state_dict", "items"])
 def test_models_that_raise_are_reported(name: str) -> None:
-    model = Model("odd", tensors_of("odd"))
+    model = hf_model("odd", tensors_of("odd"))
     fails = mock.Mock(side_effect=RuntimeError(name))
     if name == "to_dict":
-        model.config.to_dict = fails  # type: ignore[attr-defined]
+        model.config.to_dict = fails
     elif name == "state_dict":
-        model.state_dict = fails  # type: ignore[method-assign]
+        model.state_dict = fails
     else:
-        model._tensors = mock.MagicMock(spec=dict, items=fails)
+        model.state_dict = lambda: mock.MagicMock(spec=dict, items=fails)
     with pytest.raises(AttnlabError, match=rf"can't be read: RuntimeError\('{name}"):
         GPT2.from_hf(model)
 
@@ -385,57 +375,43 @@ def test_models_that_raise_are_reported(name: str) -> None:
     "names", [("module",), ("_orig_mod",), ("module", "_orig_mod"), ("pretrained_model",)]
 )
 def test_wrapped_model(names: tuple[str, ...]) -> None:
-    model: Any = Model("silu", tensors_of("silu", gradients=True))
+    model: Any = hf_model("silu", tensors_of("silu", gradients=True))
     for name in names:
-        model = Wrapped(name, model)
+        model = wrapped(name, model)
     check(GPT2.from_hf(model, TOKENIZER), expected_of("silu"))
 
 
 def test_model_of_another_architecture() -> None:
     with pytest.raises(ConfigError, match="is 'llama'"):
-        GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
-    quantized = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
+        GPT2.from_hf(hf_model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
+    quantized = hf_model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
     with pytest.raises(ConfigError, match="quantized"):
         GPT2.from_hf(quantized, TOKENIZER)
-    with pytest.raises(TypeError, match="got a Wrapped"):
-        GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
+    with pytest.raises(TypeError, match="got a SimpleNamespace"):
+        GPT2.from_hf(wrapped("other", hf_model("odd", tensors_of("odd"))), TOKENIZER)
 
 
 # Tokenizers
 
 
-class Fast:
-    """A fast tokenizer of transformers."""
-
-    def __init__(self, name: str) -> None:
-        self.backend_tokenizer = Backend(name)
-
-
-class Backend:
-    """A tokenizer of the tokenizers library."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def to_str(self) -> str:
-        file = REFERENCE / "tokenizers" / self.name / "tokenizer.json"
-        return file.read_text(encoding="utf-8")
+def save_slowly(directory: str) -> None:
+    """The method of a slow tokenizer of transformers."""
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(REFERENCE / "tokenizers" / "two_files" / name, directory)
 
 
-class Slow:
-    """A slow tokenizer of transformers."""
+SAVED = REFERENCE / "tokenizers" / "saved_by_5" / "tokenizer.json"
 
-    def save_pretrained(self, directory: str) -> None:
-        for name in ("vocab.json", "merges.txt"):
-            shutil.copy(REFERENCE / "tokenizers" / "two_files" / name, directory)
+# A tokenizer of the tokenizers library, which is the backend of transformers' fast ones.
+BACKEND = SimpleNamespace(to_str=lambda: SAVED.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "name"),
     [
-        (Fast("saved_by_5"), "saved_by_5"),
-        (Backend("saved_by_5"), "saved_by_5"),
-        (Slow(), "two_files"),
+        (SimpleNamespace(backend_tokenizer=BACKEND), "saved_by_5"),
+        (BACKEND, "saved_by_5"),
+        (SimpleNamespace(save_pretrained=save_slowly), "two_files"),
         (Tokenizer.from_directory(REFERENCE / "tokenizers" / "added"), "added"),
     ],
     ids=["fast", "backend", "slow", "ours"],

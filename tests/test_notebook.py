@@ -381,7 +381,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     attribution, jobs = trace.attribution(last), odd.trace([1, 2, 3, 4]).jobs()
     patched = attnlab.patch(trace, other, **settings)
     by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)
-    edges = attnlab.edges(trace, other, **settings)
+    edges = attnlab.edges(trace, other, steps=1, **settings)
     atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
     # Of 49 receivers those with the largest effects.
     largest = np.argsort(-np.nanmax(np.abs(edges.effects), axis=0), kind="stable")[:32]
