@@ -257,7 +257,10 @@ class LogitLens(Lens):
         """Ids and probabilities of the k most probable tokens at every point, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
+            if k == 1:  # faster; ties go to the lowest id, too
+                ids = logits.argmax(axis=-1)[:, np.newaxis]
+            else:
+                ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k]
             return ids, probabilities_of(ids, logits)
 
         return self._measure_points(measure, rows)
@@ -315,11 +318,6 @@ def _shift_by_max(ids: Ids, logits: Array) -> tuple[Array, Array]:
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return selected - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
-
-
-def best_of(logits: Array) -> Ids:
-    """The most probable id of each row, (n, vocab) -> (n, 1); ties go to the lowest id."""
-    return logits.argmax(axis=-1)[:, np.newaxis]
 
 
 def log_sum_exp(logits: Array) -> Array:

@@ -197,8 +197,9 @@ class Checkpoint(Parameters):
             if name not in self._entries:
                 raise no_parameter(path)
             tensor = self._read(self._entries[name], name)
-            if path == "W_E":
-                self._check_tied(tensor)
+            copy = self._tied_copy if path == "W_E" else None
+            if copy is not None and not np.array_equal(self._read(copy, OUTPUT), tensor):
+                raise not_tied(str(self.directory))
             parameter = transpose(tensor) if path == "W_U" else tensor
             return self._loaded.setdefault(path, read_only(parameter))
         return self._loaded[path]
@@ -213,11 +214,6 @@ class Checkpoint(Parameters):
         """A parameter to index by rows, which for an embedding may read only the indexed rows."""
         name = tensor_name(path)
         return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
-
-    def _check_tied(self, W_E: Array) -> None:
-        copy = self._tied_copy
-        if copy is not None and not np.array_equal(self._read(copy, OUTPUT), W_E):
-            raise not_tied(str(self.directory))
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         stored = entry.read() if rows is None else entry.read_rows(rows)

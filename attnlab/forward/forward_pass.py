@@ -411,7 +411,11 @@ class ForwardPass(Explainable):
         """Like `__init__`, also for a text's tokens."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
-        cached = 0 if cache is None else check_cache(cache, parameters).length
+        if cache is not None:
+            check_kind(cache, KeyValueCache, "cache")
+            if (cache.config, cache.dtype) != (config, parameters.dtype):
+                raise InvalidValueError("the cache belongs to another model. Create a new one")
+        cached = 0 if cache is None else cache.length
         new_ids = ids_of_pass(ids, config, cached)
         # The cache has the keys of one text, without a batch axis.
         if cache is not None and new_ids.ndim > 1:
@@ -487,14 +491,6 @@ def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
     # Each parameter is read once and used for each token. Then Q Kᵀ and weights V: H · Dh = D.
     return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
-
-
-def check_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
-    """Return the cache; raise if it belongs to another model."""
-    check_kind(cache, KeyValueCache, "cache")
-    if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
-        raise InvalidValueError("the cache belongs to another model. Create a new one")
-    return cache
 
 
 def dropout_shapes(

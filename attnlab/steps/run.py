@@ -125,7 +125,8 @@ class Run:
     def _store(self, path: str) -> Any:
         node = self.graph[path]
         if node.step.after_blocks:  # one by one: each block would recurse into the one before
-            self._run_blocks(node.number)
+            for layer in self.blocks_to_run(node.number):
+                self._store(f"blocks.{layer}.output")
         value = self._evaluate(path, node)
         if node.is_input:
             return value  # kept by the model's parameters
@@ -147,10 +148,6 @@ class Run:
     def is_quick(self, layers: int) -> bool:
         """Whether the first `layers` blocks have run, or may run for a table."""
         return len(self.blocks_to_run(layers)) <= self.quick_blocks
-
-    def _run_blocks(self, stop: int) -> None:
-        for layer in self.blocks_to_run(stop):
-            self._store(f"blocks.{layer}.output")
 
     def _input(self, path: str) -> Any:
         """A step that another step needs; a transient one isn't stored."""

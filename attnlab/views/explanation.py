@@ -100,7 +100,9 @@ class Explanation(StdoutSafe):
             if isinstance(line, Line):
                 blocks[-1] += heading + wrap(f"  {line.text}", width, "  ")
             else:
-                blocks += [[*heading, *lines_of_table(line, width)], []]
+                rows, feet = ([[*map(translate, row)] for row in x] for x in (line.rows, line.feet))
+                table = halve(rows, feet, width) if line.in_halves else fold([*rows, *feet], width)
+                blocks += [[*heading, *table], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:
@@ -108,12 +110,6 @@ class Explanation(StdoutSafe):
 
     def _repr_html_(self) -> str:
         return door.explanation_view(self)
-
-
-def lines_of_table(table: TermTable, width: int) -> list[str]:
-    """A table as text of at most this width, if it fits."""
-    rows, feet = ([[*map(translate, row)] for row in part] for part in (table.rows, table.feet))
-    return halve(rows, feet, width) if table.in_halves else fold([*rows, *feet], width)
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:

@@ -357,7 +357,13 @@ def _label(
     """
     pixels = dpi / 72
     to_pixels = ax.transData.transform
-    stroke_points = np.vstack([_points_along(*to_pixels(ends)) for ends in strokes])
+    # Points along the strokes, at most three pixels apart.
+    stroke_points = np.vstack(
+        [
+            np.linspace(start, end, 2 + int(math.hypot(*(end - start)) / 3))
+            for start, end in map(to_pixels, strokes)
+        ]
+    )
     frame = ax.get_window_extent()
     taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
     for text, point, colour in labelled:
@@ -391,11 +397,6 @@ def _label(
         is_far = far[best] > FAR + max(half) / pixels
         note.arrow_patch.set_visible(bool(is_far))  # type: ignore[union-attr]
         taken.append((low[best], high[best]))
-
-
-def _points_along(start: AnyArray, end: AnyArray) -> AnyArray:
-    """Points (n, 2) along a line, at most three pixels apart."""
-    return np.linspace(start, end, 2 + int(math.hypot(*(end - start)) / 3))
 
 
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:

@@ -544,7 +544,7 @@ class Words:
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:
             notes.append(say("characters missing from the fonts are shown as symbols"))
-            if any(map(is_chinese, self._missing)):
+            if any(unicodedata.name(c, "").startswith("CJK ") for c in self._missing):
                 notes.append(CHINESE_FONT)
         self.note = ";\n".join(notes)
 
@@ -564,10 +564,6 @@ class Words:
 def readable(token: Token) -> str:
     """A token's readable form, cut if it is long."""
     return label(token.readable)
-
-
-def is_chinese(character: str) -> bool:
-    return unicodedata.name(character, "").startswith("CJK ")
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
