@@ -143,7 +143,8 @@ class Checkpoint(Parameters):
     Opening reads only the files' headers and checks that every tensor exists with its shape. A
     tensor is read when first used. It is copied to memory, not mapped: mapped tensors may be
     unaligned, and every matrix product would copy them. Traces read the embedding rows that they
-    use, until the logits need the whole matrix.
+    use, until the logits need the whole matrix. A first read raises an error if the tensor isn't
+    finite, its file has changed, or an output matrix that the config ties differs from it.
 
     Parameters
     ----------
@@ -157,11 +158,6 @@ class Checkpoint(Parameters):
     origin : the directory, and the names of ignored tensors, such as an added head's
     name : the repository's name in the hub's cache, or the directory's
 
-    Raises
-    ------
-    CheckpointError
-        When a tensor is first read, if it isn't finite, its file has changed, or the output matrix
-        differs from the embedding although the config ties them
     """
 
     def __init__(

@@ -37,12 +37,12 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.steps.labels import Axis, Grid
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
+from attnlab.support.checks import check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
-from attnlab.support.sealed import Shapes, read_sealed, write_sealed
+from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import (
     Document,
     Heading,
@@ -687,7 +687,7 @@ def open_atlas(path: FilePath) -> Atlas:
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     try:
-        tensors, metadata = read_sealed(file, FORMAT, AtlasError, check_shapes)
+        tensors, metadata = read_sealed(file, FORMAT, AtlasError)
     except AtlasError as error:
         raise AtlasError(
             f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
@@ -695,23 +695,4 @@ def open_atlas(path: FilePath) -> Atlas:
     with reraised_as(AtlasError, f"{file} isn't a complete atlas"):
         tally = Tally.read(tensors, metadata)
         contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
-        if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
-            raise InvalidValueError("some passages have no text")
         return Atlas(json.loads(metadata["about"]), tally, contents)
-
-
-def is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def check_shapes(metadata: dict[str, str], shapes: Shapes) -> None:
-    """Raise if metadata or shapes aren't those of an atlas, before any array is read."""
-    about = json.loads(metadata["about"])
-    heads = as_count(about["n_layer"], "n_layer", 1) * as_count(about["n_head"], "n_head", 1)
-    as_count(about["window"], "window", 1)
-    measures = as_texts(about["measures"], "measures")
-    if len(set(measures)) < len(measures) or not measures:
-        raise InvalidValueError("measures are missing or repeated")
-    if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
-        raise InvalidValueError("model and corpus must be strings")
-    Tally.check_shapes(sum(heads if is_per_head(name) else 1 for name in measures), shapes)

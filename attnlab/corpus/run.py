@@ -21,7 +21,7 @@ from attnlab.corpus.measures import Measure, as_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
-from attnlab.corpus.worker import SharedModel, Task, columns, tally_of
+from attnlab.corpus.worker import SharedModel, Task, tally_of
 from attnlab.errors import (
     AttnlabError,
     InvalidValueError,
@@ -35,7 +35,7 @@ from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_atomically
-from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
+from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 
 # The format of the files with chunks' tallies.
 FORMAT = "3"
@@ -91,20 +91,6 @@ def atlas(
     Atlas
         `.faults` names the texts that could not be measured
 
-    Raises
-    ------
-    ResumeError
-        If the directory belongs to a run with other arguments.
-    WriteError
-        If another run is using the directory.
-
-    Notes
-    -----
-    Standard errors hold for new texts of the same kind, not for other kinds of text. Where a head
-    attends doesn't show what it does with that token.
-
-    Source: Cochran, "Sampling Techniques" (1977), section 2.11, a ratio of two sums.
-
     Examples
     --------
     >>> from concurrent.futures import ProcessPoolExecutor
@@ -140,11 +126,7 @@ def atlas(
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
-        stored = (
-            None
-            if path is None
-            else StoredTallies(path, identity(task, chunk), columns(loaded.config, task.measures))
-        )
+        stored = None if path is None else StoredTallies(path, identity(task, chunk))
         digest = hashlib.sha256()
         with contextlib.closing(
             tallies(task, executor, stored, with_digest(chunks, digest))
@@ -276,8 +258,8 @@ def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
 class StoredTallies:
     """Tallies of chunks in a directory, one file each; `run` identifies the run, see `identity`."""
 
-    def __init__(self, directory: Path, run: dict[str, str], columns: int) -> None:
-        self._directory, self._run, self._columns = directory, run, columns
+    def __init__(self, directory: Path, run: dict[str, str]) -> None:
+        self._directory, self._run = directory, run
 
     def _file(self, chunk: Chunk) -> Path:
         return self._directory / f"chunk-{chunk.number:08}.safetensors"
@@ -294,15 +276,11 @@ class StoredTallies:
     def read(self, chunk: Chunk) -> Tally | None:
         """A chunk's tally, or None if it isn't stored."""
         file, identity = self._file(chunk), self._identity(chunk)
-
-        def check(metadata: dict[str, str], shapes: Shapes) -> None:
-            check_run(file, {name: metadata.get(name) for name in identity}, identity)
-            Tally.check_shapes(self._columns, shapes)
-
         try:
-            tensors, metadata = read_sealed(file, FORMAT, ResumeError, check)
+            tensors, metadata = read_sealed(file, FORMAT, ResumeError)
         except MissingFileError:
             return None
+        check_run(file, {name: metadata.get(name) for name in identity}, identity)
         with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
             return Tally.read(tensors, metadata)
 

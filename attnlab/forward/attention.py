@@ -113,7 +113,7 @@ class Attention(Result):
         step: str = "weights",
         component: int | None = None,
     ) -> Explanation:
-        """Return the arithmetic behind one number, to check by hand.
+        """Return the arithmetic behind one number, to check by hand; `print` shows it.
 
         Parameters
         ----------
@@ -124,11 +124,6 @@ class Attention(Result):
             `query` is the attended token; for parameters, a row.
         component : the column, for steps whose columns aren't keys; default 0. With several heads,
             columns of head 0 come first.
-
-        Returns
-        -------
-        Explanation
-            `print` shows it: for a weight, the products q_i·k_i, their sum, and each further step
 
         Examples
         --------

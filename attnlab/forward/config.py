@@ -61,7 +61,7 @@ LARGEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config:
-    """The sizes of a GPT-2, and the settings of its variants.
+    """The sizes of a GPT-2, and the settings of its variants, named as in transformers.
 
     Parameters
     ----------
@@ -78,9 +78,6 @@ class GPT2Config:
     reorder_and_upcast_attn : only affects float16 computation, and so nothing here
     tie_word_embeddings : whether the output matrix is the token embedding
 
-    Notes
-    -----
-    Source: GPT-2's `hparams.json`, with the names of transformers' `GPT2Config`.
     """
 
     # Sizes have no defaults; the settings' defaults are those of GPT-2.

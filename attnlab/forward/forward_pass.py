@@ -104,7 +104,7 @@ class Explainable(Result):
         token: int | str | None = None,
         component: int | str | None = None,
     ) -> Explanation:
-        """Return the arithmetic behind one number, to check by hand.
+        """Return the arithmetic behind one number, to check by hand; `print` shows it.
 
         Parameters
         ----------
@@ -114,11 +114,6 @@ class Explainable(Result):
             as "it"; None for the last one. For a parameter, the row's number.
         component : the column; default 0. For logits, a token of the vocabulary by its id or text,
             such as " dog", by default the most probable; for weights a key, by default all.
-
-        Returns
-        -------
-        Explanation
-            `print` shows it: what the step is for, its formula, and every intermediate number
 
         Examples
         --------

@@ -79,6 +79,8 @@ def attention(
 ) -> Attention:
     """Compute scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, with every step.
 
+    Source: "Attention Is All You Need" (2017), equation 1.
+
     Parameters
     ----------
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
@@ -94,10 +96,6 @@ def attention(
     Attention
         Q K V raw_scores scores mask masked_scores weights context, in the inputs' dtype, float32 or
         float64
-
-    Notes
-    -----
-    Source: "Attention Is All You Need" (2017), equation 1.
 
     Examples
     --------

@@ -47,17 +47,11 @@ class Trace(ForwardPass):
     Attributes
     ----------
     tokens : ids, symbols, texts and bytes, see `Tokens`
-    token_embedding, position_embedding, embedding : (T, D)
-    blocks : one `Block` for each layer
-    final : (T, D), the last block's output after the last LayerNorm
-    logits : (T, vocab), for the token after each token
     next_logits : (vocab,), the last row of logits, computed without the others
-    mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
-    cached : number of earlier tokens whose keys and values came from a cache; 0 except in steps of
-        generation
     attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
         transformers
     vocabulary : the model's `Vocabulary`
+    and the attributes of `ForwardPass`
     """
 
     _table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass._table_steps, "next_logits")

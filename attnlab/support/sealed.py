@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +20,6 @@ from attnlab.support.tables import printable
 FORMAT, SEAL = "format", "sha256"
 
 Buffer: TypeAlias = bytes | memoryview
-Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def write_sealed(
@@ -35,16 +34,9 @@ def write_sealed(
 
 
 def read_sealed(
-    path: Path,
-    format: str,
-    error_type: type[AttnlabError],
-    check: Callable[[dict[str, str], Shapes], object] = lambda metadata, shapes: None,
+    path: Path, format: str, error_type: type[AttnlabError]
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Read tensors and metadata written by `write_sealed`.
-
-    `check` raises if the metadata or the tensors' shapes are wrong; it is called before reading
-    data.
-    """
+    """Read tensors and metadata written by `write_sealed`."""
     from safetensors import safe_open
 
     with reading(path, error_type):
@@ -57,8 +49,6 @@ def read_sealed(
                 f"{quoted(metadata.get(FORMAT))}"
             )
         names = content.keys()
-        with reraised_as(error_type, f"{path} isn't complete"):
-            check(metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names})
         tensors = {name: content.get_tensor(name) for name in names}
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):

@@ -266,17 +266,8 @@ def train(
     Returns
     -------
     Training
-        with model, losses, parameters
-
-    Raises
-    ------
-    DivergedError
-        If the loss becomes infinite or NaN. The last saved state is kept.
-    ResumeError
-        If the directory's state is damaged or belongs to another run, or the directory holds a
-        model without a state.
-    WriteError
-        If another run is using the directory.
+        with model, losses, parameters. If the loss becomes infinite or NaN, `DivergedError` is
+        raised, and the last saved state is kept.
 
     Examples
     --------

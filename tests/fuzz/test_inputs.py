@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -10,16 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from damage import JSON, damaged
+from damage import damaged
 from guarded import directory, fuzz, linux, outcome
 from hypothesis import note
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 import attnlab
 from attnlab.support.files import read_npz
-from attnlab.support.sealed import write_sealed
 
 pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
 
@@ -48,29 +44,6 @@ def test_texts_longer_than_the_context_are_refused(piece: str, length: int) -> N
     text = (piece * length)[:length]
     for call in (model().trace, lambda text: model().generate(text, 1)):
         assert isinstance(outcome(partial(call, text), lambda: [text[:1000]]), Exception)
-
-
-@fuzz(30, 1000, data=st.data())
-def test_forged_atlases_are_refused_or_open(data: st.DataObject) -> None:
-    with directory() as folder:
-        file = folder / "file"
-        attnlab.atlas(model(), ["The dog"], ["loss", "entropy"], progress=False).save(file)
-        tensors = load_file(file)
-        with safe_open(file, "np") as opened:
-            metadata = opened.metadata()
-        metadata.pop("sha256")
-        file_format = metadata.pop("format")
-        name = data.draw(st.sampled_from([*metadata, *tensors, "another"]))
-        if name in metadata:
-            metadata[name] = json.dumps(data.draw(JSON))
-        else:
-            tensors[name] = data.draw(ARRAYS)
-        write_sealed(file, file_format, tensors, metadata)
-        outcome(
-            lambda: repr(attnlab.open_atlas(file)),
-            lambda: [*metadata.values()],
-            file.stat().st_size,
-        )
 
 
 @fuzz(15, 500, data=st.data(), array=ARRAYS, largest=st.sampled_from([10, 10**6]))
