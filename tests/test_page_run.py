@@ -19,7 +19,7 @@ from attnlab import GPT2, Trace, at, equations
 from attnlab.steps import as_data
 from attnlab.views.page import translate
 from attnlab.views.page.modules import COMPILED
-from attnlab.views.page.translate import ATTRIBUTES, FUNCTIONS, OPERATORS, UNTRANSLATED, javascript
+from attnlab.views.page.translate import UNTRANSLATED, javascript
 
 # Tolerance to NumPy's numbers, relative to an array's largest.
 SLACK = {"float32": 5e-6, "float64": 1e-13}
@@ -234,24 +234,10 @@ def test_an_unknown_construct_is_refused_with_its_line(line: str, what: str) -> 
     assert (error.value.filename, error.value.lineno) == ("some/equations.py", 5)
     assert error.value.text is not None
     assert error.value.text.strip() == line.strip()
-
-
-@pytest.mark.parametrize("parameters", ["x=1", "*x", "**x", "*, x", "x, /"])
-def test_unknown_parameters_are_refused(parameters: str) -> None:
-    with pytest.raises(SyntaxError, match="no JavaScript for def f") as error:
-        javascript(f"\ndef f({parameters}):\n    return x\n", "some/equations.py")
-    assert error.value.lineno == 2
-
-
-def test_the_page_has_what_translations_call(computing: Any) -> None:
-    names = sorted({*FUNCTIONS, *OPERATORS.values(), "item", "slice"})
-    assert computing.evaluate("(names) => names.map((name) => typeof nd[name])", names) == [
-        "function" for _ in names
-    ]
-    arrays = sorted(ATTRIBUTES - {"extend", "type"})  # of a cache, and of a type
-    assert (
-        computing.evaluate("(all) => all.filter((name) => !(name in new Nd([], [])))", arrays) == []
-    )
+    for parameters in ("x=1", "*x", "**x", "*, x", "x, /"):
+        with pytest.raises(SyntaxError, match="no JavaScript for def f") as error:
+            javascript(f"\ndef f({parameters}):\n    return x\n", "some/equations.py")
+        assert error.value.lineno == 2
 
 
 # ---- runs ----------------------------------------------------------------------------------------
@@ -384,23 +370,6 @@ def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> No
     path = "blocks.1.attention.heads.0.weights"
     actual = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
     assert agree(actual[0], at(trace, path))
-
-
-def test_the_graph_as_data_is_the_graph() -> None:
-    trace = GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
-    graph = trace._run.graph
-    data = as_data(graph)
-    assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
-    assert data["blocks.#.attention.heads.@.scale"] == ["", "shared"]
-    assert (data["blocks.0.input"], data["blocks.#.input"]) == (
-        ["identity", "", "embedding"],
-        ["identity", "", "blocks.#-1.output"],
-    )
-    assert data["final"][2] == "blocks.2.output"
-    assert "W_E" not in data
-    assert data["embedding_dropout"] == ["", ""]
-    names = {equation for equation, take, *_ in data.values() for equation in (equation, take)}
-    assert names - {""} <= {function.__name__ for function in FUNCTIONS_OF_PAGE}
 
 
 # ---- products in WebAssembly ---------------------------------------------------------------------

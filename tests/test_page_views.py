@@ -34,7 +34,6 @@ from attnlab import GPT2, GPT2Config, Head
 from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
-from attnlab.views.page.modules import HERE
 
 # ---- arithmetic beside the map -----------------------------------------------------------------
 
@@ -333,13 +332,6 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
     until(page, "textScale() === 1.5")
     page.locator("#smaller-letters").click()
     assert page.evaluate("textScale()") == 1.25
-
-
-def test_no_letters_have_a_size_of_their_own() -> None:
-    css = (HERE / "page.css").read_text(encoding="utf-8")
-    assert len(re.findall(r"font(?:-size)?: var\(--\w+\)", css)) > 30
-    assert len(re.findall(r"--\w+: [\d.]+rem;", css)) == 6
-    assert re.findall(r"font(?:-size)?: [^;]*\dpx[^;]*;", css) == []
 
 
 # ---- words and colours -------------------------------------------------------------------------
