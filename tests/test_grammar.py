@@ -156,9 +156,6 @@ def test_corpus_counts_the_choice_of_kinds() -> None:
     assert Corpus(()).nats == 0
 
 
-# --------------------------------------------------------------------------------------- links
-
-
 @pytest.mark.parametrize("kind", ["creature", "pronoun"])
 def test_links_point_to_the_determining_words(kind: str) -> None:
     jobs = Counter[str]()

@@ -268,9 +268,6 @@ def test_a_message_repr_has_its_template_and_values() -> None:
     assert say("{no label}", "zh") == "{no label}"
 
 
-# ---- the page, without a browser ---------------------------------------------------------------
-
-
 def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd.trace("the hen")
     english = trace.to_html()
@@ -286,9 +283,6 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     assert trace.to_html(language="en") == english
     packs = re.compile(r'id="trace-0-([\w.]+)">([^<]*)<')
     assert packs.findall(chinese) == packs.findall(english) != []  # numbers never change
-
-
-# ---- titles of results --------------------------------------------------------------------------
 
 
 def titles(odd: GPT2) -> Iterator[str]:

@@ -271,9 +271,6 @@ def test_tensors_of_bfloat16() -> None:
     check(model, expected_of("bfloat16"))
 
 
-# What isn't a GPT-2
-
-
 GAIN = "transformer.h.0.ln_1.weight"
 QKV = "transformer.h.0.attn.c_attn"
 MATRIX = np.ones((35, 105), np.float32)

@@ -257,9 +257,6 @@ def test_copies_of_unread_passes_include_cached_keys() -> None:
         assert np.allclose(run.logits, expected, rtol=0, atol=1e-5)
 
 
-# ---- threads -------------------------------------------------------------------------------------
-
-
 def test_traces_do_not_block_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread is stuck while computing a step; others read the same step and more."""
     model = odd()
@@ -518,9 +515,6 @@ def test_a_generated_token_reads_nothing_from_disk(monkeypatch: pytest.MonkeyPat
     assert reads == []
 
 
-# ---- equality ------------------------------------------------------------------------------------
-
-
 def test_results_compare_by_identity() -> None:
     """Arrays have no single truth value of ==, which would be an error."""
     for made in MADE.values():
@@ -540,9 +534,6 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
     assert "blocks.3.mlp.W_1" not in parameters
     assert "W_1" not in parameters
     assert not parameters._loaded
-
-
-# ---- names of other tools ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -753,9 +753,6 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
     assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite number
 
 
-# ---- in Chinese --------------------------------------------------------------------------------
-
-
 # Keys, axes, and names that aren't translated.
 UNTRANSLATED = (
     "attnlab GPT logits Tab Enter Esc Ctrl Shift Dk Dh exp inf True False logit final "

@@ -121,9 +121,6 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         assert np.allclose(shares, expected, rtol=1e-5, atol=1e-12), chosen
 
 
-# ---- what a page includes ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("T", "most"), [(12, 50_000), pytest.param(128, 500_000, marks=pytest.mark.slow)]
 )

@@ -273,9 +273,6 @@ def test_the_story_of_an_explorer(pocket: GPT2, watched: Watched) -> None:
         assert watched.said == []
 
 
-# ---- the picture ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
 def test_the_picture_shows_the_traces_numbers(
     size: tuple[int, int], ball: Trace, look: Look

@@ -353,9 +353,6 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
     assert f"{trace.config.activation.name}(hidden)" in page.locator("#step-formula").inner_text()
 
 
-# ---- what is edited ------------------------------------------------------------------------------
-
-
 # JavaScript: for some components of each step: path, component, the displayed number, and the
 # original one if it is edited.
 EDITED_HERE = """async ([paths, components]) => {

@@ -35,8 +35,6 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
 
-# ---- arithmetic beside the map -----------------------------------------------------------------
-
 
 def click_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
     scroller = page.locator(".scroller").nth(nth)
@@ -296,9 +294,6 @@ def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None
     page.close()
 
 
-# ---- the size of letters ----------------------------------------------------------------------
-
-
 def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
     trace = odd.trace(TEXT)
     for width in (320, 1366):
@@ -332,9 +327,6 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
     until(page, "textScale() === 1.5")
     page.locator("#smaller-letters").click()
     assert page.evaluate("textScale()") == 1.25
-
-
-# ---- words and colours -------------------------------------------------------------------------
 
 
 def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:

@@ -33,9 +33,6 @@ def model_of(dtype: str = "float64", **settings: Any) -> GPT2:
     return GPT2(parameters, Tokenizer.byte_level())
 
 
-# The error function
-
-
 def places_around(*centres: float) -> list[float]:
     """Numbers, and the next ones above and below."""
     return [x for c in centres for x in (c, math.nextafter(c, 9), math.nextafter(c, -9))]
@@ -114,9 +111,6 @@ def test_activations_are_named_in_words() -> None:
         "reordered": "GELU(hidden)",
     }
     assert formulas["relu"].activation is ACTIVATIONS["relu"].function
-
-
-# Scales
 
 
 @pytest.mark.parametrize(
@@ -209,9 +203,6 @@ def test_tied_and_untied_traces_coexist() -> None:
         assert np.array_equal(trace.W_U, trace.W_E.T) == tie
         # If the two are tied, an edit changes both.
         assert (trace.edited({"W_E": 0.0}).W_U == 0).all() == tie
-
-
-# Training
 
 
 @pytest.mark.parametrize(

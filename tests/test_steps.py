@@ -129,9 +129,6 @@ def test_no_step_needs_itself(T: int) -> None:
         assert sorted(order) == sorted(needed)  # each need is a step
 
 
-# ---- what a declaration says ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
     assert set(kind._table_steps) <= kind.steps.keys()
@@ -317,9 +314,6 @@ def test_copies_of_results_keep_titles(odd: GPT2) -> None:
         assert repr(copied) == repr(heads)
         with pytest.raises(AttnlabError, match="no head 5; heads are 0 to 4"):
             copied[5]
-
-
-# ---- names that aren't steps, and results made by hand -------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["z", "", 5, None, ["weights"], np.arange(3), {}, iter("weights")])

@@ -235,9 +235,6 @@ def test_evaluate_is_the_mean_over_whole_sequences() -> None:
         evaluate(model, np.arange(100), 0)
 
 
-# Interrupted and resumed runs.
-
-
 class Stop(Exception):
     pass
 
