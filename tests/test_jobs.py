@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnlab import GPT2, GPT2Config, Tokenizer, Tokens
-from attnlab.analysis.jobs import HeadJobs
+from attnlab.analysis.jobs import HeadJobs, error_of
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.errors import InvalidValueError
 from attnlab.pocket.grammar import Link, Sample
@@ -138,7 +138,7 @@ def test_a_model_that_attends_evenly(tokenizer: Tokenizer) -> None:
 def test_table() -> None:
     attention = np.zeros((len(JOBS), 1, 2))
     attention[2, 0, 1] = 0.875
-    jobs = HeadJobs(JOBS, attention, np.full(len(JOBS), 0.125))
+    jobs = HeadJobs(JOBS, attention, attention, np.full(len(JOBS), 0.125))
     header, _, second, evenly = jobs.table().splitlines()
     assert header.split() == ["layer", "head", *JOBS]
     assert second.split() == ["0", "1", "0.00", "0.00", "0.88", "0.00", "0.00", "0.00"]
@@ -146,3 +146,11 @@ def test_table() -> None:
     assert jobs.best("induction") == (0, 1)
     with pytest.raises(InvalidValueError, match="got 'sleep'"):
         jobs.best("sleep")
+
+
+def test_error_over_texts_by_hand() -> None:
+    """Σ = 0.6 over 2 queries, and 0.8 over one: the mean is 1.4 / 3, and they differ by ∓ 1/3."""
+    texts = [np.array([[[0.2, 0.4]]]), np.zeros((1, 1, 0)), np.array([[[0.8]]])]
+    np.testing.assert_allclose(error_of(texts), [[1 / 3 / 1.5]])
+    assert np.isnan(error_of(texts[:2])).all()  # one text
+    assert np.isnan(error_of(texts[1:2])).all()  # none has keys

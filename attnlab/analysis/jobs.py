@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis, numbered_axis
+from attnlab.analysis.many import ratio_of_means
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
@@ -62,6 +63,7 @@ class HeadJobs(Analysis):
     jobs : names
     attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if no query has
         such keys
+    error : like `attention`, one standard error of the mean over texts; NaN for one text
     even : (jobs,), this mean for a head that attends equally to all visible tokens
     """
 
@@ -79,13 +81,16 @@ class HeadJobs(Analysis):
     )
 
     attention: NDArray[np.float64]
+    error: NDArray[np.float64]
     even: NDArray[np.float64]
 
     title = "Jobs of heads"
 
-    def __init__(self, jobs: Iterable[str], attention: AnyArray, even: AnyArray) -> None:
+    def __init__(
+        self, jobs: Iterable[str], attention: AnyArray, error: AnyArray, even: AnyArray
+    ) -> None:
         self.jobs = tuple(jobs)
-        self.attention, self.even = read_only(attention), read_only(even)
+        self.attention, self.error, self.even = map(read_only, (attention, error, even))
 
     def best(self, job: str) -> tuple[int, int]:
         """The layer and head with the largest mean weight on a job's keys."""
@@ -157,6 +162,7 @@ def measure_jobs(
     return HeadJobs(
         list(attention),
         np.array([mean_of(np.concatenate(arrays, axis=-1)) for arrays in attention.values()]),
+        np.array([error_of(arrays) for arrays in attention.values()]),
         np.array([mean_of(np.concatenate(arrays)) for arrays in even.values()]),
     )
 
@@ -167,6 +173,17 @@ def mean_of(numbers: AnyArray) -> Any:
     if not count:
         return np.full(numbers.shape[:-1], np.nan)
     return numbers.sum(axis=-1, dtype=np.float64) / count
+
+
+def error_of(texts: Sequence[AnyArray]) -> AnyArray:
+    """The standard error over texts of the mean over all queries; each text is (L, H, queries)."""
+    measured = [text for text in texts if text.shape[-1]]
+    if not measured:
+        return np.full(texts[0].shape[:-1], np.nan)
+    sums = np.array([text.sum(axis=-1, dtype=np.float64) for text in measured])
+    queries = np.array([text.shape[-1] for text in measured])
+    error: AnyArray = ratio_of_means(sums.reshape(len(sums), -1), queries)[1]
+    return error.reshape(sums.shape[1:])
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
