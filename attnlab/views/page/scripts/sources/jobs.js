@@ -12,6 +12,11 @@ export const jobsInWords = () => ({
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
   induction: say("the token after the last such occurrence"),
+  itself: say("the token itself"),
+  punctuation: say("the last punctuation mark"),
+  connective: say("the last connective"),
+  subject: say("the subject that a pronoun stands for"),
+  verb: say("the verb of a pronoun’s subject"),
 });
 
 const MIN_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
