@@ -29,6 +29,7 @@ from safetensors.numpy import save
 
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.english.windows import (
+    EARLY,
     REPEATED,
     REPEATED_EARLY,
     SHARES,
@@ -197,7 +198,7 @@ class Run:
         losses: list[float] = []
         while self.step < self.steps:
             T = LENGTHS[self.step % len(LENGTHS)]
-            repeated = REPEATED_EARLY if self.step < self.steps / 5 else REPEATED
+            repeated = REPEATED_EARLY if self.step < EARLY else REPEATED
             ids, targets = batch(self.parts, SEED, self.step, TOKENS_PER_STEP // T, T, repeated)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 value = compiled(

@@ -43,9 +43,9 @@ UNKNOWN = -100
 # purpose are few.
 SHARES = {"tatoeba": 0.45, "storybooks": 0.08, "books": 0.44, "made": 0.03}
 
-# The share of windows with repetitions, in the first fifth of the training and in the rest. Early
-# repetitions form the heads; later ones only have to keep them.
-REPEATED_EARLY, REPEATED = 0.3, 0.08
+# The share of windows with repetitions, in the first EARLY steps of the training and in the rest.
+# Early repetitions form the heads; later ones only have to keep them.
+EARLY, REPEATED_EARLY, REPEATED = 2_000, 0.3, 0.08
 
 
 def learn_tokens(documents: list[str], directory: Path) -> Tokenizer:
