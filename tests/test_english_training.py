@@ -28,7 +28,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def test_words_of_the_readme_are_whole(tokenizer: Tokenizer) -> None:
-    for word in WORDS.split():
+    for word in WORDS:
         assert len(tokenizer.encode(word)) == len(tokenizer.encode(f" {word}")) == 1, word
     assert tokenizer.encode(END_OF_TEXT, special=True) == [len(tokenizer) - 1]
 

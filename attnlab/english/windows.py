@@ -19,21 +19,17 @@ from attnlab.pocket.vocabulary import learn_vocabulary
 from attnlab.text.tokenizer import Tokenizer
 
 END_OF_TEXT = "<|endoftext|>"
-TOKENS = 7168  # a multiple of 1,024: matrix products are fastest
+TOKENS = 7936  # a multiple of 256: matrix products are fastest
 
 # Symbols that close a sentence.
 CLOSING = (".", "!", "?", '."', '!"', '?"', ".”", "!”", "?”", ".'", "!'", "?'")
 
-# Words of the README's and the book's sentences: each is one token, after a space and without.
-WORDS = """
-It very hot in summer Swimming swimming is a great good the The dog chased ball but it kite cat
-sat on mat because was tired by A fluffy sleepy blue creature next day bright your Your journey
-starts with one step Life life short eat dessert first love AI owl watched drum and lion wanted
-cake king girl hen touched coin frog found bell near lake Say lamp two happy Again eats fish
-animal street cross wide apple banana France Paris London China Mary John Tom store gave drink
-milk book teacher student nurse doctor queen man woman boy she he they word words token sentence
-attention looks back computer number wonderful nice
-"""
+# Words that are made whole: first those of the README's and the book's sentences, at the start of a
+# text and inside; then common words of today that old books lack.
+WORDS, TODAY = (
+    words.split()
+    for words in (Path(__file__).parent / "words.txt").read_text("utf-8").split("\n\n")
+)
 
 # Predicting these targets isn't trained: the first round of random tokens can't be known.
 UNKNOWN = -100
@@ -51,11 +47,11 @@ EARLY, REPEATED_EARLY, REPEATED = 2_000, 0.3, 0.08
 def learn_tokens(documents: list[str], directory: Path) -> Tokenizer:
     """Learn a byte pair encoding with the end of text as its last token.
 
-    WORDS are counted as often as it takes to make them whole. The directory gets `vocab.json` and
+    WORDS and TODAY are counted as often as it takes to make them whole. The directory gets `vocab.json` and
     `merges.txt`.
     """
-    rare = "\n".join(f"{word} {word}" for word in WORDS.split() for _ in range(300))
-    learned = learn_vocabulary("\n".join([*documents, rare]), directory, TOKENS - 1)
+    rare = [*(f"{word} {word}" for word in WORDS), *(f". {word}" for word in TODAY)] * 300
+    learned = learn_vocabulary("\n".join([*documents, *rare]), directory, TOKENS - 1)
     model = learned.settings["model"]
     tokenizer = Tokenizer.from_merges(
         model["vocab"] | {END_OF_TEXT: len(model["vocab"])}, model["merges"]
