@@ -41,14 +41,14 @@ SHARES = {"tatoeba": 0.45, "storybooks": 0.08, "books": 0.44, "made": 0.03}
 
 # The share of windows with repetitions, in the first EARLY steps of the training and in the rest.
 # Early repetitions form the heads; later ones only have to keep them.
-EARLY, REPEATED_EARLY, REPEATED = 2_000, 0.3, 0.08
+EARLY, REPEATED_EARLY, REPEATED = 1_500, 0.3, 0.08
 
 
 def learn_tokens(documents: list[str], directory: Path) -> Tokenizer:
     """Learn a byte pair encoding with the end of text as its last token.
 
-    WORDS and TODAY are counted as often as it takes to make them whole. The directory gets `vocab.json` and
-    `merges.txt`.
+    WORDS and TODAY are counted as often as it takes to make them whole. The directory gets
+    `vocab.json` and `merges.txt`.
     """
     rare = [*(f"{word} {word}" for word in WORDS), *(f". {word}" for word in TODAY)] * 300
     learned = learn_vocabulary("\n".join([*documents, *rare]), directory, TOKENS - 1)
