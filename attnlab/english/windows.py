@@ -50,7 +50,7 @@ def learn_tokens(documents: list[str], directory: Path) -> Tokenizer:
     WORDS and TODAY are counted as often as it takes to make them whole. The directory gets
     `vocab.json` and `merges.txt`.
     """
-    rare = [*(f"{word} {word}" for word in WORDS), *(f". {word}" for word in TODAY)] * 300
+    rare = [*(f"{word} {word}" for word in WORDS), *(f". {word}" for word in TODAY)] * 1500
     learned = learn_vocabulary("\n".join([*documents, *rare]), directory, TOKENS - 1)
     model = learned.settings["model"]
     tokenizer = Tokenizer.from_merges(
