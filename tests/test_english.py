@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_pocket import check_against_transformers
 
 from attnlab import GPT2
 from attnlab.checkpoints.hub import BUILT_IN
@@ -272,6 +273,13 @@ def figures() -> dict[str, Any]:
 def sample() -> dict[str, Any]:
     content: dict[str, Any] = json.loads((DIRECTORY / "held_out.json").read_text(encoding="utf-8"))
     return content
+
+
+@needs_weights
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logits_against_transformers(dtype: str) -> None:
+    """Also of the float16 weights: transformers computes with them in float64."""
+    check_against_transformers("english", dtype)
 
 
 @needs_weights

@@ -135,6 +135,33 @@ for view in (head_view, model_view):
 """
 
 
+BUILT_IN = """
+import numpy as np, torch
+from transformers import GPT2LMHeadModel, GPT2TokenizerFast
+import attnlab
+from attnlab.checkpoints.hub import BUILT_IN
+
+text = "The cat sat on the mat because it was tired."
+for name, (directory, *_) in BUILT_IN.items():
+    if not (directory / "model.safetensors").is_file():
+        continue
+    trace = attnlab.GPT2.from_pretrained(name).trace(text)
+    ids = GPT2TokenizerFast.from_pretrained(directory)(text, return_tensors="pt").input_ids
+    assert trace.ids.tolist() == ids[0].tolist()
+    kinds = {"dtype": torch.float32, "attn_implementation": "eager"}
+    theirs = GPT2LMHeadModel.from_pretrained(directory, **kinds).eval()
+    with torch.no_grad():
+        expected = theirs(ids, output_attentions=True)
+    for ours, wanted in zip(trace.attentions, expected.attentions, strict=True):
+        np.testing.assert_allclose(ours, wanted, atol=1e-5)
+    np.testing.assert_allclose(trace.logits, expected.logits[0], rtol=1e-4, atol=1e-4)
+"""
+
+
+def test_built_in_models(tmp_path: Path) -> None:
+    walk(python_with("torch", "transformers"), BUILT_IN, tmp_path)
+
+
 def test_checking_a_gpt2_written_in_pytorch(tmp_path: Path) -> None:
     """Train, save, open and view: each head's weights equal those of transformers."""
     walk(python_with("torch", "transformers"), TRAINED + NEWCOMER, tmp_path)
