@@ -129,6 +129,9 @@ KNOWN = {
     "cache_position_0": "position_embedding = W_P[0] from token {since} on",
     "cache_without_itself": "masked_scores without the query's own key, from token {since} on",
     "cache_without_first": "masked_scores without the first key, from token {since} on",
+    "cache_without_previous": (
+        "masked_scores without the key before the query, from token {since} on"
+    ),
     "softmax_of_logits": "logits = softmax(final W_U)",
     "float16": "every parameter rounded to float16",
     "bfloat16": "every parameter rounded to bfloat16",
@@ -347,6 +350,7 @@ class Student:
             "mask_behind": j >= i,
             "cache_without_itself": (j > i) | ((j == i) & cached),
             "cache_without_first": (j > i) | ((j == 0) & cached),
+            "cache_without_previous": (j > i) | ((j == i - 1) & cached),
             "mask_window": (j > i) | (j < i - 1),
         }
         future = self.pick(masks, j > i)

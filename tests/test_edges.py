@@ -86,6 +86,19 @@ def test_gradients_are_exact_for_a_small_change() -> None:
     np.testing.assert_allclose(several.effects, exact.effects, rtol=2e-3, atol=2e-4)
 
 
+def test_integrated_gradients_are_means_along_the_way(pair: tuple[Trace, Trace]) -> None:
+    clean, corrupted = pair
+    halfway = corrupted.edited({"embedding": (clean.embedding + corrupted.embedding) / 2})
+    two, first, second = (
+        (metric(clean) - metric(start))
+        * attnlab.edges(clean, start, metric=METRIC, steps=steps, progress=False).effects[0]
+        for start, steps in ((corrupted, 2), (corrupted, 1), (halfway, 1))
+    )
+    # Edges from the embedding: halfway, its change is half as large.
+    np.testing.assert_allclose(two, (first + 2 * second) / 2, atol=1e-12)
+    assert not np.allclose(two, first, atol=1e-3)
+
+
 def test_the_strongest_edges_are_shown(pair: tuple[Trace, Trace]) -> None:
     edges = attnlab.edges(*pair, metric=METRIC, progress=False)
     strongest = edges.strongest(3)

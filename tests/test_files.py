@@ -162,6 +162,7 @@ def test_messages_are_printable_and_shortened() -> None:
         ("", ""),
         ("a\x1b[2J\nb", "a\\x1b[2J\nb"),
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
+        ("word " * 400, "word " * 400),  # 2000 characters
     ):
         assert str(AttnlabError(message)) == expected
     message = str(AttnlabError("first " + "word " * 1000 + "last"))

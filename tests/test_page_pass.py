@@ -694,14 +694,16 @@ def test_columns_that_are_asked_for(small: Trace) -> None:
 
 
 @pytest.mark.slow
-def test_packs_of_a_page_fit_its_budget(odd: GPT2) -> None:
-    """The minimum for a long text and a large model, everything for a small one."""
+def test_a_page_of_a_large_model_has_the_minimum_of_packs(odd: GPT2) -> None:
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20)) if "." in name]
     assert [name for name in large if name.startswith("pass")] == ["pass.19"]
     columns = [name for name in large if name.startswith("columns.b")]
     assert columns == [f"columns.blocks.0.{map_}.0.1" for _, map_ in MAPS.values()]
     assert len([name for name in large if name.startswith("columns.W_U")]) == 5
 
+
+def test_packs_of_a_page_fit_its_budget() -> None:
+    """Everything for a small text and model."""
     trace = random_model(0).trace(TEXT)
     small = packs_of_file(trace)
     assert [f"pass.{position}" in small for position in range(12)] == [True] * 12

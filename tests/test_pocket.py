@@ -16,7 +16,7 @@ from attnlab.checkpoints import hub
 from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND
 from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.pocket import make
-from attnlab.pocket.grammar import KINDS
+from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, corpus
 from attnlab.pocket.jobs import JOBS, head_jobs
 from attnlab.pocket.losses import HeldOut, held_out_losses
 
@@ -110,6 +110,17 @@ def test_distant_words_determine_the_continuation(pocket: GPT2) -> None:
         following = pocket.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
         assert {token.text for token in following} == both
         assert min(token.probability for token in following) > 0.2
+
+
+def test_losses_are_means_over_the_predicted_tokens(pocket: GPT2) -> None:
+    nats = []
+    for sample in corpus(HELD_OUT_SEED, 3).samples:
+        trace = pocket.trace(f"\n{sample.text}\n")
+        powers = np.exp(trace.logits[:-1].astype(float))
+        ids = trace.tokens.ids[1:]
+        nats.extend(-np.log(powers[np.arange(len(ids)), ids] / powers.sum(axis=-1)))
+    loss = held_out_losses(pocket, 3).all
+    assert (loss.tokens, loss.model) == (len(nats), pytest.approx(np.mean(nats), rel=1e-4))
 
 
 @pytest.mark.slow

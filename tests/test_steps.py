@@ -50,6 +50,14 @@ def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
     return multi_head_attention(random(T, 4), **W, **b, W_O=W_O, b_O=b_O, n_head=3, **settings)
 
 
+def test_the_graph_as_data() -> None:
+    """As `as_data` says; only the first block's input differs from those of the other blocks."""
+    data = GPT2.from_pretrained("pocket").trace([1, 2])._graph_as_data()
+    assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
+    assert data["blocks.#.attention.heads.@.scale"] == ["", "shared"]
+    assert [path for path in data if path.startswith("blocks.0.")] == ["blocks.0.input"]
+
+
 # ---- what a step needs ---------------------------------------------------------------------------
 
 NEEDS = {
