@@ -1,17 +1,18 @@
 // The page: its views, in the order in which they are drawn, and the controls of the whole page.
 
+import { brief, wordOf } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openTraces, point, setDepth } from "../state/actions.js";
 import { followLink, updateLink } from "../state/link.js";
-import { changed, on, selection, set, TEXT_SIZES } from "../state/store.js";
+import { changed, isLook, LEVELS, on, selection, set, TEXT_SIZES } from "../state/store.js";
 import { openStory } from "../state/story.js";
-import { traces } from "../state/traces.js";
+import { alignment, traces } from "../state/traces.js";
 import { choosePalette } from "../drawing/colours.js";
-import { byId, isDark, isPrinted, markChoice, prefersDark, setChoices } from "../drawing/draw.js";
+import { buttonOf, byId, isDark, isPrinted, make, markChoice, prefersDark, setChoices } from "../drawing/draw.js";
+import { zoomTo } from "../drawing/levels.js";
 import { colourMaps, forgetMaps, paintAll } from "../drawing/maps.js";
 import { startArithmetic } from "../views/arithmetic.js";
-import { startCrumbs } from "../views/crumbs.js";
 import { startGrids } from "../views/grid.js";
 import { startHead } from "../views/head.js";
 import { startHeatmaps } from "../views/heatmap.js";
@@ -52,18 +53,42 @@ function showTextSize() {
   byId("larger-letters").disabled = size === TEXT_SIZES.at(-1);
 }
 
-/** Step to the next text size, larger (1) or smaller (-1); move focus off a disabled button. */
+/** Step to the next text size, larger (1) or smaller (-1); move focus off a button that is then disabled. */
 function stepTextSize(direction) {
-  const n = TEXT_SIZES.indexOf(selection.textSize) + direction;
-  set({ textSize: TEXT_SIZES[n] });
-  if (direction < 0 ? n === 0 : n === TEXT_SIZES.length - 1)
-    byId(direction < 0 ? "larger-letters" : "smaller-letters").focus();
+  set({ textSize: TEXT_SIZES[TEXT_SIZES.indexOf(selection.textSize) + direction] });
+  const [pressed, other] = direction < 0 ? ["smaller-letters", "larger-letters"] : ["larger-letters", "smaller-letters"];
+  if (byId(pressed).disabled) byId(other).focus();
 }
 
 function showDepth() {
   const { depth, level } = selection;
   Object.assign(document.body.dataset, { depth, level });
   markChoice("depth", depth);
+}
+
+/** The levels from the model to the current one; Escape and the browser's Back also return. */
+function showCrumbs() {
+  const { layer, head, step } = selection;
+  const { query, key } = selection.openCell ?? selection;
+  const label = (positions, tokens) => {
+    const number = positions.findIndex((n) => n !== null); // the first trace that has it
+    return brief(wordOf(traces[number][tokens][positions[number]].symbol));
+  };
+  const names = {
+    model: () => say("Model"),
+    block: () => say("Layer {layer}", { layer }),
+    head: () => say("Head {head}", { head }),
+    matrix: () => step,
+    number: () => `“${label(alignment.queries[query], "tokens")}” → “${label(alignment.keys[key], "keys")}”`,
+  };
+  const deepest = LEVELS.indexOf(selection.level);
+  byId("crumbs").hidden = !isLook() || deepest === 0;
+  byId("crumbs").firstElementChild.replaceChildren(
+    ...LEVELS.slice(0, deepest + 1).map((level, n) => {
+      const current = n === deepest && { "aria-current": "location" };
+      return make("li", {}, buttonOf(() => current || zoomTo(level), { ...current }, names[level]()));
+    }),
+  );
 }
 
 /** Load all layers of a small page in a file, so that it can be printed. */
@@ -111,7 +136,7 @@ export function startPage() {
   startStrips();
   startGrids();
   startTour();
-  startCrumbs();
+  on("level depth head step openCell", showCrumbs);
   startStory();
   startPass();
   on("head query key step display depth level textSize openCell chosenStep link", updateLink);

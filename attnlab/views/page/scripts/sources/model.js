@@ -29,12 +29,6 @@ function causalMask(T, cached) {
   return new Nd(mask, [T, Tk]);
 }
 
-/** The mask of T tokens before edits of single heads: causal, unless a change removes the causal mask. */
-const maskOf = (T, changes) => {
-  const causal = causalMask(T, 0);
-  return changes.some(({ kind }) => kind === "uncausal") ? new Nd(causal.data.fill(1), causal.shape) : causal;
-};
-
 /** The cached keys or values of one layer. */
 class Cache {
   constructor(capacity) {
@@ -212,9 +206,11 @@ class Model {
   /** The description of a text's trace for the page, without its packs. */
   open(text, changes) {
     const ids = this.idsOf(text);
+    const mask = causalMask(ids.length, 0);
+    if (changes.some(({ kind }) => kind === "uncausal")) mask.data.fill(1);
     for (const change of changes) {
       if (change.kind === "patch") checkSameLength(change.ids.length, ids.length);
-      if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, changes), change.cells));
+      if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(mask, change.cells));
     }
     const { edits } = this.trace(ids, changes);
     const tokens = this.tokenizer.tokens(ids);

@@ -6,15 +6,11 @@ import { LiveSource, reports, source } from "./source.js";
 /** Request JSON or bytes from the explorer; errors have the response's `status`. */
 async function requestExplorer(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
+  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+  const priority = body ? "high" : "low"; // a new text comes before numbers that are still to be sent
   let response, content;
   try {
-    response = await fetch(path, {
-      method: body ? "POST" : "GET",
-      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
-      body: body && JSON.stringify(body),
-      priority: body ? "high" : "low", // a new text comes before numbers that are still to be sent
-      signal,
-    });
+    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), priority, signal });
     const isJson = response.headers.get("Content-Type") === "application/json";
     content = isJson ? await response.json() : await response.arrayBuffer();
   } catch (error) {

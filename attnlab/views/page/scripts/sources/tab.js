@@ -2,10 +2,9 @@
 
 import { printable, Tokenizer } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
-import { Graph, scaleWithoutRoot } from "../numbers/run.js";
+import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
 import { description, say, sayStored } from "./description.js";
 import { LiveSource, reports } from "./source.js";
-import { passStepsOf } from "./steps.js";
 
 export class ModelSource extends LiveSource {
   #worker;
@@ -59,8 +58,7 @@ export class ModelSource extends LiveSource {
 
   open = async (text, changes, signal) => {
     await this.#started;
-    const trace = await this.#request("open", { text, changes }, [], signal);
-    return this.#traceOf(trace, changes);
+    return this.#traceOf(await this.#request("open", { text, changes }, [], signal), changes);
   };
 
   /** Open another model, from the files of a directory, as a new source. */
@@ -139,23 +137,12 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const { steps } = first.pass;
   return {
     ...first,
-    model: printable(name),
-    card: {},
-    edited: {},
-    graph,
-    hyperparameters,
-    layers: n_layer,
-    H: n_head,
-    Dh,
+    ...{ model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
       ...first.pass,
-      D: n_embd,
-      F: d_mlp,
-      vocab: vocab_size,
-      activation: activation.name,
-      columns: [],
+      ...{ D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, columns: [] },
       steps: { ...steps, "mlp.activated": { ...steps["mlp.activated"], formula: activation.formula } },
     },
   };

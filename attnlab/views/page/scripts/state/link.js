@@ -1,7 +1,7 @@
 // The link of what is shown, in the page's address.
 
+import { passStepsOf } from "../numbers/run.js";
 import { loadLayer } from "../sources/source.js";
-import { passStepsOf } from "../sources/steps.js";
 import { closeArithmetic, goTo, openCellAt, openHead, setDepth } from "./actions.js";
 import { changed, DEPTHS, isAt, isLook, LEVELS, selection, set, TEXT_SIZES } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";

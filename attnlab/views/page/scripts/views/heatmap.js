@@ -6,10 +6,10 @@ import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
 import { describedCell, isAt, isLook, isSame, on, selection } from "../state/store.js";
 import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
-import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
-import { byId, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPress, isPrinted, make, maxHeight, number,
-  onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { byId, cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPress, isPrinted,
+  make, maxHeight, moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale
+  } from "../drawing/draw.js";
 import { enterCell, focusGrid } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 

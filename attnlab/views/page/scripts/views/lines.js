@@ -5,9 +5,8 @@ import { matrixOf } from "../sources/rows.js";
 import { point, pointAtQuery, select } from "../state/actions.js";
 import { describedCell, on, selection } from "../state/store.js";
 import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
-import { cellAfterKey, cellUnder } from "../drawing/cells.js";
-import { byId, clipText, colourOf, drawingsIn, make, maxHeight, onceAFrame, prepareCanvas, textScale
-  } from "../drawing/draw.js";
+import { byId, cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, make, maxHeight, onceAFrame, prepareCanvas,
+  textScale } from "../drawing/draw.js";
 import { labelOf, nameOf, strengthOf, visibleHeads } from "../drawing/names.js";
 
 const FAINTEST_LINE = 0.01; // smaller weights aren't drawn

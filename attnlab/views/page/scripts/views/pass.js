@@ -2,18 +2,16 @@
 
 import { Nd, nd } from "../numbers/arrays.js";
 import { format, wordOf } from "../numbers/formats.js";
-import { lastOf, NotAvailable } from "../numbers/run.js";
+import { isPartOfQKV, lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
 import { description, say, sayParts } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
-import { isPartOfQKV, matrixPathOf, passStepsOf } from "../sources/steps.js";
 import { goTo, openHead } from "../state/actions.js";
 import { changed, isLook, on, selection } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
-import { cellAfterKey, cellUnder, moveFrame } from "../drawing/cells.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
-import { buttonOf, byId, formulaOf, isPress, make, markChoice, number, onceAFrame, setChoices, tokenElement,
-  withSymbol } from "../drawing/draw.js";
+import { buttonOf, byId, cellAfterKey, cellUnder, formulaOf, isPress, make, markChoice, moveFrame, number, onceAFrame,
+  setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
 
@@ -172,7 +170,7 @@ function listSteps() {
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
 
-// The steps of the residual stream.
+// Of the residual stream.
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(step) {

@@ -32,15 +32,13 @@ function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
       : sayParts("“{query}” looks at “{key}” ({share} of its attention).", values);
   const [then, now] = percentages(before[affected], after[affected]);
   const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
-  const effect =
-    before[0] < IMPROBABLE
-      ? effectIfUndecided(trace, change.word, before[0], after[0])
-      : then === now
-        ? sayParts("Without this head, “{word}” stays at {now}.", change)
-        : after[affected] < before[affected]
-          ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
-          : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
-  return [...attention, spaceBetween(), ...effect];
+  const effect = () => {
+    if (before[0] < IMPROBABLE) return effectIfUndecided(trace, change.word, before[0], after[0]);
+    if (then === now) return sayParts("Without this head, “{word}” stays at {now}.", change);
+    if (after[affected] < before[affected]) return sayParts("Without this head, “{word}” falls from {then} to {now}.", change);
+    return sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
+  };
+  return [...attention, spaceBetween(), ...effect()];
 }
 
 /** The effect of a head's ablation on the most probable token if no token is probable, as in an untrained model. */

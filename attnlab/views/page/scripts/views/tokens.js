@@ -7,9 +7,8 @@ import { point, pointAtQuery, select } from "../state/actions.js";
 import { describedCell, on, selection } from "../state/store.js";
 import { alignmentStatus, hasHead, nearest, onHead, traces, traceViews } from "../state/traces.js";
 import { describe } from "../drawing/card.js";
-import { cellAfterKey } from "../drawing/cells.js";
 import { inks, palette, paletteIndices } from "../drawing/colours.js";
-import { byId, drawingsIn, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
+import { byId, cellAfterKey, drawingsIn, make, onceAFrame, prepareCanvas, symbolOf } from "../drawing/draw.js";
 import { labelOf, nameOf, strengthOf, visibleWeights } from "../drawing/names.js";
 
 class TokenFlow {

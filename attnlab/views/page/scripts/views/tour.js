@@ -35,10 +35,9 @@ function describeStage(stage) {
   const { name, layer, layers } = stage;
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
-    const [likeliest] = trace.drawing.nextTokens;
-    if (!likeliest) return { ...stage, words: say("Next token") };
-    const { word, probability } = likeliest;
-    return { ...stage, words: say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(probability) }) };
+    const [{ word, probability } = {}] = trace.drawing.nextTokens;
+    const words = word ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(probability) }) : say("Next token");
+    return { ...stage, words };
   }
   if (name === "mlp") {
     const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
@@ -94,11 +93,6 @@ function play() {
   timer = setInterval(() => showStage(stages.indexOf(selection.stage) + 1), STAGE_MILLISECONDS);
 }
 
-/** List the stages' sentences, for the printed page. */
-function listStages() {
-  byId("tour").replaceChildren(...describeStages().map(({ words }) => make("li", {}, words)));
-}
-
 /** Enter or leave the mode for presenting the picture. */
 function present(isOn) {
   if (isOn) showLevel("model");
@@ -115,7 +109,7 @@ export function startTour() {
   on("printed", () => {
     if (!isPrinted() || !isLook()) return;
     showStage(null); // the list of stages is printed below the whole picture
-    listStages();
+    byId("tour").replaceChildren(...describeStages().map(({ words }) => make("li", {}, words)));
   });
   byId("play").addEventListener("click", play);
   byId("all-tokens").addEventListener("click", () => set({ isFollowing: false }));
