@@ -243,31 +243,3 @@ export function tanh(x: usize, y: usize, z: usize, o: usize, n: i32): void {
     v128.store(o, v128.bitselect(value, result, f32x4.splat(-0.0)));
   }
 }
-
-/** The sum of each row at x, of `width` numbers, accumulated in float64. */
-export function sum(x: usize, o: usize, rows: i32, width: i32): void {
-  for (let row = 0; row < rows; row++, o += 4) {
-    let c0 = f64x2.splat(0), c1 = c0;
-    let k = 0;
-    for (; k + 4 <= width; k += 4, x += 16) {
-      c0 = f64x2.add(c0, f64x2.promote_low_f32x4(v128.load64_zero(x)));
-      c1 = f64x2.add(c1, f64x2.promote_low_f32x4(v128.load64_zero(x, 8)));
-    }
-    c0 = f64x2.add(c0, c1);
-    let sum = f64x2.extract_lane(c0, 0) + f64x2.extract_lane(c0, 1);
-    for (; k < width; k++, x += 4) sum += load<f32>(x);
-    store<f32>(o, <f32>sum);
-  }
-}
-
-/** The largest number of each row at x. */
-export function max(x: usize, o: usize, rows: i32, width: i32): void {
-  for (let row = 0; row < rows; row++, o += 4) {
-    let c = f32x4.splat(-Infinity);
-    let k = 0;
-    for (; k + 4 <= width; k += 4, x += 16) c = f32x4.max(c, v128.load(x));
-    let largest = Mathf.max(Mathf.max(f32x4.extract_lane(c, 0), f32x4.extract_lane(c, 1)), Mathf.max(f32x4.extract_lane(c, 2), f32x4.extract_lane(c, 3)));
-    for (; k < width; k++, x += 4) largest = Mathf.max(largest, load<f32>(x));
-    store<f32>(o, largest);
-  }
-}

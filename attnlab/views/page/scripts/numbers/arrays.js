@@ -43,7 +43,7 @@ export class Nd {
   }
 
   max(options) {
-    return reduceLastAxis("max", this, options, (data, from, step, width) => {
+    return reduceLastAxis(this, options, (data, from, step, width) => {
       let largest = -Infinity;
       for (let k = 0; k < width; k++, from += step) if (data[from] > largest) largest = data[from];
       return largest;
@@ -51,7 +51,7 @@ export class Nd {
   }
 
   sum(options) {
-    return reduceLastAxis("sum", this, options, (data, from, step, width) => {
+    return reduceLastAxis(this, options, (data, from, step, width) => {
       let sum = 0;
       for (let k = 0; k < width; k++, from += step) sum += data[from];
       return sum;
@@ -60,15 +60,13 @@ export class Nd {
 }
 
 /** Reduce along the last axis, whose length becomes 1; f reduces a row. */
-function reduceLastAxis(name, x, { axis, keepdims }, f) {
+function reduceLastAxis(x, { axis, keepdims }, f) {
   if (axis !== -1 || !keepdims) throw new Error("reductions need axis=-1 and keepdims");
   const out = allocate(typeOf(x), x.size / x.shape.at(-1));
-  if (!products?.reduce(name, out, x)) {
-    let n = 0;
-    forEachRow(x.shape, [x], (_, [from], width, [step]) => {
-      out[n++] = f(x.data, from, step, width);
-    });
-  }
+  let n = 0;
+  forEachRow(x.shape, [x], (_, [from], width, [step]) => {
+    out[n++] = f(x.data, from, step, width);
+  });
   return new Nd(out, x.shape.with(-1, 1));
 }
 
@@ -98,7 +96,7 @@ export function stridesOf(shape) {
 }
 
 /** Whether an array's numbers are adjacent, in row-major order. */
-export const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
+const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
 
 /** The result type: float64 if any array has it, otherwise float32. */
 const typeOf = (...arrays) => arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;

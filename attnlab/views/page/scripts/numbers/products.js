@@ -2,7 +2,7 @@
 // a model's parameters and scratch memory, which `inScratch` uses for new arrays; other arrays are copied to
 // buffers.
 
-import { copyOf, forEachRow, isContiguous, Nd } from "./arrays.js";
+import { copyOf, forEachRow, Nd } from "./arrays.js";
 import { MODULES } from "./compiled.js";
 import { bytesOf } from "./formats.js";
 
@@ -131,23 +131,6 @@ export class Products {
         if (!isOutDirect) out.set(this.w.subarray(0, count), at + done);
       }
     });
-    return true;
-  }
-
-  /** Reduce rows, by `sum` or `max`; returns false if the array isn't supported. */
-  reduce(name, out, x) {
-    const { data, offset } = x;
-    const width = x.shape.at(-1);
-    if (width < MIN_IN_ROW || width > CAPACITY.a || !isContiguous(x) || !(data instanceof Float32Array)) return false;
-    const batch = Math.max(1, Math.floor(BLOCK / width));
-    for (let row = 0; row < out.length; row += batch) {
-      const count = Math.min(batch, out.length - row);
-      const from = offset + row * width;
-      const isDirect = this.#isInMemory(data);
-      if (!isDirect) this.a.set(data.subarray(from, from + count * width));
-      this.exports[name](isDirect ? data.byteOffset + 4 * from : this.a.byteOffset, this.o.byteOffset, count, width);
-      out.set(this.o.subarray(0, count), row);
-    }
     return true;
   }
 }
