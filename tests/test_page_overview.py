@@ -165,14 +165,6 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -
             title = page.locator(".mini").nth(n).get_attribute("title")
             assert f": {percent(shares[job])} of its attention goes to " in title
     assert "previous" in worn
-    pairs = [[0.5, 0.004], [0.004, 0.003], [0.004, 1e-5], [0.00041, 1e-5], [1e-6, 1e-7]]
-    assert page.evaluate("(all) => all.map((pair) => percentages(...pair))", pairs) == [
-        [f"{before}\xa0%", f"{after}\xa0%"]
-        for before, after in (
-            *(("50", "< 1"), ("0.4", "0.3"), ("0.4", "< 0.1"), ("0.04", "< 0.01")),
-            ("< 1", "< 1"),
-        )
-    ]
     shown = page.locator("#picture .leaving li > :nth-child(2)").all_inner_texts()
     assert shown == [percent(share) for share in np.sort(probabilities(ball))[::-1][:5]]
     assert shown[-1] == "< 1\xa0%"
@@ -578,8 +570,6 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
 def test_a_deep_models_tour_has_at_most_eight_stages(look: Look) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     page = look(gpt2_shaped(odd, 3, n_embd=96))
-    counts = page.evaluate("[1, 2, 3, 4, 12].map((layers) => stagesOf(layers).length)")
-    assert counts == [4, 6, 7, 7, 7]
     page.evaluate("showStage(3)")
     assert page.locator("#stage-words").inner_text().startswith("Layers 1 to 10: attention and an")
 

@@ -185,13 +185,6 @@ def test_erf_is_that_of_python(pure: Any) -> None:
     assert actual == pytest.approx(expected, rel=1e-15, abs=2e-16)
 
 
-def test_a_sums_largest_terms_and_the_others(page: Any) -> None:
-    terms = [1, -5, 0.5, 5, -0.25, 3]
-    actual = page.evaluate("(terms) => largestTerms(terms, 3)", terms)
-    assert actual == {"largest": [1, 3, 5], "rest": 1.25}
-    assert page.evaluate("largestTerms([2, -7], 3)") == {"largest": [1, 0], "rest": 0}
-
-
 # ---- the arithmetic of one number ----------------------------------------------------------------
 
 MAPS = {

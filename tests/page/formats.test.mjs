@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { brief, bytesOf, fixed, format, grouped, percent, unpackedMask, wordOf } from "../scripts/numbers/formats.js";
+import { brief, bytesOf, fixed, format, grouped, largestTerms, percent, percentages, unpackedMask, unusualIn, wordOf } from "../scripts/numbers/formats.js";
 
 /** Test a function by a table of arguments and results. */
 const table = (name, f, rows) => {
@@ -39,6 +39,27 @@ table("percent", percent, [
   [0.9996, "> 99.9\u00a0%"],
   [1, "100\u00a0%"],
 ]);
+
+for (const [pair, words] of [
+  [[0.5, 0.004], ["50", "< 1"]],
+  [[0.004, 0.003], ["0.4", "0.3"]],
+  [[0.004, 1e-5], ["0.4", "< 0.1"]],
+  [[0.00041, 1e-5], ["0.04", "< 0.01"]],
+  [[1e-6, 1e-7], ["< 1", "< 1"]],
+])
+  test(`percentages of ${pair} are ${words}`, () => assert.deepEqual(percentages(...pair), words.map((word) => `${word}\u00a0%`)));
+
+test("a sum's largest terms by size, the earlier first, and the others' sum", () => {
+  assert.deepEqual(largestTerms([1, -5, 0.5, 5, -0.25, 3], 3), { largest: [1, 3, 5], rest: 1.25 });
+  assert.deepEqual(largestTerms([2, -7], 3), { largest: [1, 0], rest: 0 });
+});
+
+test("a text of white space, and characters in tokens of single bytes, are unusual", () => {
+  const token = (bytes, part_of = "") => ({ bytes, part_of });
+  assert.deepEqual(unusualIn([token("20 20"), token("0a")]), { isWhiteSpace: true, unknown: [] });
+  assert.deepEqual(unusualIn([token("61"), token("ce", "Ω"), token("a9", "Ω")]), { isWhiteSpace: false, unknown: ["Ω"] });
+  assert.deepEqual(unusualIn([token("e2 80", "’"), token("99", "’")]), { isWhiteSpace: false, unknown: [] });
+});
 
 table("grouped", grouped, [[7, "7"], [100, "100"], [50257, "50,257"], [1234567, "1,234,567"]]);
 

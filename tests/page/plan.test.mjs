@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { endsOfCurve, isOnCurve, mapPosition, planOf } from "../scripts/drawing/plan.js";
+import { endsOfCurve, isOnCurve, mapPosition, planOf, stagesOf } from "../scripts/drawing/plan.js";
 
 const SHOWN = { available: 1200, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
 
@@ -67,4 +67,8 @@ test("a curve goes from the key's line to the query's", () => {
   // At a quarter of the parameter, the Bézier curve with horizontal ends is at 19/64 of its width, 5/32 of its height.
   const at = (t, a, b) => a + t * (b - a);
   assert.ok(isOnCurve(ends, at(19 / 64, ends.from, ends.to), at(5 / 32, ends.keyY, ends.queryY)));
+});
+
+test("a tour has at most seven stages", () => {
+  assert.deepEqual([1, 2, 3, 4, 12].map((layers) => stagesOf(layers).length), [4, 6, 7, 7, 7]);
 });

@@ -2,7 +2,7 @@
 // written with the page's numbers, as attnlab/views/step_number.py does in Python.
 
 import { equations } from "../numbers/equations.js";
-import { grouped } from "../numbers/formats.js";
+import { grouped, largestTerms } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
 import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
 import { boxedTable, make, number, rowOf } from "./draw.js";
@@ -188,13 +188,6 @@ function termsIn(working, tree, sum) {
   const shown = isCut ? [...largest, sum - totalOf(largest)] : largest;
   const note = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
   return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
-}
-
-/** The indices of the largest terms, and the sum of the rest. */
-function largestTerms(terms, count) {
-  const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);
-  const chosen = new Set(largest);
-  return { largest, rest: totalOf(terms.filter((_, n) => !chosen.has(n))) };
 }
 
 /** A sum of products as a table: the largest products, the sum of the rest, and all in a disclosure. */

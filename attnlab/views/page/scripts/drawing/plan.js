@@ -108,3 +108,19 @@ export function ribbonPath(context, starts, y, sizes) {
   context.lineTo(starts.at(-1), y + sizes.at(-1) / 2);
   for (let n = sizes.length; n > 0; n--) edge(n, n - 1, 1); // and back along the lower one
 }
+
+/** The stages of a tour, each with its layers, and its columns as indices of a plan's `starts`. */
+export function stagesOf(layers) {
+  const stagesOfBlock = (layer) => [
+    { name: "attention", layer, layers: [layer], from: 1 + 2 * layer, to: 2 + 2 * layer },
+    { name: "mlp", layer, layers: [], from: 2 + 2 * layer, to: 3 + 2 * layer },
+  ];
+  const middle = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
+  return [
+    { name: "embedding", layers: [], from: 0, to: 1 },
+    ...stagesOfBlock(0),
+    ...(middle.length ? [{ name: "blocks", layers: middle, from: 3, to: 2 * layers - 1 }] : []),
+    ...(layers > 1 ? stagesOfBlock(layers - 1) : []),
+    { name: "next", layers: [], from: 1 + 2 * layers },
+  ];
+}

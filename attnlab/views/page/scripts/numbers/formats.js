@@ -57,3 +57,24 @@ export function percent(fraction, digits = 0) {
   if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
   return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
+
+/** Two fractions as percentages, with up to two decimals if they differ. */
+export function percentages(a, b) {
+  const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
+  return [a, b].map((fraction) => percent(fraction, digits ?? 0));
+}
+
+/** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
+export function largestTerms(terms, count) {
+  const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);
+  const chosen = new Set(largest);
+  return { largest, rest: terms.reduce((sum, x, n) => (chosen.has(n) ? sum : sum + x), 0) };
+}
+
+/** What is unusual in a text's tokens: white space only, and the characters that the model has no tokens for. */
+export function unusualIn(tokens) {
+  const isWhiteSpace = tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
+  const sizes = new Map(); // bytes of the longest token of each character that tokens share
+  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
+  return { isWhiteSpace, unknown: [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part) };
+}

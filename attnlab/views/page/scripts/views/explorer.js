@@ -2,7 +2,8 @@
 
 import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
-import { description, say } from "../sources/description.js";
+import { unusualIn } from "../numbers/formats.js";
+import { description, joinSentences, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, select, showLevel } from "../state/actions.js";
 import { followLink, linkParts, startEntry } from "../state/link.js";
@@ -236,29 +237,24 @@ function markUnsent() {
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
-/** Notes on unusual tokens: white space only, or characters that the model has no tokens for. */
-function notesOn(tokens) {
-  const notes = [];
-  if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
-    notes.push(say("The text is only white space: {count} tokens.", { count: tokens.length }));
-  const sizes = new Map(); // bytes of the longest token of each character that tokens share
-  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
-  const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
-  if (unknown.length) {
-    const characters = unknown.slice(0, MAX_UNKNOWN_LISTED).join(" ") + (unknown.length > MAX_UNKNOWN_LISTED ? " …" : "");
-    notes.push(say("The model has no tokens for {characters} and reads them as single bytes.", { characters }));
-  }
-  return notes;
-}
-
 const MAX_UNKNOWN_LISTED = 8;
+
+/** A note on what is unusual in a text. */
+function noteOn(tokens) {
+  const { isWhiteSpace, unknown } = unusualIn(tokens);
+  const characters = unknown.slice(0, MAX_UNKNOWN_LISTED).join(" ") + (unknown.length > MAX_UNKNOWN_LISTED ? " …" : "");
+  return joinSentences(
+    isWhiteSpace && say("The text is only white space: {count} tokens.", { count: tokens.length }),
+    characters && say("The model has no tokens for {characters} and reads them as single bytes.", { characters }),
+  );
+}
 
 /** Update the title, the notes and the controls for the last trace. */
 function markLatest() {
   markUnsent();
   const { model, excerpt, tokens } = traceHistory.at(-1);
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
-  showStatus(notesOn(tokens).join(" "));
+  showStatus(noteOn(tokens));
   byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
   markAblated();

@@ -1,7 +1,7 @@
 // Sentences about the heads that affect the next token most, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-import { brief, percent, wordOf } from "../numbers/formats.js";
+import { brief, percent, percentages, wordOf } from "../numbers/formats.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { loadLayer, source } from "../sources/source.js";
@@ -13,12 +13,6 @@ import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/d
 import { enterHead } from "../drawing/levels.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
-
-/** Two fractions as percentages, with up to two decimals if they differ. */
-function percentages(a, b) {
-  const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
-  return [a, b].map((fraction) => percent(fraction, digits ?? 0));
-}
 
 const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
 

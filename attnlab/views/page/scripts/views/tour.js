@@ -7,27 +7,12 @@ import { changed, isAt, isLook, on, selection, set } from "../state/store.js";
 import { traces } from "../state/traces.js";
 import { byId, isPresenting, isPrinted, make, reducesMotion } from "../drawing/draw.js";
 import { zoomOut } from "../drawing/levels.js";
+import { stagesOf } from "../drawing/plan.js";
 
 const STAGE_MILLISECONDS = 4000;
 
 let stages = []; // of the tour of the shown picture
 let timer = null; // while it plays
-
-/** The stages of a tour, each with its layers, and its columns as indices of the layout's `starts` in picture.js. */
-function stagesOf(layers) {
-  const stagesOfBlock = (layer) => [
-    { name: "attention", layer, layers: [layer], from: 1 + 2 * layer, to: 2 + 2 * layer },
-    { name: "mlp", layer, layers: [], from: 2 + 2 * layer, to: 3 + 2 * layer },
-  ];
-  const middle = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
-  return [
-    { name: "embedding", layers: [], from: 0, to: 1 },
-    ...stagesOfBlock(0),
-    ...(middle.length ? [{ name: "blocks", layers: middle, from: 3, to: 2 * layers - 1 }] : []),
-    ...(layers > 1 ? stagesOfBlock(layers - 1) : []),
-    { name: "next", layers: [], from: 1 + 2 * layers },
-  ];
-}
 
 /** Add to a stage its sentences, and the curve or token that they mention. */
 function describeStage(stage) {
