@@ -5,27 +5,25 @@ import { brief, fixed, format, wordOf } from "../numbers/formats.js";
 import { description } from "../sources/description.js";
 import { on } from "../state/store.js";
 
-/** An element with attributes, and children that are elements or plain text. */
+/**
+ * An element with attributes, and children that are elements or plain text. An attribute that is a function is called
+ * at the event of its name, such as {click: toggle}.
+ */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes))
+    if (typeof value === "function") element.addEventListener(name, value);
+    else element.setAttribute(name, value);
   element.append(...children);
   return element;
 }
 
-/** A button; `onClick` is called when it is pressed. */
-export function buttonOf(onClick, attributes, ...children) {
-  const button = make("button", { type: "button", ...attributes }, ...children);
-  button.addEventListener("click", onClick);
-  return button;
-}
+/** A button; `click` is called when it is pressed. */
+export const buttonOf = (click, attributes, ...children) => make("button", { type: "button", click, ...attributes }, ...children);
 
 /** A checkbox with its label. */
-export function checkboxOf(attributes, words, onChange) {
-  const box = make("input", { type: "checkbox", ...attributes });
-  box.addEventListener("change", onChange);
-  return make("label", {}, box, " ", words);
-}
+export const checkboxOf = (attributes, words, change) =>
+  make("label", {}, make("input", { type: "checkbox", change, ...attributes }), " ", words);
 
 /** Focus element n, and make it the only one that Tab reaches. */
 export function focusOne(elements, n) {
@@ -190,11 +188,8 @@ export const isPresenting = () => document.documentElement.classList.contains("p
 
 /** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */
 export function setChoices(id, choices, choose) {
-  const radios = choices.map(([value, words]) => {
-    const radio = make("input", { type: "radio", name: id, value });
-    radio.addEventListener("change", () => choose(radio.value));
-    return make("label", {}, radio, make("span", {}, words));
-  });
+  const radioOf = (value) => make("input", { type: "radio", name: id, value, change: () => choose(value) });
+  const radios = choices.map(([value, words]) => make("label", {}, radioOf(String(value)), make("span", {}, words)));
   byId(id).replaceChildren(byId(id).firstElementChild, ...radios);
 }
 

@@ -222,14 +222,8 @@ function byColumns(a, i, b, j, out, start, [n, m, p]) {
     let column = 0;
     for (; column + 3 < p; column += 4) {
       // Four columns at a time, to load each number of the row once.
-      const d = j + column * next;
-      const e = d + next;
-      const f = e + next;
-      const g = f + next;
-      let s = 0;
-      let t = 0;
-      let u = 0;
-      let v = 0;
+      const d = j + column * next, e = d + next, f = e + next, g = f + next;
+      let s = 0, t = 0, u = 0, v = 0;
       for (let k = 0; k < m; k++) {
         const factor = row[k];
         s += factor * y[d + k];

@@ -140,12 +140,11 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
   // browsers omit buttons from table headers that are repeated on printed pages.
   const vector = (name, position, words) => {
     if (position < 0) return words;
-    const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
-    link.addEventListener("click", (event) => {
+    const click = (event) => {
       event.preventDefault();
       goToVector(trace, position, name, component);
-    });
-    return link;
+    };
+    return make("a", { href: "#pass", class: "leads", title: say("How it is computed"), click }, words);
   };
   const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(

@@ -11,20 +11,19 @@ let isAttributionOpen = false; // stays when another trace is shown
 /** The lens and the attribution for one of several next tokens, computed when opened. */
 export function attributionBox(trace, ids) {
   const options = ids.map((id) => make("option", { value: id }, brief(trace.names.get(id).symbol)));
-  const select = make("select", { "aria-label": say("token") }, ...options);
-  const tables = make("div");
-  const box = make("details", { id: "attribution" }, make("summary", {}, say("Logit lens and direct attribution")), select, tables);
   const show = async () => {
     const id = Number(select.value);
     const numbers = [...(await source.pack(trace, `attribution.${trace.T - 1}.${id}`))];
     if (Number(select.value) === id) tables.replaceChildren(...attributionTables(trace, id, numbers));
   };
-  box.addEventListener("toggle", () => {
+  const toggle = () => {
     isAttributionOpen = box.open;
     if (box.open) show();
-  });
+  };
+  const select = make("select", { "aria-label": say("token"), change: show }, ...options);
+  const tables = make("div");
+  const box = make("details", { id: "attribution", toggle }, make("summary", {}, say("Logit lens and direct attribution")), select, tables);
   box.open = isAttributionOpen;
-  select.addEventListener("change", show);
   return box;
 }
 

@@ -371,15 +371,12 @@ function showFactor(percent) {
 
 /** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges() {
-  const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
+  const step = make("select", { id: "changed-step", change: markToggles }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
   step.value = "weights";
-  step.addEventListener("change", markToggles);
-  const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
-  factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
-  factor.addEventListener("change", () => {
-    const percent = factor.valueAsNumber;
+  const input = ({ target }) => showFactor(target.valueAsNumber);
+  const change = ({ target: { valueAsNumber: percent } }) =>
     changeStep(step.value, percent === 100 ? null : { kind: "scale", step: step.value, factor: percent / 100 });
-  });
+  const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor"), input, change });
   const toggleOf = (kind, words) => checkboxOf({ id: kind }, words, () => toggle({ kind }));
   const patch = () => changeStep(step.value, { kind: "patch", step: step.value, ids: traceHistory.at(-2).ids });
   return make(
@@ -451,19 +448,18 @@ export function makeExplorer() {
 
 /** The text box, its button and example texts. */
 function promptControls() {
-  const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
   const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.changes);
   const traceExample = (text) => {
     prompt.value = text;
     tracePrompt();
   };
-  prompt.addEventListener("input", markUnsent);
-  prompt.addEventListener("keydown", (event) => {
+  const keydown = (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
     tracePrompt();
-  });
+  };
+  const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", input: markUnsent, keydown });
   const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
   const examples = isPocket ? EXAMPLES : [];
   const unsent = make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter"));
@@ -482,18 +478,18 @@ function historyControls() {
 function generatingControls() {
   const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
-  const [tokens, seeded] = [make("label", {}, count, " ", say("tokens")), make("label", {}, say("seed"), " ", seed)];
-  return make("span", {}, controlOf("write", say("Generate"), continueText), " ", tokens, " ", seeded);
+  const labels = [make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)];
+  return make("span", {}, controlOf("write", say("Generate"), continueText), " ", ...labels);
 }
 
 /** Opening another model, if the source can. */
 function openingControls() {
   if (!source.openDirectory) return [];
-  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
-  files.addEventListener("change", () => {
+  const change = () => {
     if (files.files.length) openModel([...files.files]);
     files.value = ""; // so that the same files can be chosen again
-  });
+  };
+  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "", change });
   return [controlOf("open", say("Open a model"), () => files.click()), files];
 }
 

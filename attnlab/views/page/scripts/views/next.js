@@ -90,23 +90,22 @@ export const showSettings = () => settingSliders.forEach(({ set, state }) => set
  * the current value and the maximum.
  */
 function slider(name, { shownText, spokenText, onChange, state }) {
-  const input = make("input", { type: "range", min: 0 });
-  const shown = make("span", { class: "value", "aria-hidden": "true" });
-  const position = () => [Number(input.value), Number(input.max)];
+  const position = () => [Number(range.value), Number(range.max)];
   const showValue = () => {
     shown.textContent = shownText(...position());
-    input.setAttribute("aria-valuetext", spokenText(...position()));
+    range.setAttribute("aria-valuetext", spokenText(...position()));
   };
-  input.addEventListener("input", () => {
+  const input = () => {
     showValue();
     onChange(...position());
-  });
+  };
+  const range = make("input", { type: "range", min: 0, input });
+  const shown = make("span", { class: "value", "aria-hidden": "true" });
   return {
-    element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
+    element: make("div", { class: "slider" }, make("label", {}, name, range), shown),
     state,
-    set(value, max = input.max) {
-      input.max = max;
-      input.value = value;
+    set(value, max = range.max) {
+      Object.assign(range, { max, value });
       showValue();
     },
   };
@@ -197,10 +196,10 @@ function settingsInWords() {
 function candidatesOf({ tokens, renormalized }, listed) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
-    const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
+    const tabindex = n === likely[0] ? "0" : "-1"; // Tab reaches one of them; arrow keys move
+    const chip = make("button", { type: "button", class: "chip", tabindex }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     listed.add(tokens[n]);
-    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
     return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
   });
 }

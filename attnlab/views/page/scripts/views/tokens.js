@@ -36,25 +36,23 @@ class TokenFlow {
   }
 
   #makeChip(token, n) {
-    const weight = make("small", { "aria-hidden": "true" });
-    const chip = make("button", { type: "button", class: "chip", tabindex: "-1" }, symbolOf(token.symbol), weight);
-    const status = alignmentStatus(this.trace, n);
-    chip.classList.toggle("cached", n < this.trace.cached);
-    if (status) chip.classList.add(status);
-    if (token.id === undefined) chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
-    else describe(chip, token, `${n}`, status);
     // Cached tokens aren't queries; they select the first one.
     const queryAt = (key) => this.view.rows[Math.max(0, key - this.trace.cached)];
-    chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
-    chip.addEventListener("pointerleave", () => point(null));
-    chip.addEventListener("click", () => select(queryAt(n)));
-    chip.addEventListener("focus", () => this.#tabTo(n));
-    chip.addEventListener("keydown", (event) => {
+    const keydown = (event) => {
       const to = cellAfterKey(event, 0, n, 1, this.chips.length);
       if (!to) return;
       this.chips[to[1]].chip.focus();
       select(queryAt(to[1]));
-    });
+    };
+    const pointing = { pointerenter: () => pointAtQuery(queryAt(n)), pointerleave: () => point(null) };
+    const choosing = { click: () => select(queryAt(n)), focus: () => this.#tabTo(n), keydown };
+    const weight = make("small", { "aria-hidden": "true" });
+    const chip = make("button", { type: "button", class: "chip", tabindex: "-1", ...pointing, ...choosing }, symbolOf(token.symbol), weight);
+    const status = alignmentStatus(this.trace, n);
+    chip.classList.toggle("cached", n < this.trace.cached);
+    if (status) chip.classList.add(status);
+    if (token.id === undefined) chip.ariaLabel = say("{symbol}, from the cache", token);
+    else describe(chip, token, `${n}`, status);
     return { chip, weight };
   }
 
