@@ -1,7 +1,7 @@
 // Heads' small maps, painted when first visible, or soon to be.
 
 import { MAP_PIXELS } from "../numbers/constants.js";
-import { smallMap } from "../numbers/maps.js";
+import { smallMap } from "../numbers/heads.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { isLook, selection } from "../state/store.js";

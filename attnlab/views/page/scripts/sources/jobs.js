@@ -1,6 +1,6 @@
-// What heads do on a text, see numbers/jobs.js.
+// What heads do on a text, see numbers/heads.js.
 
-import { jobsOf } from "../numbers/jobs.js";
+import { jobsOf } from "../numbers/heads.js";
 import { say } from "./description.js";
 import { headOf, NUMBERS_AT_ONCE, stepRow } from "./rows.js";
 

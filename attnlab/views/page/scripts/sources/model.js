@@ -7,7 +7,7 @@ import { decodeUtf8, printable, Refusal, Tokenizer } from "../numbers/bpe.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
-import { smallMap } from "../numbers/maps.js";
+import { smallMap } from "../numbers/heads.js";
 import { Products } from "../numbers/products.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
 import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { jobsOf } from "../scripts/numbers/jobs.js";
-import { smallMap } from "../scripts/numbers/maps.js";
+import { jobsOf, smallMap } from "../scripts/numbers/heads.js";
 import { MAP_PIXELS } from "../scripts/numbers/constants.js";
 
 /** All that a generator computes, without its pauses. */
