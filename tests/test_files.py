@@ -150,13 +150,6 @@ def test_a_tilde_is_the_home_directory(here: Path, monkeypatch: pytest.MonkeyPat
     assert as_path("a~b") == Path("a~b")
 
 
-def test_values_quoted_in_messages() -> None:
-    assert quoted("x") == "'x'"
-    assert quoted(Odd()) == "an object of type Odd"
-    assert quoted(10**5000) == "an object of type int"
-    assert quoted([7] * 100, 10) == "[7, 7, 7,…"
-
-
 def test_messages_are_printable_and_shortened() -> None:
     for message, expected in (
         ("", ""),
@@ -169,6 +162,10 @@ def test_messages_are_printable_and_shortened() -> None:
     assert len(message) == 2000
     assert message.startswith("first word ")
     assert message.endswith(" word last")
+    assert quoted("x") == "'x'"
+    assert quoted(Odd()) == "an object of type Odd"
+    assert quoted(10**5000) == "an object of type int"
+    assert quoted([7] * 100, 10) == "[7, 7, 7,…"
 
 
 def test_uncreatable_directories(here: Path) -> None:
@@ -207,7 +204,11 @@ def test_writing_through_a_link_keeps_the_link(path: str, here: Path) -> None:
     assert {link: os.readlink(link) for link in links} == links
 
 
-def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
+def test_links_to_missing_files_and_circular_ones(here: Path) -> None:
+    for link, target in (("one", "two"), ("two", "one"), ("self", "self")):
+        (here / link).symlink_to(target)
+    for path in ("one", "self"):
+        assert "symbolic links" in refusal(path)
     (here / "place").mkdir()
     (here / "link").symlink_to("place/file")
     write_atomically("link", b"new")
@@ -215,13 +216,6 @@ def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
     assert (here / "place/file").read_bytes() == b"new"
     (here / "lost").symlink_to("nowhere/file")
     assert refusal("lost") == f"lost can't be written: directory {here}/nowhere doesn't exist"
-
-
-def test_circular_links(here: Path) -> None:
-    for link, target in (("one", "two"), ("two", "one"), ("self", "self")):
-        (here / link).symlink_to(target)
-    for path in ("one", "self"):
-        assert "symbolic links" in refusal(path)
 
 
 @pytest.mark.parametrize("kind", ODD)

@@ -49,9 +49,6 @@ def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
     frame = toy.to_dataframe("raw_scores")
     assert (frame.index.name, frame.columns.name) == ("query", "key")
     assert frame.to_numpy().tolist() == [[1, 0], [0, 1]]
-
-
-def test_data_frame_with_cached_keys(odd: GPT2) -> None:
     step = odd.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
     frame = step.head(0, 0).to_dataframe()
     symbol = step.tokens.symbols[0]

@@ -55,9 +55,6 @@ def test_every_kind_occurs_as_often_as_it_should() -> None:
         assert abs(count - expected) < 5 * math.sqrt(expected), kind
     with pytest.raises(InvalidValueError, match="got 'poem'"):
         sample(np.random.default_rng(0), "poem")
-
-
-def test_recitals_make_almost_half_of_all_words() -> None:
     words = Counter[str]()
     for each in corpus(0, 2000).samples:
         words[each.kind] += len(each.text.split())
@@ -185,7 +182,7 @@ def test_only_some_kinds_have_links() -> None:
 # ------------------------------------------------------------------------- predictable words
 
 
-def test_apostrophes_are_never_mixed() -> None:
+def test_quotes_are_closed_and_never_mixed() -> None:
     marks = Counter[str]()
     for each in corpus(0, 3000).samples:
         curly, straight = set(each.text) & set("“”’"), set(each.text) & set("\"'")
@@ -193,9 +190,6 @@ def test_apostrophes_are_never_mixed() -> None:
         marks.update(curly | straight)
     assert set(marks) == set("“”’\"'")
     assert 0.8 < marks["’"] / marks["'"] < 1.25
-
-
-def test_quotes_are_closed() -> None:
     forms = Counter[str]()
     for text in texts("quote"):
         form = re.sub(r"\b(?!said|that|The|the)\w+(’t)?\b ?", "", text)

@@ -49,9 +49,6 @@ def test_pairs_of_queries_and_keys(tokenizer: Tokenizer) -> None:
     # Say : one two . Again : one two .
     actual = pairs_of(text, tokenizer.tokens(text.text))
     assert actual["induction"] == [(6, 2), (7, 3), (8, 4), (9, 5)]
-
-
-def test_pairs_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
     text = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (2, 5), (0, 1)),))
     tokens = tokenizer.tokens(text.text)
     last = tokens.texts.index(" wept") - 1

@@ -218,17 +218,14 @@ def test_scripts_import_from_below() -> None:
     assert above == []
 
 
-def test_scripts_import_what_is_exported() -> None:
+def test_scripts_import_what_is_exported_and_declare_each_name_once() -> None:
     """Joined, they share one scope: what isn't exported would be found all the same."""
     exported = {(module, name) for module in MODULES for name in EXPORTED.findall(source(module))}
     for module in MODULES:
         paths = imported(module)
         for names, other in zip(IMPORTED.findall(source(module)), paths, strict=True):
             assert {(other, name.strip()) for name in names.split(",")} <= exported
-
-
-def test_scripts_declare_each_name_once() -> None:
-    """A second declaration of a name is a SyntaxError, which stops the joined script."""
+    # A second declaration of a name is a SyntaxError, which stops the joined script.
     names = Counter(name for module in MODULES for name in TOP_LEVEL.findall(source(module)))
     assert len(names) > 400
     assert [name for name, count in names.items() if count > 1] == []

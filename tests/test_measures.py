@@ -54,7 +54,7 @@ def test_weight_on_targets_by_hand(job: str, keys: Any, sums: float, divisors: f
     np.testing.assert_allclose(actual.divisors, [divisors])
 
 
-def test_entropy_by_hand() -> None:
+def test_entropy_and_size_by_hand() -> None:
     two = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
     actual = entropy(WEIGHTS, EVERY)
@@ -65,10 +65,7 @@ def test_entropy_by_hand() -> None:
     np.testing.assert_allclose((actual.sums, actual.divisors), [[rest / 2], [0.5]])
     one_key_each = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
     assert entropy(one_key_each, np.ones(2)).sums == 0
-
-
-def test_size_by_hand() -> None:
-    """It writes (3, 4), then (0, 2), into a stream with norms 10 and 1."""
+    # It writes (3, 4), then (0, 2), into a stream with norms 10 and 1.
     actual = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
     np.testing.assert_allclose((actual.sums, actual.divisors), [[0.5 + 2.0], [2]])
     actual = measure_trace(GPT2.from_pretrained("pocket").trace([7]), as_measures(None))

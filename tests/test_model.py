@@ -162,9 +162,6 @@ def test_input_arrays_may_change_later() -> None:
     assert "from arrays in memory" in repr(model)
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         check(again, expected_of("odd"))
-
-
-def test_lists_instead_of_arrays() -> None:
     arrays = {name: array.tolist() for name, array in arrays_of("gelu").items()}
     check(GPT2.from_arrays(config_of("gelu"), arrays, TOKENIZER), expected_of("gelu"))
 

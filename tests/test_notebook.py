@@ -465,9 +465,6 @@ def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
         assert "".join(label(token.symbol, 12) for token in row) in view.text
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
     assert "0.50-1.00" in page(Numbers([[0.5, -1], [0, 0.25]], rows, columns)).text
-
-
-def test_invalid_numbers(odd: GPT2) -> None:
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
     invalid = page(Numbers([[np.nan, np.inf], [-np.inf, 2]], rows, columns))
     np.testing.assert_array_equal(numbers_in(invalid), [np.nan, np.inf, -np.inf, 2])

@@ -480,7 +480,7 @@ def test_lines_of_a_strip_by_keys(open_page: Open) -> None:
         assert focused(page) == f"component {component}: {row[component]:.6f}", key
 
 
-def test_a_strips_cells_by_pointer(page: Any, small: Trace) -> None:
+def test_a_strips_cells_and_colours(page: Any, small: Trace) -> None:
     go_to(page, "blocks.0.mlp.hidden", 0)
     row = small.blocks[0].mlp.hidden[-1]
     page.locator(".cells").scroll_into_view_if_needed()
@@ -495,9 +495,6 @@ def test_a_strips_cells_by_pointer(page: Any, small: Trace) -> None:
         assert page.locator(".mark").get_attribute("aria-label").startswith(f"component {c}:")
     page.mouse.move(0, 0)
     assert page.locator(".reading").inner_text().startswith("component 59 ")
-
-
-def test_a_strips_colours_tell_sign_and_size(page: Any, small: Trace) -> None:
     go_to(page, "blocks.1.output", 0)
     row = small.blocks[1].output[-1]
     shades = page.locator(".cells canvas").evaluate(
@@ -666,16 +663,6 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
 # ---- what a file includes ------------------------------------------------------------------------
 
 
-def test_unknown_packs(small: Trace) -> None:
-    columns = "W_E.0.1 blocks.0.mlp.X.0.1 blocks.9.mlp.W_1.0.1 blocks.x.mlp.W_1.0.1 .0.1"
-    columns += " blocks.0.mlp.W_1.3.3 blocks.0.mlp.W_1.0.61 blocks.0.mlp.W_1.-1.2"
-    columns += " blocks.0.mlp.parent.W_1.0.1"
-    names = [f"columns.{name}" for name in columns.split()]
-    for name in ("pass.12", "pass.x", "pass", "norm", *names):
-        with pytest.raises(InvalidValueError):
-            pack(small, name)
-
-
 def test_columns_that_are_asked_for(small: Trace) -> None:
     """Any columns, as requested by a served page."""
     actual = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
@@ -684,6 +671,13 @@ def test_columns_that_are_asked_for(small: Trace) -> None:
     assert np.array_equal(actual[:, 15], attention.b_K[3:5])
     actual = np.frombuffer(pack(small, "columns.W_U.200.201"), "<f4")
     assert np.array_equal(actual, [*small.W_E[200], 0])
+    columns = "W_E.0.1 blocks.0.mlp.X.0.1 blocks.9.mlp.W_1.0.1 blocks.x.mlp.W_1.0.1 .0.1"
+    columns += " blocks.0.mlp.W_1.3.3 blocks.0.mlp.W_1.0.61 blocks.0.mlp.W_1.-1.2"
+    columns += " blocks.0.mlp.parent.W_1.0.1"
+    names = [f"columns.{name}" for name in columns.split()]
+    for name in ("pass.12", "pass.x", "pass", "norm", *names):
+        with pytest.raises(InvalidValueError):
+            pack(small, name)
 
 
 @pytest.mark.slow

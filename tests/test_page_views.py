@@ -48,7 +48,7 @@ def box_of(page: Any, selector: str, nth: int = 0) -> Any:
     return page.locator(selector).nth(nth).evaluate("(x) => x.getBoundingClientRect().toJSON()")
 
 
-def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open) -> None:
+def test_arithmetic_opens_beside_the_map_or_below(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 1280, "height": 800})
     click_cell(page, 9, 1)
     drawn(page)
@@ -63,9 +63,6 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open) -> None:
         assert page.locator("#close, .opened, #sums table").locator("visible=true").count() == 0
         assert page.evaluate("document.activeElement.className") == "cursor"
         page.keyboard.press("Enter")
-
-
-def test_where_there_is_no_room_arithmetic_follows_below(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 320, "height": 640})
     click_cell(page, 11, 2)
     back = page.locator("#close")

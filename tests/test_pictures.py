@@ -47,7 +47,7 @@ def boxes(ax: Any) -> list[Any]:
     return [Text.get_window_extent(text) for text in ax.texts]
 
 
-def test_matrix_picture(pictures: Any) -> None:
+def test_pictures_of_matrices_vectors_and_masks(pictures: Any) -> None:
     picture = pictures.heatmap(
         [[0.5, nan, -0.3], [0.25, -inf, 1]],
         rows=["кот", "ест"],
@@ -63,9 +63,6 @@ def test_matrix_picture(pictures: Any) -> None:
     assert columns == ["cat", "$x_1$", f"{'c' * 31}…"]
     assert picture.axes.get_title(loc="left") == "Mine"
     assert picture.alt == f"Heatmap of Mine: 2 x 3; the largest is 1 at ест, {'c' * 31}…"
-
-
-def test_vector_and_mask_picture(pictures: Any) -> None:
     row = pictures.heatmap([1, 2, 3])
     assert row.axes.images[0].get_array().tolist() == [[1, 2, 3]]
     assert row.alt == "Heatmap: 3; the largest is 3 at 2"

@@ -41,7 +41,7 @@ def image_data(ax: Any) -> Any:
     return image.get_array()
 
 
-def test_weights_of_a_head(odd: GPT2) -> None:
+def test_steps_of_a_head_and_their_scales(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     ax = head.plot().axes
     numbers = image_data(ax)
@@ -55,9 +55,6 @@ def test_weights_of_a_head(odd: GPT2) -> None:
     assert ax.images[0].get_clim() == (0, 1)
     assert ax.images[0].norm(0.25) == 64  # √0.25, the middle of 128 colours
     assert ax.patch.get_hatch()
-
-
-def test_any_step_and_its_scale(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     ax = head.plot("scores").axes
     assert ax.images[0].cmap(0.0)[:3] == pytest.approx([c / 255 for c in (11, 79, 156)], abs=0.005)

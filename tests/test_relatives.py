@@ -146,7 +146,7 @@ def test_score_scales(settings: dict[str, Any], formula: str, scales: list[float
 # An untied output matrix
 
 
-def test_untied_output_matrix() -> None:
+def test_untied_and_tied_output_matrices() -> None:
     model = GPT2.from_pretrained(REFERENCE / "silu")
     stored = load_file(REFERENCE / "silu" / "model.safetensors")
     assert parameter_count(model.config) == sum(tensor.size for tensor in stored.values())
@@ -162,9 +162,6 @@ def test_untied_output_matrix() -> None:
     assert not trace.W_U.flags.writeable
     assert trace.heading_of("W_U") == "W_U = the output matrix, not tied to W_E"
     assert needs(trace, "W_U") == ()
-
-
-def test_a_tied_output_matrix_is_the_embedding() -> None:
     for model in (model_of(), GPT2.from_pretrained(REFERENCE / "relu")):
         trace = model.trace([3, 4, 5])
         assert np.shares_memory(trace.W_U, model.parameters["W_E"])

@@ -28,9 +28,6 @@ def test_wide_tables_are_cut_with_a_gap() -> None:
         "…   …   …   …  …   …",
         "9  90  91  92  …  99",
     ]
-
-
-def test_settings_may_be_numpy_integers() -> None:
     limits = {"decimals": np.int64(2), "max_rows": np.int64(3), "max_columns": np.int64(2)}
     text = table([[1, 2, 3]] * 3, **limits)
     assert [line.split() for line in text.splitlines()] == [

@@ -72,7 +72,7 @@ def test_lookup_of_text_with_several_tokens(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_curly_and_straight_prompts(gpt2_tokenizer: Tokenizer) -> None:
+def test_texts_with_gpt2s_vocabulary(gpt2_tokenizer: Tokenizer) -> None:
     tokens = gpt2_tokenizer.tokens("It’s very hot in summer. Swimming is")
     assert tokens.ids.tolist() == WALKTHROUGH["token_ids"]
     assert list(tokens.symbols) == WALKTHROUGH["symbols"]
@@ -86,9 +86,6 @@ def test_curly_and_straight_prompts(gpt2_tokenizer: Tokenizer) -> None:
     sentence = "Martin’s one of my sons, and the other is Chanler."
     assert len(gpt2_tokenizer.encode(sentence)) == 16
     assert len(gpt2_tokenizer.encode(sentence.replace("’", "'"))) == 14
-
-
-def test_awkward_texts_against_transformers(gpt2_tokenizer: Tokenizer) -> None:
     recorded = json.loads((REFERENCE / "tokens.json").read_text(encoding="utf-8"))
     assert len(recorded) == 9
     for text, ids in recorded.items():

@@ -57,9 +57,6 @@ def test_reading_computes_only_needed_steps(odd: GPT2) -> None:
     assert not {"logits", "token_embedding", "position_embedding"} & stored_steps(trace)
     assert len(trace.next_tokens(3)) == 3
     assert "logits" not in stored_steps(trace)
-
-
-def test_X_is_retained_only_after_it_is_read(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     trace.next_tokens()
     attention = trace.blocks[1].attention
@@ -243,16 +240,7 @@ def test_invalid_inputs_of_a_forward_pass(odd: GPT2, arguments: Any, message: st
         ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | arguments)
 
 
-def test_caches_belong_to_one_model_and_text(odd: GPT2) -> None:
-    other = dataclasses.replace(odd.config, layer_norm_epsilon=0.5)
-    for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
-        with pytest.raises(AttnlabError, match="another model"):
-            ForwardPass([1, 2], odd.parameters, cache)
-    with pytest.raises(AttnlabError, match=r"one text, .*\(2, 1\)"):
-        ForwardPass([[1], [2]], odd.parameters, KeyValueCache(odd.config, "float32"))
-
-
-def test_invalid_inputs_of_a_trace(odd: GPT2) -> None:
+def test_invalid_inputs_of_a_trace_and_caches(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     tokens, vocabulary = trace.tokens, trace.vocabulary
     with pytest.raises(AttnlabError, match="tokens must be Tokens; got 5"):
@@ -261,6 +249,12 @@ def test_invalid_inputs_of_a_trace(odd: GPT2) -> None:
         Trace(tokens, [None], odd.parameters)
     with pytest.raises(AttnlabError, match="parameters must be Parameters; got 'a'"):
         Trace(tokens, vocabulary, "a")
+    other = dataclasses.replace(odd.config, layer_norm_epsilon=0.5)
+    for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
+        with pytest.raises(AttnlabError, match="another model"):
+            ForwardPass([1, 2], odd.parameters, cache)
+    with pytest.raises(AttnlabError, match=r"one text, .*\(2, 1\)"):
+        ForwardPass([[1], [2]], odd.parameters, KeyValueCache(odd.config, "float32"))
 
 
 def test_next_token_candidates_must_be_tokens(odd: GPT2) -> None:
@@ -275,7 +269,7 @@ def test_next_token_candidates_must_be_tokens(odd: GPT2) -> None:
             trace.candidate(71, probability)
 
 
-def test_hook_names_lead_to_the_steps(odd: GPT2) -> None:
+def test_names_in_place_of_a_step(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     for path, ours in (
         ("blocks.1.attn.hook_pattern", r"blocks\[l\].attention.weights"),
@@ -285,9 +279,6 @@ def test_hook_names_lead_to_the_steps(odd: GPT2) -> None:
         for look in (lambda p: attnlab.at(trace, p), lambda p: trace.edited({p: 0})):
             with pytest.raises(ValueError, match=f"TransformerLens's .*{ours}.* here"):
                 look(path)
-
-
-def test_token_in_place_of_a_step_name(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.tokens[-1].text
     message = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")

@@ -82,9 +82,6 @@ def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
     assert first.base is second.base
     assert group_equal([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
     assert group_equal([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]
-
-
-def test_copies_contain_only_their_text(pocket: GPT2) -> None:
     trace = pocket.trace(CLEAN)[0]
     final = trace.final
     for other in (copy.deepcopy(trace), pickle.loads(pickle.dumps(trace))):

@@ -143,9 +143,6 @@ def test_changed_input_is_noted() -> None:
         "  text = 'It’s'\n"
         "  z = [3.0, 4.0]"
     )
-
-
-def test_single_figure() -> None:
     assert figures.compare("pi", [3.14159], [3.1416], 4).agrees
     assert str(figures.compare("pi", [3], [3], 0)).startswith("pi: 1 figure agrees, ")
     other = figures.compare("pi", [3.14], [3.1416], 4)
