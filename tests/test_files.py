@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import math
 import os
 import socket
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 
 import attnlab.support.files
 from attnlab import figures
-from attnlab.corpus.result import FORMAT
 from attnlab.errors import (
     AttnlabError,
     ConfigError,
@@ -498,37 +496,25 @@ import resource, sys, attnlab
 from attnlab.support.files import read_npz
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    {call}
+    read_npz(sys.argv[1], 10**6)
 except attnlab.AttnlabError as error:
     print(error, file=sys.stderr)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sparse files, and memory in KiB")
-@pytest.mark.parametrize("kind", ["atlas", "npz"])
-def test_wrong_shapes_are_refused_before_reading(kind: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="memory in KiB")
+def test_wrong_shapes_are_refused_before_reading(tmp_path: Path) -> None:
     large = 1 << 27
     file = tmp_path / "bomb"
-    if kind == "atlas":
-        entry = {"dtype": "U8", "shape": [large], "data_offsets": [0, large]}
-        about = {"n_layer": 2, "n_head": 4, "window": 64, "measures": ["loss"], "model": "GPT2"}
-        metadata = {"format": FORMAT, "about": json.dumps(about)}
-        header = json.dumps({"__metadata__": metadata, "moments": entry}).encode()
-        file.write_bytes(len(header).to_bytes(8, "little") + header)
-        os.truncate(file, 8 + len(header) + large)
-        call = f"attnlab.open_atlas({str(file)!r})"
-    else:
-        with (
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-            archive.open("weights.npy", "w", force_zip64=True) as member,
-        ):
-            header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}
-            np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
-            for _ in range(large >> 20):
-                member.write(bytes(1 << 20))
-        call = f"read_npz({str(file)!r}, 10**6)"
-    program = PEAK.format(call=call)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "complete" in done.stderr or "too many for the" in done.stderr, done.stderr
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("weights.npy", "w", force_zip64=True) as member,
+    ):
+        header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}
+        np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
+        for _ in range(large >> 20):
+            member.write(bytes(1 << 20))
+    done = subprocess.run([sys.executable, "-c", PEAK, file], capture_output=True, text=True)
+    assert "too many for the" in done.stderr, done.stderr
     assert int(done.stdout.split()[-1]) < 100_000
