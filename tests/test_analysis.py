@@ -38,7 +38,7 @@ from attnlab.pocket.truth import Methods, open_truth
 from attnlab.training import loss_and_gradients
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
-TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 # An untied output matrix, another activation, a scale by layer.
 MODEL_NAMES = ("odd", "silu", "quick_gelu")
 TARGETS = (("logit", (5,)), ("difference", (7, 100, 3)))
@@ -350,11 +350,11 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     step = generation.steps[1].trace.gradients(5)
     whole = generation.trace.gradients(5, position=8)
     assert step.blocks[1].attention.K.shape == (4, 9, 32)
-    assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-5)
+    assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-4)
     assert np.allclose(
-        step.blocks[1].attention.K[:, 8], whole.blocks[1].attention.K[:, 8], atol=1e-5
+        step.blocks[1].attention.K[:, 8], whole.blocks[1].attention.K[:, 8], atol=1e-4
     )
-    assert np.allclose(step.blocks[1].attention.QKV[0], whole.blocks[1].attention.QKV[8], atol=1e-5)
+    assert np.allclose(step.blocks[1].attention.QKV[0], whole.blocks[1].attention.QKV[8], atol=1e-4)
 
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
@@ -906,7 +906,7 @@ def test_attention_flow_in_a_step_of_generation(pocket: GPT2) -> None:
     step = generation.steps[1].trace
     assert generation.trace is not None
     expected = generation.trace.value_weighted(1, 2).lengths
-    assert np.allclose(step.value_weighted(1, 2).lengths, expected[8:9, :9], atol=1e-5)
+    assert np.allclose(step.value_weighted(1, 2).lengths, expected[8:9, :9], atol=1e-4)
     assert repr(step.value_weighted(1, 2)).splitlines()[1].split()[:2] == ["0", "1"]
 
 

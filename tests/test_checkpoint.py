@@ -425,7 +425,7 @@ def test_transposed_matrices_are_reported(odd: Path) -> None:
     assert "as in nn.Linear and nanoGPT. GPT2.from_arrays" in message
     opened = GPT2.from_pretrained(REFERENCE / "odd")
     model = GPT2.from_arrays(opened.config, turned, opened.tokenizer)
-    assert np.allclose(model.trace(PROMPT).logits, opened.trace(PROMPT).logits, atol=1e-5)
+    assert np.allclose(model.trace(PROMPT).logits, opened.trace(PROMPT).logits, atol=1e-4)
     name = "transformer.h.1.attn.c_attn.weight"
     with pytest.raises(CheckpointError, match=r"wrong shape: h\.1\.attn\.c_attn\.weight .*35"):
         GPT2.from_arrays(opened.config, turned | {name: turned[name].T}, opened.tokenizer)
@@ -454,7 +454,7 @@ def test_embedding_larger_than_the_vocabulary(odd: Path) -> None:
     model = GPT2.from_pretrained(odd)
     padded = model.trace(expected["ids"])
     assert padded.logits.shape == (11, 320)
-    assert np.allclose(padded.logits[:, :263], expected["logits"], atol=1e-5)
+    assert np.allclose(padded.logits[:, :263], expected["logits"], atol=1e-4)
     best = padded.next_tokens(3)
     assert all(token.symbol == f"<row {token.id}>" for token in best)
     assert "<row " in repr(best)
@@ -607,7 +607,7 @@ def test_output_matrix_contradicting_tying_is_rejected_on_use(
     change_config(one_head, tie_word_embeddings=False)  # as the message says
     stored = load_file(one_head / WEIGHTS)["lm_head.weight"]
     opened = trace(one_head)
-    assert np.allclose(opened.logits, opened.final @ stored.T, atol=1e-5)
+    assert np.allclose(opened.logits, opened.final @ stored.T, atol=1e-4)
 
 
 # Shards

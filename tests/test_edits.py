@@ -32,7 +32,7 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.labelled_step import labelled_step
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
 # ---- the right numbers -----------------------------------------------------------------------
@@ -612,7 +612,7 @@ def check_close(actual: Any, expected: Any) -> None:
     if isinstance(actual, Trace):
         actual, expected = actual.logits, expected.logits
     assert actual.shape == expected.shape
-    assert np.abs(actual - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+    assert np.abs(actual - expected).max() <= 1e-4 * max(1, np.abs(expected).max())
 
 
 def test_edits_apply_after_the_oldest_tokens_are_dropped(odd: GPT2) -> None:

@@ -182,7 +182,7 @@ def test_cross_entropy_rejects_invalid_input(logits: Any, targets: list[int], me
         cross_entropy(np.array(logits), np.array(targets, int))
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-10)])
 def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     ids = RECORDED["gradient.ids"]

@@ -251,7 +251,7 @@ def test_copies_of_unread_passes_include_cached_keys() -> None:
     copied = pickle.loads(pickle.dumps(forward))
     expected = ForwardPass([5, 80, 5, 7], parameters).logits[-1:]
     for run in (copied, forward):
-        assert np.allclose(run.logits, expected, rtol=0, atol=1e-5)
+        assert np.allclose(run.logits, expected, rtol=0, atol=1e-4)
 
 
 def test_traces_do_not_block_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,10 +355,10 @@ def test_a_pass_uses_the_cache_as_it_was_when_created() -> None:
     rest = ForwardPass(ids[4:], model.parameters, cache)
     logits = rest.logits.copy()
     cache.length = positions
-    assert np.allclose(late.logits, model.trace(ids[:4]).logits, rtol=0, atol=1e-5)
+    assert np.allclose(late.logits, model.trace(ids[:4]).logits, rtol=0, atol=1e-4)
     assert late.blocks[2].attention.K.shape == (5, 4, 7)
     assert np.array_equal(rest.logits, logits)
-    assert np.allclose(rest.logits, model.trace(ids).logits[4:], rtol=0, atol=1e-5)
+    assert np.allclose(rest.logits, model.trace(ids).logits[4:], rtol=0, atol=1e-4)
 
 
 OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")

@@ -80,7 +80,7 @@ def check_against_transformers(name: str, dtype: str) -> None:
         assert trace.tokens.ids.tolist() == recorded[f"{spelling}.ids"].tolist()
         logits = trace.logits[:, :: -(-model.config.vocab_size // expected.shape[1])]
         scale = max(1, np.abs(expected).max())
-        assert np.abs(logits - expected).max() < (1e-5 if dtype == "float32" else 1e-10) * scale
+        assert np.abs(logits - expected).max() < (1e-4 if dtype == "float32" else 1e-10) * scale
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT.replace("’", "'")])

@@ -154,7 +154,7 @@ def test_untied_and_tied_output_matrices() -> None:
     assert np.array_equal(trace.W_U, stored["lm_head.weight"].T)
     assert np.array_equal(trace.W_E, stored["transformer.wte.weight"])
     assert not np.array_equal(trace.W_U, trace.W_E.T)
-    assert np.allclose(trace.logits, trace.final @ stored["lm_head.weight"].T, rtol=1e-5)
+    assert np.allclose(trace.logits, trace.final @ stored["lm_head.weight"].T, rtol=1e-4, atol=1e-4)
     order = list(model.parameters)
     assert order[:3] == ["W_E", "W_P", "blocks.0.attention.gain"]
     assert order[-3:] == ["gain", "bias", "W_U"]

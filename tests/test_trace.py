@@ -20,7 +20,7 @@ from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trac
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
 
 
@@ -205,7 +205,7 @@ def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
         alone = odd.trace(ids[index])
         for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
             actual, expected = attnlab.at(together, path)[index], attnlab.at(alone, path)
-            assert np.abs(actual - expected).max() < 1e-5 * max(1, np.abs(expected).max()), path
+            assert np.abs(actual - expected).max() < 1e-4 * max(1, np.abs(expected).max()), path
     assert repr(together).startswith(
         "Forward pass of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
     )

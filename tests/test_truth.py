@@ -73,8 +73,8 @@ def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> N
                 np.testing.assert_allclose(
                     truth.table[row, number, subset],
                     [logits[expected] - logits[wrong], log_p],
-                    rtol=1e-5,
-                    atol=1e-5,
+                    rtol=1e-4,
+                    atol=1e-4,
                 )
 
 
@@ -90,7 +90,7 @@ PATHS = {
 def test_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
     some = truth.sentences[7:8]
     np.testing.assert_allclose(
-        compute_table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5
+        compute_table(pocket, some), truth.table[:, 7:8], rtol=1e-4, atol=1e-4
     )
 
 
