@@ -29,9 +29,7 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 
 # The attributes of an attribution that are averaged over texts.
-NUMBERS = (
-    *("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total"),
-)
+NUMBERS = ("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total")
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4

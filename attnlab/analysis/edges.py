@@ -174,9 +174,7 @@ class Edges(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         edges = self.strongest()
-        lines = [
-            (sender, receiver, *self._cells(sender, receiver)) for sender, receiver, _ in edges
-        ]
+        lines = [(start, end, *self._cells(start, end)) for start, end, _ in edges]
         columns = ("effect",) if len(self.each) == 1 else ("effect", "± standard error")
         yield Table([header("sender", "receiver", *columns), *lines], left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
@@ -310,9 +308,7 @@ def edges(
     """
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
-        raise InvalidValueError(
-            f"steps must be 1 with exact=True, which needs no integral; got {steps}"
-        )
+        raise InvalidValueError(f"steps must be 1 with exact=True, without integral; got {steps}")
     pairs = clean, corrupted, metric
     if isinstance(clean, TraceSequence):
         analyse = partial(edges, steps=steps, exact=exact, progress=False)

@@ -42,9 +42,7 @@ class Rollout(Analysis):
 
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:
-            raise InvalidValueError(
-                "rollout needs a trace of a whole text; got a step of generation"
-            )
+            raise InvalidValueError("rollout needs a whole text's trace; got a step of generation")
         self.title = Message(
             "Attention rollout through {L} layers{note}", L=trace.config.n_layer, note=trace._note
         )

@@ -47,9 +47,7 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
     Source: Cochran, “Sampling Techniques” (1977), chapter 6, by linearisation.
     """
     if not totals.mean():
-        raise InvalidValueError(
-            "the mean change over these texts is 0, so there is nothing to restore"
-        )
+        raise InvalidValueError("the mean change over these texts is 0: nothing to restore")
     ratio = effects.mean(axis=0) / totals.mean()
     return ratio, standard_error(effects - ratio * totals[:, np.newaxis]) / abs(totals.mean())
 

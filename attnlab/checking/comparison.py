@@ -251,9 +251,7 @@ def check_comparable(result: Result) -> None:
             "Compare gradients with numpy.allclose"
         )
     if result.tokens_before:
-        raise InvalidValueError(
-            f"{title} is a step of generation. Use the .trace of its Generation"
-        )
+        raise InvalidValueError(f"{title} is a step of generation. Use its Generation's .trace")
 
 
 def title_of(result: Result) -> str:

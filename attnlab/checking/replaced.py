@@ -109,9 +109,7 @@ def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -
     pending = [path for path in paths if path not in stop_at][::-1]
     while pending:
         path = pending[-1]
-        missing = [
-            need for need in inputs_of(graph[path]) if need not in ordered and need not in stop_at
-        ]
+        missing = [x for x in inputs_of(graph[path]) if x not in ordered and x not in stop_at]
         if missing:
             pending += missing
             continue

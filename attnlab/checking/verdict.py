@@ -155,9 +155,7 @@ class Verdict(Stages):
                 differing=self.differing,
             )
             lines: list[tuple[str, ...]] = [("", Message("yours"), Message("expected"))]
-            lines += [
-                (cell.place, f"{cell.mine:.6g}", f"{cell.expected:.6g}") for cell in self.cells
-            ]
+            lines += [(x.place, f"{x.mine:.6g}", f"{x.expected:.6g}") for x in self.cells]
             yield Table(lines)
             return
         template = "This produces exactly your {path}:"
@@ -302,9 +300,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     try:
         mine = dict(mine)
     except Exception as error:  # an .npz file reads its arrays here
-        raise InvalidValueError(
-            f"the arrays to check can't be read: {quoted(str(error), 200)}"
-        ) from None
+        raise InvalidValueError(f"the arrays can't be read: {quoted(str(error), 200)}") from None
     if not mine:
         raise InvalidValueError(
             "nothing to check. Give arrays by the names of steps, such as {'weights': ...}"

@@ -243,9 +243,7 @@ class Rows:
             raise InvalidTypeError(f"rows of {self.name} must be integers; got {quoted(rows)}")
         count = entry.shape[0]
         if ((indices < 0) | (indices >= count)).any():
-            raise OutOfRangeError(
-                f"rows of {self.name} must be from 0 to {count - 1}; got {quoted(rows)}"
-            )
+            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; got {quoted(rows)}")
         distinct, inverse = np.unique(indices.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
         return read[inverse.reshape(indices.shape)]  # NumPy 1 flattens the inverse

@@ -164,9 +164,7 @@ class Measured(Analysis):
         kind, _ = split_name(self.name)
         if kind in JOBS:
             return WEIGHTS
-        variants = [
-            measure for measure in self._atlas.values() if split_name(measure.name)[0] == kind
-        ]
+        variants = [x for x in self._atlas.values() if split_name(x.name)[0] == kind]
         return Scale.of(np.stack([measure.mean for measure in variants]))
 
     def _grids(self) -> list[Grid]:
@@ -198,9 +196,7 @@ class Measured(Analysis):
             layer = Numbered("layer", range(self._atlas.n_layer)).item(layer)
             column += layer * len(heads) + Numbered("head", heads).item(head)
         elif layer is not None or head is not None:
-            raise InvalidTypeError(
-                f"{self.name} is measured for the whole model; leave out layer and head"
-            )
+            raise InvalidTypeError(f"{self.name} is of the whole model; leave out layer and head")
         numbers = tally.passages[int(smallest), :, column]
         ranks = tally.ranks[int(smallest), :, column]
         values = ranks if smallest else -ranks
@@ -467,9 +463,7 @@ class Atlas(Document, Mapping[str, Measured]):
                 standouts.append(
                     Standout(name, layer, head, largest, largest_error, median, errors)
                 )
-        return tuple(
-            sorted(standouts, key=lambda standout: -np.nan_to_num(standout.errors, nan=-1.0))
-        )
+        return tuple(sorted(standouts, key=lambda x: -np.nan_to_num(x.errors, nan=-1.0)))
 
     def head(self, layer: int, head: int) -> HeadProfile:
         """All measures of one head."""
@@ -672,9 +666,7 @@ class Atlas(Document, Mapping[str, Measured]):
 def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
     """The text of each passage, by the passage's number."""
     vocabulary = model.tokenizer.vocabulary
-    return {
-        n: vocabulary.decode_bytes(tokens).decode(errors="replace") for n, tokens in ids.items()
-    }
+    return {n: vocabulary.decode_bytes(x).decode(errors="replace") for n, x in ids.items()}
 
 
 def open_atlas(path: FilePath) -> Atlas:

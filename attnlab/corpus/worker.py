@@ -104,9 +104,7 @@ class Task(NamedTuple):
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            window_sums = concatenate_sums(
-                measure_trace(self.shared.model.trace(ids), self.measures)
-            )
+            window_sums = joined_sums(measure_trace(self.shared.model.trace(ids), self.measures))
             tally.add_passage(passage_number(number, start), text.name, ids, *window_sums)
             sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)
@@ -128,7 +126,7 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     return sum(heads if is_per_head(name) else 1 for name in measures)
 
 
-def concatenate_sums(sums_by_name: dict[str, Sums]) -> Sums:
+def joined_sums(sums_by_name: dict[str, Sums]) -> Sums:
     """The sums and divisors of all measures, (C,) each."""
     sums, divisors = zip(*sums_by_name.values(), strict=True)
     return Sums(*(np.concatenate([*map(np.ravel, arrays)]) for arrays in (sums, divisors)))

@@ -157,9 +157,7 @@ class EditedRun(ChangedRun):
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     check_paths(run.graph, run.value("n_head"), edits)
-    checked = {
-        path: edit if callable(edit) else as_edit(path, edit) for path, edit in edits.items()
-    }
+    checked = {path: x if callable(x) else as_edit(path, x) for path, x in edits.items()}
     edited_run = EditedRun(run, checked)
     labels = []
     for path in chain.from_iterable(edited_run.edits):
@@ -360,9 +358,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 # Read-only: `x *= 2` in an edit would change the original run's array.
                 result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
-                raise InvalidValueError(
-                    f"the edit of {path} raised {quoted(error, 200)}"
-                ) from error
+                raise InvalidValueError(f"the edit of {path} raised {quoted(error)}") from error
             if result is None:
                 raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
             array = as_edit(path, result)

@@ -235,9 +235,7 @@ def _floats(**inputs: Any) -> dict[str, Any]:
     }
     # One dtype for all: float64 if any of them is.
     dtype = np.result_type(*(array for array in arrays.values() if array is not None))
-    return {
-        name: None if array is None else np.array(array, dtype) for name, array in arrays.items()
-    }
+    return {name: None if x is None else np.array(x, dtype) for name, x in arrays.items()}
 
 
 def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
@@ -328,9 +326,8 @@ def _attention_result(
     check_seed(rng)  # even without dropout, so that a wrong seed never passes
     if dropout:
         dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
-        inputs["dropout_mask"] = sample_dropout(
-            scores_shape, dropout, np.random.default_rng(rng), dtype
-        )
+        rng = np.random.default_rng(rng)
+        inputs["dropout_mask"] = sample_dropout(scores_shape, dropout, rng, dtype)
     Tq, Tk = scores_shape[-2:]
     # Keys have their own labels only in cross-attention.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
@@ -398,9 +395,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     x, W = as_floats(x), as_floats(W, "W")
     # NumPy would multiply other shapes too, such as a stack of matrices.
     if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
-        raise InvalidValueError(
-            f"x must have shape (..., n) and W (n, m); got {x.shape} and {W.shape}"
-        )
+        raise InvalidValueError(f"expected x (..., n) and W (n, m); got {x.shape} and {W.shape}")
     # A bias broadcasts over rows, so one of a wrong shape might pass unnoticed.
     if b is not None:
         b = as_floats(b, "b")

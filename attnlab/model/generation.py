@@ -177,9 +177,7 @@ def as_max_new_tokens(
 ) -> int:
     """Return max_new_tokens, checked against the prompt's length and the model's positions."""
     if not prompt:
-        raise InvalidValueError(
-            "nothing to continue: the prompt has no tokens. Give a text or token ids"
-        )
+        raise InvalidValueError("the prompt has no tokens. Give a text or token ids to continue")
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
     total = len(prompt) + max_new_tokens
     if total > positions and not drop_oldest:

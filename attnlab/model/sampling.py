@@ -87,9 +87,7 @@ class Sampling:
         """The probability with which each token is sampled, float64 (vocab,), given the logits."""
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
-            raise InvalidValueError(
-                f"logits must be a 1-D array of finite numbers; got {quoted(logits)}"
-            )
+            raise InvalidValueError(f"logits must be 1-D and finite numbers; got {quoted(logits)}")
         if self.temperature == 0:
             return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
         with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0

@@ -278,9 +278,8 @@ class Trace(ForwardPass):
             raise InvalidValueError(
                 f"against={quoted(against)} needs a token to compare with. Give of= too"
             )
-        return Gradients(
-            self, None if of is None else Target.from_names(self, of, against, position)
-        )
+        target = None if of is None else Target.from_names(self, of, against, position)
+        return Gradients(self, target)
 
     def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The k tokens that a head promotes most when it attends to a token.

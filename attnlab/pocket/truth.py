@@ -454,14 +454,10 @@ class Shapley(Analysis):
     def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
         self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
         self._tasks, self._parts = truth.tasks, truth.parts
-        values_by_task = [
-            shapley_values(truth.values(task, ablation, measure)) for task in truth.tasks
-        ]
-        self.each = read_only(np.concatenate(values_by_task))
-        self.values = read_only(np.stack([values.mean(axis=0) for values in values_by_task]))
-        self.standard_errors = read_only(
-            np.stack([standard_error(values) for values in values_by_task])
-        )
+        by_task = [shapley_values(truth.values(t, ablation, measure)) for t in truth.tasks]
+        self.each = read_only(np.concatenate(by_task))
+        self.values = read_only(np.stack([values.mean(axis=0) for values in by_task]))
+        self.standard_errors = read_only(np.stack([standard_error(values) for values in by_task]))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)

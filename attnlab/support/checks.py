@@ -219,10 +219,8 @@ def as_index(index: Any, kind: str, count: int) -> int:
     if not is_integer(index):
         raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
-        kinds = "queries" if kind == "query" else f"{kind}s"
-        raise OutOfRangeError(
-            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
-        )
+        kinds, last = "queries" if kind == "query" else f"{kind}s", count - 1
+        raise OutOfRangeError(f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {last}")
     return int(index) % count
 
 

@@ -83,9 +83,7 @@ class Settings:
             upper_bound = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
             if not (0 < number < upper_bound or (may_be_zero and number == 0)):
                 bounds = f"{'[' if may_be_zero else '('}0, {upper_bound:g})"
-                raise InvalidValueError(
-                    f"{name} must be a number in {bounds}; got {quoted(number)}"
-                )
+                raise InvalidValueError(f"{name} must be a number in {bounds}; got {number:g}")
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(

@@ -396,9 +396,7 @@ class TraceCache:
         config = self.model.config
         paths = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
         numbers = layer_numbers(config)
-        unscaled = {
-            f"{path}.scale": float(numbers.get(f"{path}.layer_number", 1)) for path in paths
-        }
+        unscaled = {f"{p}.scale": float(numbers.get(f"{p}.layer_number", 1)) for p in paths}
         return edits_of(changes, n_tokens, self.trace_of, unscaled)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:

@@ -173,9 +173,7 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
 
 def per_head(attention: Attention) -> tuple[str, ...]:
     """The steps that an attention has for each head."""
-    return tuple(
-        name for name in attention._table_steps if attention.axes_of(name).startswith("H ")
-    )
+    return tuple(n for n in attention._table_steps if attention.axes_of(n).startswith("H "))
 
 
 def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int, str]:

@@ -196,9 +196,7 @@ def plot_matrix(
     """
     scale = scale or Scale.of(array)
     axes = rows, columns
-    row_indices, column_indices = indices = [
-        indices_of(axis, TOKENS_SHOWN, tokens) for axis in axes
-    ]
+    rows_shown, columns_shown = indices = [indices_of(x, TOKENS_SHOWN, tokens) for x in axes]
     height = min(INCHES_PER_LABEL, MAX_INCHES / max(map(len, indices)))
     every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
     cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
@@ -206,13 +204,13 @@ def plot_matrix(
     texts = [words.labels(axis) for axis in cell_axes]
     longest = max((display_width(text) for row in texts for text in row), default=0)
     width = max(height, INCHES_PER_CHARACTER * (longest + 1))
-    if width * len(column_indices) > MAX_INCHES or into is not None:
+    if width * len(columns_shown) > MAX_INCHES or into is not None:
         texts, width = [], height
-    ax = axes_for(into, len(column_indices) * width + 2.5, len(row_indices) * height + 2)
-    _image(ax, _with_gaps(array, row_indices, column_indices), words, scale)
+    ax = axes_for(into, len(columns_shown) * width + 2.5, len(rows_shown) * height + 2)
+    _image(ax, _with_gaps(array, rows_shown, columns_shown), words, scale)
     for axis, shown_indices, set_ticks, span in (
-        (rows, row_indices, ax.set_yticks, ax.axhspan),
-        (columns, column_indices, ax.set_xticks, ax.axvspan),
+        (rows, rows_shown, ax.set_yticks, ax.axhspan),
+        (columns, columns_shown, ax.set_xticks, ax.axvspan),
     ):
         for gap in (n for n, index in enumerate(shown_indices) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
@@ -225,8 +223,8 @@ def plot_matrix(
             style["fontsize"] = min(every * height, INCHES_PER_LABEL) * LABEL_POINTS
         set_ticks(range(0, len(shown_indices), every), labels, **style)
     inks = [ink_on(colour) for colour in LIGHT.palette()]
-    for y, i in enumerate(row_indices if texts else ()):
-        for x, j in enumerate(column_indices):
+    for y, i in enumerate(rows_shown if texts else ()):
+        for x, j in enumerate(columns_shown):
             if i is not None and j is not None:
                 ax.text(
                     x,

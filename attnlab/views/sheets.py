@@ -297,9 +297,7 @@ class Book:
             _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.bold_right)
         row = FIRST_ROW
         for numbers in np.ndindex(*leading):
-            matrix = " ".join(
-                str(n) for n, count in zip(numbers, leading, strict=True) if count > 1
-            )
+            matrix = " ".join(str(n) for n, k in zip(numbers, leading, strict=True) if k > 1)
             for text, formula in self._names(axes[-2], rows):
                 start = f"{matrix}: " if matrix else ""
                 prefixed = f'"{start}"&{formula}' if formula and start else formula
@@ -468,9 +466,7 @@ def write_model(trace: Trace, path: FilePath) -> None:
 
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
-        raise InvalidValueError(
-            f"{result.title} can't be written as formulas. Write the trace itself"
-        )
+        raise InvalidValueError(f"{result.title} can't be written as formulas. Write its trace")
     if result.tokens_before:
         raise InvalidValueError(
             "a trace with cached keys can't be written as formulas. Trace the whole text"

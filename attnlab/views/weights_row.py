@@ -128,9 +128,7 @@ def values_table(
     for key, (name, weight) in enumerate(zip(keys, terms(weights, weights.stored), strict=True)):
         numbers = (Term(attention.V[key, j].item(), path=path, index=(key, j)) for j in context)
         rows.append(line(name, weight, numbers))
-    computed = (
-        Term(as_json(step.computed), path=step.path, index=step.index) for step in context.values()
-    )
+    computed = (Term(as_json(x.computed), path=x.path, index=x.index) for x in context.values())
     feet = [line(Message("sum of weight · V"), "", computed)]
     if attention.is_edited("context"):
         stored = (Term(as_json(step.stored)) for step in context.values())
