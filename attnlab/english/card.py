@@ -42,7 +42,7 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
             "; ".join(
                 f"{book['title']} ({book['author']})"
                 for book in sources["books"]
-                if book["repository"] in figures["held_out"]
+                if book["repository"] in sources["text"]["held_out"]
             ),
             0,
         ),

@@ -35,7 +35,6 @@ from attnlab.english.sentences import (
     OPENINGS,
     ROLES,
     SEED,
-    SHOWN,
     Pair,
     PronounSentence,
     gifts,
@@ -44,6 +43,7 @@ from attnlab.english.sentences import (
     span_of,
     sums,
 )
+from attnlab.english.windows import END_OF_TEXT, WORDS
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.parameters import parameter_count
@@ -53,8 +53,6 @@ from attnlab.pocket.jobs import token_span
 from attnlab.support.blas import one_thread
 from attnlab.support.files import read_json, read_text, write_atomically
 from attnlab.text.tokens import Tokens
-
-END_OF_TEXT = "<|endoftext|>"
 
 # Tokens that a model sees at once, and words of a passage, which has fewer tokens.
 WINDOW, PASSAGE = 128, 64
@@ -350,7 +348,7 @@ def tokenizer_figures(
         tokens = sum(len(encode(passage)) for passage in passages)
         per_word[part] = tokens / sum(len(passage.split()) for passage in passages)
     pieces = np.array([*pieces_of(model, frequent).values()])
-    shown = pieces_of(model, re.findall(WORD, " ".join(SHOWN)))
+    shown = pieces_of(model, WORDS)
     return {
         "tokens": model.config.vocab_size,
         "tokens_per_word": per_word,
@@ -376,7 +374,6 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
     texts = held_out(corpus)
     sample = sample_of(texts)
     trained = {part: read_text(corpus / f"{part}.txt", InvalidValueError) for part in PARTS}
-    sums_of_corpus = read_text(corpus / "sums.txt", InvalidValueError)
     frequent = frequent_words(line for text in trained.values() for line in text.splitlines())
     passages = [text for part in texts.values() for story in part[:1000] for text in story[:10]]
     heads = measure_jobs(
@@ -392,7 +389,6 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
         "parameters": parameter_count(model.config),
         "words": {part: len(text.split()) for part, text in trained.items()},
         "bytes": sum(len(text.encode()) for text in trained.values()),
-        "held_out": re.findall(r"^held out: (.*)", sums_of_corpus, re.MULTILINE),
         "perplexity": {part: perplexity(losses_of(model, texts[part])) for part in texts},
         "sample": {part: perplexity(losses_of(model, sample[part])) for part in texts},
         "tokenizer": tokenizer_figures(model, texts, frequent),

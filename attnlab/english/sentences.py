@@ -195,18 +195,6 @@ OPENINGS = (
     "Two and two make",
 )
 
-# Sentences of the README and the book. Their words should be whole.
-SHOWN = (
-    "It’s very hot in summer. Swimming is",
-    "The dog chased the ball, but it",
-    "The cat sat on the mat because it was tired",
-    "The girl was tired because she",
-    "I would like a cup of coffee",
-    "When Mary and John went to the store, John gave a drink to Mary",
-    "The capital of France is Paris",
-    "Attention is all you need",
-)
-
 ROLES = (
     *("nurse", "teacher", "cook", "secretary", "dancer", "baby", "child", "friend"),
     *("doctor", "king", "queen", "soldier", "farmer", "judge", "thief", "scientist"),
