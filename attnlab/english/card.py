@@ -32,7 +32,6 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
     sources = tomllib.loads(SOURCES.read_text(encoding="utf-8"))
     subject, share_on_best = best_head(figures["share_on_subject"])
     she = sorted(figures["limits"]["she"].items(), key=lambda item: -item[1])
-    rows = {name: figures["limits"]["by_position"][name] for name in ("tokens", "nats", "error")}
     return FRAME.read_text(encoding="utf-8").format(
         **figures,
         config=config,
@@ -49,7 +48,7 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
         curve_table=align([[*figures["curve"]], *zip(*figures["curve"].values(), strict=True)]),
         megabytes=figures["bytes"] / 1e6,
         perplexities=perplexities(figures["perplexity"]),
-        by_position=align([[*rows], *zip(*rows.values(), strict=True)]),
+        by_position=by_position(figures["limits"]["by_position"]),
         whole=100 * figures["tokenizer"]["whole"],
         agreement=agreement(figures["pairs"]),
         best=best_heads(figures["heads"]),
@@ -81,6 +80,14 @@ def perplexities(parts: Mapping[str, Mapping[str, Any]]) -> str:
         numbers = (f"{figures[name]:.1f}" for name in ("per_word", "error", "per_token"))
         lines.append((part, *counts, *numbers, f"{figures['bits_per_byte']:.3f}"))
     return align(lines)
+
+
+def by_position(losses: Mapping[str, Any]) -> str:
+    columns = (losses[name] for name in ("tokens", "nats", "error"))
+    lines = (
+        (str(n), f"{nats:.2f}", f"{error:.2f}") for n, nats, error in zip(*columns, strict=True)
+    )
+    return align([("tokens", "nats", "error"), *lines])
 
 
 def agreement(kinds: Mapping[str, Mapping[str, Any]]) -> str:
