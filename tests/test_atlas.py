@@ -601,16 +601,6 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
         attnlab.open_atlas(tmp_path)
 
 
-def test_xarray_dataset(serial: Atlas) -> None:
-    needs("xarray", "frames")
-    data = serial.dataset
-    assert data.sizes == {"measure": 3, "layer": 2, "head": 4}
-    cell = data.sel(measure="entropy", layer=1, head=2)
-    assert float(cell["mean"]) == serial["entropy"].mean[1, 2]
-    assert float(cell["error"]) == serial["entropy"].error[1, 2]
-    assert data.attrs["loss"] == float(serial["loss"].mean)
-
-
 def test_comparison_over_different_texts(serial: Atlas) -> None:
     other = measured("pocket", texts(20, seed=1), MEASURES)
     comparison = serial.compare(other)

@@ -217,6 +217,7 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
     assert "Save it as UTF-8" in run("trace", "--file", str(file), status=2)[1]
 
 
+@pytest.mark.slow
 @posix
 def test_closed_or_undecodable_stdin() -> None:
     for shell, message in (
@@ -273,6 +274,7 @@ def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") != content
 
 
+@pytest.mark.slow
 @posix
 def test_html_opens_the_page_in_a_browser(tmp_path: Path) -> None:
     page, seen = tmp_path / "a page.html", tmp_path / "seen"
@@ -286,10 +288,6 @@ def test_html_opens_the_page_in_a_browser(tmp_path: Path) -> None:
     missing = {"BROWSER": "/no/such/browser %s", "PATH": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     _, err = start(*arguments, **missing).communicate()
     assert "No browser found" in err
-
-
-def test_download_of_a_cached_model() -> None:
-    assert run("download", ODD)[0] == f"{ODD}\n"
 
 
 REFUSED = (

@@ -39,32 +39,22 @@ GPT2S: dict[str, Any] = {
 FLAGS = tuple(name for name, value in GPT2S.items() if isinstance(value, bool))
 
 
-@pytest.mark.parametrize(
-    ("changed", "d_mlp"), [({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)]
-)
-def test_the_width_of_the_mlp(changed: dict[str, Any], d_mlp: int) -> None:
-    assert GPT2Config.from_dict(SIZES | changed).d_mlp == d_mlp
-
-
-def test_missing_settings_have_gpt2_defaults() -> None:
+def test_settings_of_a_dict() -> None:
+    """Missing ones have GPT-2's defaults, and unrelated ones are ignored."""
     config = GPT2Config.from_dict(SIZES)
     assert dataclasses.asdict(config) == SIZES | GPT2S
+    other = {"n_ctx": 1024, "attn_pdrop": 0.1, "d_head": "?", "from_dict": None}
+    assert GPT2Config.from_dict(SIZES | other) == config
+    for changed, d_mlp in (({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)):
+        assert GPT2Config.from_dict(SIZES | changed).d_mlp == d_mlp
+    for name, activation in ACTIVATIONS.items():
+        changed = {"activation_function": name}
+        assert GPT2Config.from_dict(SIZES | changed).activation is activation
 
 
 def test_defaults_equal_those_of_transformers() -> None:
     recorded = json.loads((REFERENCE / "odd" / "config.json").read_text())
     assert {name: recorded[name] for name in GPT2S} == GPT2S
-
-
-def test_unrelated_keys_are_ignored() -> None:
-    other = {"n_ctx": 1024, "attn_pdrop": 0.1, "d_head": "?", "from_dict": None}
-    assert GPT2Config.from_dict(SIZES | other) == GPT2Config(**SIZES)
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations(name: str) -> None:
-    config = GPT2Config.from_dict(SIZES | {"activation_function": name})
-    assert config.activation is ACTIVATIONS[name]
 
 
 @pytest.mark.parametrize("name", FLAGS)

@@ -57,6 +57,7 @@ def test_replacement_of_missing_characters(encoding: str) -> None:
     assert b"It" + apostrophe + b"s very hot in summer" in out.written()
 
 
+@pytest.mark.slow
 def test_stdout_closed_from_the_start() -> None:
     for shell in ('exec "$@" >&-', 'exec "$@" >&- 2>&-'):
         process = start(*VERIFY, shell=shell)
@@ -64,6 +65,7 @@ def test_stdout_closed_from_the_start() -> None:
         assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_errors_with_closed_stderr() -> None:
     process = start("-m", "attnlab", "verify", "--model", "/no/such/place")
     assert process.stderr is not None
@@ -83,7 +85,7 @@ sys.exit(main(["trace", "The dog"]))
 
 
 @pytest.mark.parametrize(
-    "shell", ['exec "$@"', 'trap "" INT; exec "$@"'], ids=["", "ignored by the shell"]
+    "shell", ['exec "$@"', pytest.param('trap "" INT; exec "$@"', marks=pytest.mark.slow)]
 )
 def test_ctrl_c(shell: str) -> None:
     """A shell ignores it for `program &`, but a command doesn't."""

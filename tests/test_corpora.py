@@ -62,11 +62,6 @@ def test_parquet() -> None:
     check(run_recipe("pyarrow")["atlas"])
 
 
-def test_datasets() -> None:
-    pytest.importorskip("datasets", reason="datasets isn't installed")
-    check(run_recipe("datasets")["atlas"])
-
-
 def test_dataset_has_one_row_per_text_and_head() -> None:
     needs("pyarrow", "test")
     needs("pandas", "frames")
@@ -87,6 +82,7 @@ def test_dataset_has_one_row_per_text_and_head() -> None:
             np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_zarr() -> None:
     needs("zarr", "test")
     needs("xarray", "frames")
@@ -104,6 +100,7 @@ def in_processes(recipe: str) -> None:
     assert len([*Path("atlas").glob("chunk-*")]) == 3
 
 
+@pytest.mark.slow
 def test_joblib() -> None:
     needs("joblib", "test")
     in_processes("joblib")
@@ -126,15 +123,6 @@ def test_ray_through_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
     vars(ray).update(remote=remote)
     monkeypatch.setitem(sys.modules, "ray", ray)
     in_processes("ray")
-
-
-def test_ray() -> None:
-    ray = pytest.importorskip("ray", reason="ray is not installed, which is large")
-    ray.init(num_cpus=2, include_dashboard=False)
-    try:
-        in_processes("ray")
-    finally:
-        ray.shutdown()
 
 
 def test_streams_resume_without_recomputing() -> None:

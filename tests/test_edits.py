@@ -996,17 +996,6 @@ def test_edits_of_masked_cells_are_visible(odd: GPT2) -> None:
     )
 
 
-def test_data_frames_mark_edits(odd: GPT2) -> None:
-    needs("xarray", "frames")
-    path = "blocks.1.attention.heads.2.weights"
-    edited = odd.trace("the hen").edited({path: 0.25})
-    data = edited.to_xarray()
-    assert data.title.endswith(f"edited: {path}")
-    assert (data.weights.sel(layer=1, head=2) == 0.25).all()
-    assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
-    assert path in edited.head(1, 2).to_dataframe().attrs["title"]
-
-
 # ---- known heads of the pocket model ------------------------------------------------------------
 
 

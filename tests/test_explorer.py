@@ -886,6 +886,7 @@ def link_of(process: "subprocess.Popen[str]") -> Any:
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.slow
 @posix
 def test_ctrl_c() -> None:
     process = start("explore", "the hen", "--no-browser")
@@ -913,6 +914,7 @@ def test_command_with_a_port_in_use(explorer: Explorer) -> None:
     assert f"port {port} can't be used: " in err
 
 
+@pytest.mark.slow
 @posix
 def test_browser_opens_a_redirect_file(tmp_path: Path) -> None:
     """The browser's arguments, unlike the file, are visible to all users of the machine."""

@@ -152,3 +152,24 @@ def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
         with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
             call(name)
         assert len(str(caught.value)) < 1000
+
+
+def test_edits_are_marked(odd: GPT2) -> None:
+    path = "blocks.1.attention.heads.2.weights"
+    edited = odd.trace("the hen").edited({path: 0.25})
+    data = edited.to_xarray()
+    assert data.title.endswith(f"edited: {path}")
+    assert (data.weights.sel(layer=1, head=2) == 0.25).all()
+    assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
+    assert path in edited.head(1, 2).to_dataframe().attrs["title"]
+
+
+def test_dataset_of_an_atlas() -> None:
+    texts = ["The dog barked.", "A cat meowed."]
+    atlas = attnlab.atlas("pocket", texts, ["induction", "entropy", "loss"], progress=False)
+    data = atlas.dataset
+    assert data.sizes == {"measure": 2, "layer": 2, "head": 4}
+    cell = data.sel(measure="entropy", layer=1, head=2)
+    assert float(cell["mean"]) == atlas["entropy"].mean[1, 2]
+    assert float(cell["error"]) == atlas["entropy"].error[1, 2]
+    assert data.attrs["loss"] == float(atlas["loss"].mean)

@@ -93,7 +93,9 @@ def test_gradient_equals_finite_differences() -> None:
             assert np.isclose(gradient[index], (losses[0] - losses[1]) / 2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("seed", [123, 0, 1])
+@pytest.mark.parametrize(
+    "seed", [123, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1))]
+)
 def test_identically_initialized_heads_stay_identical(seed: int) -> None:
     chapter = run(CHAPTER, FASTER[CHAPTER] | {"p, seed = 0.5, 123": f"p, seed = 0.5, {seed}"})
     assert np.allclose(chapter["identical"].weights[0], chapter["identical"].weights[1], atol=1e-3)

@@ -2,9 +2,16 @@
 
 import numpy as np
 import pytest
-from book import Chapter, run
+from book import Chapter, run, run_unchanged
 
 CHAPTER = "13"
+
+
+@pytest.fixture(scope="module")
+def chapter() -> Chapter:
+    """Without what takes longest, learning."""
+    return run(CHAPTER, {}, until="# ## 13.6")
+
 
 KEYS = '{"key 0": (16, 0), "key 1": (8, -1), "key 2": (0, 0)}'
 
@@ -71,15 +78,15 @@ def test_d_Q_without_the_division(chapter: Chapter) -> None:
             assert np.isclose((losses[0] - losses[1]) / 2e-6, gradient[0, 2], atol=1e-7)
 
 
-def test_effect_on_learning(chapter: Chapter) -> None:
+@pytest.mark.slow
+def test_effect_on_learning() -> None:
+    chapter = run_unchanged(CHAPTER)
     shares = chapter["fractions"]
     (plain, plain_without), (adam, adam_without) = ([max(row) for row in shares[a]] for a in (0, 1))
     assert min(plain, adam) > 0.95
     assert plain_without < 0.5
     assert plain_without < adam_without < 0.75
-
-
-def test_before_the_first_step_of_gpt2(chapter: Chapter) -> None:
+    # Before the first step of GPT-2.
     (_, divided), (_, without) = chapter["at_start"]
     assert np.isclose(without, 0.5, atol=0.1)
     assert 1 / 16 < divided < 2 / 16

@@ -153,6 +153,7 @@ def test_exercise_1(answer: str) -> None:
     assert "1.2 and 1.3 with 1.79 and 1.50" in answer
 
 
+@pytest.mark.slow
 def test_exercise_2(answer: str) -> None:
     chapter = run(CHAPTER, setting(WATCHED="0.1"))
     scores = dict(zip(chapter["tasks"], chapter["scores"].round(2), strict=True))
@@ -167,6 +168,7 @@ def test_exercise_2(answer: str) -> None:
             assert np.flatnonzero(pair[0] != pair[1]).tolist() == [4]  # “Say: one two three”
 
 
+@pytest.mark.slow
 def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, setting(FAITHFUL=0.5))
     sizes = [chapter["smallest_circuit"](task).split()[0] for task in ("pronoun", "weather")]
@@ -175,6 +177,7 @@ def test_exercise_3(answer: str) -> None:
     assert "5 instead of 9" in answer
 
 
+@pytest.mark.slow
 def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, setting(TASK="gift", WATCHED="1.2"))
     gift = chapter["tasks"].index("gift")

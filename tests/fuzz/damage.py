@@ -79,9 +79,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=4,
 ) | st.sampled_from(["1", "true", "mish", 2.0, [0] * 2000, {"a": 1}, {CLIPBOARD: CLIPBOARD}])
-MERGE_LINES = st.text("thean Ġé\t\u00a0\u2028\ufeff\0", max_size=6) | st.sampled_from(
-    ["t h", "h e", "Ġ Ġ", "#version: 9", "th e ", CLIPBOARD, "x" * 5000]
-)
 DIRECTORIES = ["model", "a b", "é猫", CLIPBOARD, "a\nb", os.fsdecode(b"\xff\xfe"), "x" * 255, "{0}"]
 
 
@@ -216,28 +213,8 @@ def change_numbers(files: Files, draw: Draw) -> None:
     files[name] = (content[:start] + noise + content[start + len(noise) :])[: len(content)]
 
 
-def change_merge(files: Files, draw: Draw) -> None:
-    name, content = some(files, draw, MERGES)
-    lines = content.decode("utf-8", errors="replace").split("\n")
-    i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
-    symbol = lines[i].replace(" ", "")
-    cut = draw(st.integers(0, len(symbol)))
-    kind = pick(draw, "exchange", "remove", "repeat", "replace", "split")
-    if kind == "exchange":
-        lines[i], lines[j] = lines[j], lines[i]
-    elif kind == "remove":
-        del lines[i]
-    elif kind == "repeat":
-        lines.insert(j, lines[i])
-    elif kind == "replace":
-        lines[i] = draw(MERGE_LINES)
-    else:  # the same token from other parts
-        lines[i] = f"{symbol[:cut]} {symbol[cut:]}"
-    files[name] = "\n".join(lines).encode()
-
-
 DAMAGE = [damage_bytes, replace_file, damage_text, change_settings, change_settings]
-DAMAGE += [damage_header, damage_header, change_numbers, change_merge]
+DAMAGE += [damage_header, damage_header, change_numbers]
 
 # ---- the same model in other words ---------------------------------------------------------------
 
