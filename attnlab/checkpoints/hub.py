@@ -56,13 +56,12 @@ class BuiltIn(NamedTuple):
     description: str
 
 
-# The models in this package, by name.
+# The models in this package, by name. The one of `attnlab.english` joins when its weights are made.
 BUILT_IN = {
-    "english": BuiltIn(PACKAGE / "english", "a small GPT-2 that reads simple English"),
     "pocket": BuiltIn(PACKAGE / "pocket", "a tiny GPT-2 that knows the sentences of a grammar"),
 }
 BUILT_IN_HINT = (
-    f"The models {' and '.join(map(quoted, BUILT_IN))} come with attnlab and need no network"
+    f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
 )
 
 DOWNLOAD_COMMAND = "attnlab download gpt2"

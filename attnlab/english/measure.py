@@ -28,7 +28,6 @@ from attnlab import equations
 from attnlab.analysis.jobs import JOBS, Job, measure_jobs
 from attnlab.analysis.lens import log_probabilities_of
 from attnlab.analysis.many import ratio_of_means
-from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.english.card import CARD, card, curve
 from attnlab.english.sentences import (
     CAPITALS,
@@ -435,7 +434,7 @@ def as_json(data: Any) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a model and write its card.")
     parser.add_argument("corpus", type=Path, help="the directory that `corpus` wrote")
-    parser.add_argument("--model", type=Path, default=BUILT_IN["english"].directory)
+    parser.add_argument("--model", type=Path, default=Path(__file__).parent)
     parser.add_argument("--log", type=Path, help="the log of `train`")
     parser.add_argument("--against", type=Path, help="another model, to compare perplexities")
     arguments = parser.parse_args()

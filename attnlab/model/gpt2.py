@@ -85,11 +85,10 @@ class GPT2:
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index) and tokenizer files, see `Tokenizer.from_directory`; or a model in this package:
-            `english`, a small GPT-2 that reads simple English, or `pocket`, a tiny one that knows
-            the sentences of a grammar; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`,
-            `gpt2-xl`, `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in
-            the hub's cache.
+            index) and tokenizer files, see `Tokenizer.from_directory`; or the model in this
+            package, `pocket`, a tiny one that knows the sentences of a grammar; or a name on the
+            hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`, or the `owner/name`
+            of any GPT-2, downloaded unless it is in the hub's cache.
         tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
