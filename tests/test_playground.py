@@ -555,6 +555,39 @@ def test_files_that_do_not_open(
     assert words in opened_by(pure, directory)
 
 
+# Settings of a tokenizer.json, by path, and what the page says of them.
+UNLIKE_GPT2S: list[tuple[str, Any, str]] = [
+    ("pre_tokenizer.use_regex", False, "tokenizer.json has pre_tokenizer: {"),
+    ("decoder", None, "tokenizer.json has decoder: null"),
+    ("model.unk_token", "<m>", "tokenizer.json has model: {"),
+    ("model.dropout", 0.1, "tokenizer.json has model: {"),
+    ("added_tokens", [{"id": 7, "content": "<m>"}], "tokenizer.json has <m> = 7."),
+    ("added_tokens", [{"id": 300, "content": "<m>", "lstrip": True}], "has added_tokens: ["),
+]
+
+
+@pytest.mark.parametrize(("setting", "value", "words"), UNLIKE_GPT2S)
+def test_tokenizers_unlike_gpt2s_do_not_open(
+    setting: str, value: Any, words: str, pure: Any, tmp_path: Path
+) -> None:
+    directory = copy_model("odd", tmp_path / "odd")
+    level, model = {"type": "ByteLevel"}, {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    settings: dict[str, Any] = {"decoder": level, "model": model, "added_tokens": []}
+    settings["pre_tokenizer"] = {**level}
+    (directory / "tokenizer.json").write_text(json.dumps(settings))
+    assert not isinstance(opened_by(pure, directory), str)
+    *parts, name = setting.split(".")
+    (settings[parts[0]] if parts else settings)[name] = value
+    (directory / "tokenizer.json").write_text(json.dumps(settings))
+    assert words in opened_by(pure, directory)
+
+
+def test_heads_of_other_tasks_are_ignored(pure: Any, tmp_path: Path) -> None:
+    directory = copy_model("odd", tmp_path / "odd")
+    damage(directory, SAFETENSORS, tensors(lambda held: {"score.weight": held["wte.weight"]}))
+    assert not isinstance(opened_by(pure, directory), str)
+
+
 def test_why_files_do_not_open_is_shown(opening: Any, tmp_path: Path) -> None:
     directory = copy_model("odd", tmp_path / "odd")
     damage(directory, CONFIG, {"model_type": "llama"})
