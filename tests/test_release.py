@@ -4,6 +4,7 @@ import re
 import runpy
 import shutil
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,20 @@ def test_release_readme_links_to_existing_files(release_files: dict[str, Any]) -
     relative = release_files["text"].replace("https://github.com/Someone/attnlab/blob/v9.8.7/", "")
     relative = relative.replace("https://github.com/Someone/attnlab/raw/v9.8.7/", "")
     assert relative == (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# The most bytes of a wheel or an sdist.
+LARGEST = 15_000_000
+
+
+def test_wheel_and_sdist_are_small() -> None:
+    """Each file is compressed alone, and less than a build compresses it."""
+    sizes = {
+        folder: sum(
+            len(zlib.compress(file.read_bytes(), 1))
+            for file in (ROOT / folder).rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        )
+        for folder in ("attnlab", "tests", "examples")
+    }
+    assert 2_000_000 < sizes["attnlab"] <= sum(sizes.values()) <= LARGEST
