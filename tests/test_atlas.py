@@ -724,6 +724,21 @@ def test_texts_without_the_measure_are_excluded_from_comparisons() -> None:
     np.testing.assert_allclose(first.compare(second).error["first"], error)
 
 
+def test_atlas_plots(serial: Atlas) -> None:
+    needs("matplotlib", "plot")
+    picture = serial["induction"].plot()
+    assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
+    assert "layer 1, head" in picture.alt
+    profile = serial.head(1, 2).plot()
+    text = " ± ".join(
+        format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
+    )
+    assert f"induction {text}; entropy" in profile.alt
+    dots, *_ = profile.axes.lines
+    assert len(dots.get_xdata()) == 2 * 4  # heads
+    assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
+
+
 def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:
     page = serial.to_html(language="en")
     assert page.count('<section class="head') == 8

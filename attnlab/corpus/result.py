@@ -54,10 +54,11 @@ from attnlab.support.tables import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
     from xarray import Dataset
 
-    from attnlab.support.door import Explorer
+    from attnlab.support.door import Explorer, Picture
     from attnlab.text.tokens import Tokens
 
 FORMAT = "2"
@@ -248,6 +249,19 @@ class HeadProfile(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         measures = named_axis("measure", self.measures)
         return self.mean[:, np.newaxis], measures, named_axis("", ("mean",))
+
+    def plot(
+        self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
+    ) -> Picture:
+        from attnlab.support.messages import say
+
+        numbers = np.stack([measure.mean.ravel() for measure in self._measured])
+        errors = np.stack([measure.error.ravel() for measure in self._measured])
+        selected = int(np.ravel_multi_index(self._index, self._measured[0].mean.shape))
+        with door.drawing_in(language):
+            return door.plot_profile(
+                [*self.measures], numbers, errors, selected, say(self.title), ax
+            )
 
     def _repr_html_(self) -> str:
         return door.document_view(self)  # the measures have different units

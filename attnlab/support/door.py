@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from attnlab.views.plot import drawing_in as drawing_in
     from attnlab.views.plot import plot_graph as plot_graph
     from attnlab.views.plot import plot_heads as plot_heads
+    from attnlab.views.plot import plot_profile as plot_profile
     from attnlab.views.plot import plot_step as plot_step
     from attnlab.views.plot import plot_table as plot_table
     from attnlab.views.plot import plot_tiles as plot_tiles
@@ -59,7 +60,7 @@ _NAMES = {
     "page.playground": "playground",
     "pictures": "curves",
     "plot": (
-        "Picture drawing_in plot_graph plot_heads plot_step "
+        "Picture drawing_in plot_graph plot_heads plot_profile plot_step "
         "plot_table plot_tiles plot_tokens tile_of"
     ),
     "sheets": "write_model write_sheets",

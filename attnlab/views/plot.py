@@ -11,6 +11,7 @@ import math
 import os
 import textwrap
 import unicodedata
+import warnings
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +34,7 @@ from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
-from attnlab.support.tables import ELLIPSIS, display_width, printable
+from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
 from attnlab.text.tokens import Token
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.labelled_step import (
@@ -394,6 +395,51 @@ def plot_tokens(
     )
     # The alt text names the three largest only, whether or not others are omitted.
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
+
+
+def plot_profile(
+    names: Sequence[str],
+    numbers: AnyArray,
+    errors: AnyArray,
+    index: int,
+    title: str,
+    into: Axes | None,
+) -> Picture:
+    """One head's measures compared with all heads': dots, and an error bar for this head.
+
+    Parameters
+    ----------
+    names : names of the M measures
+    numbers, errors : for N heads, (M, N); NaN where a head has none
+    index : the head's index
+    """
+    ax = axes_for(into, 7, 1.6 + 0.3 * len(names))
+    words = Words([], title)
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a measure that no head has
+        low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
+        width = np.where(high > low, high - low, 1.0)
+        along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
+    items = []
+    for row, name in enumerate(names):
+        number, error = numbers[row, index], errors[row, index]
+        ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
+        if np.isnan(number):
+            continue
+        bar = np.nan_to_num(error) / width[row]
+        ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
+        text = " ± ".join(filter(None, format_with_error(number, error)))
+        ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
+        items.append(f"{name} {text}")
+    ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
+    ax.invert_yaxis()
+    ax.set_xlim(-0.08, 1.5)
+    ends = say("smallest of all heads"), say("largest")
+    ax.set_xticks([0, 1], ends, family=words.fonts)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    alt = say("Profile{of}: {items}", of=in_title(title), items="; ".join(items))
+    return finish(ax, into, words, title, alt)
 
 
 # How far edges with these labels bend, so that they don't cover each other.
