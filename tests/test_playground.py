@@ -656,8 +656,6 @@ def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory
     ("text", "note"),
     [
         ("The dog", ""),
-        ("a’b", ""),  # which is a token
-        ("b\u202e", ""),  # two bytes per character
         ("   ", "The text is only white space: 3 tokens."),
         ("a猫b Ω", "The model has no tokens for 猫 Ω and reads them as single bytes."),
         ("Ω\x85", r"The model has no tokens for Ω \x85 and reads them as single bytes."),
@@ -666,6 +664,17 @@ def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory
 def test_notes_on_what_is_not_visible_in_a_text(opening: Any, text: str, note: str) -> None:
     noted = "async (text) => noteOn((await source.open({ text }, [])).tokens)"
     assert opening.evaluate(noted, text) == note
+
+
+def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
+    data = Tokenizer.from_directory(REFERENCE / "tokenizers" / "two_files").as_data()
+    usual = """([data, text]) => {
+        const tokenizer = new Tokenizer(data);
+        return unusualIn(tokenizer.tokens(tokenizer.encode(text))).unknown;
+    }"""
+    assert pure.evaluate(usual, [data, "a’b"]) == []  # which is a token
+    assert pure.evaluate(usual, [data, "b\u202e"]) == []  # two bytes per character
+    assert pure.evaluate(usual, [data, "aΩ"]) == ["Ω"]
 
 
 # ---- seed, progress, cancel ----------------------------------------------------------------------
