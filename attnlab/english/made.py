@@ -1,8 +1,11 @@
-"""Sentences made on purpose for the English model: gifts, number, she and he, it.
+"""Sentences made on purpose for the English model: gifts, number, she and he, what one does.
 
-They are about two hundredths of its text. Books and Tatoeba have too few of them for a small model
-to learn whom a pronoun stands for, or which of two nouns a verb agrees with. Their templates are
-not those of the sentences that measure the model.
+Books and Tatoeba have too few of them for a small model to learn whom a pronoun stands for, or which
+of two nouns a verb agrees with. They are of the same kinds as the sentences that measure the model,
+but their templates are others, and none of those sentences is among them.
+
+A pronoun pays off where what follows depends on the noun, not only on its sex: a cow gives milk, a
+clock strikes twelve. Only then a head learns to look back at the noun from the pronoun.
 """
 
 from __future__ import annotations
@@ -28,19 +31,27 @@ HE = (
     "Daniel|Sam|Ben|Adam|Tim|Bill|Bob|Jim|Joe|Charles|Harry|Max|Fred|Wei|Kenji|"
     "Ravi|Omar|Ali|Hassan|Kofi|Carlos|Pedro|Ivan|Pierre|Hans|Marco|Lars"
 )
-ANIMALS = (
-    "kitten|puppy|lamb|goat|monkey|elephant|frog|duck|hen|pig|sheep|wolf|tiger|squirrel|donkey"
-)
 SINGULAR = (
-    "cat|kitten|duck|goat|nurse|farmer|friend|apple|letter|picture|chair|house|car|boat|star|cow"
+    "cat|kitten|duck|goat|nurse|farmer|friend|apple|letter|picture|chair|house|car|boat|star|cow|"
+    "king|soldier|sister|brother|cup|box|road|window|ship|story|song|cake|coat|hat|rabbit|fish"
 )
 PLURAL = (
     "cats|kittens|ducks|goats|nurses|farmers|friends|apples|letters|pictures|chairs|"
-    "houses|cars|boats|stars|cows"
+    "houses|cars|boats|stars|cows|kings|soldiers|sisters|brothers|cups|boxes|roads|windows|ships|"
+    "stories|songs|cakes|coats|hats|rabbits|fishes"
 )
-NEAR = "near|behind|beside|in front of|next to|under|by|across from"
-OTHER = "house|school|lake|hill|fence|barn|church|bridge|wall|road|field|well"
-OTHERS = "houses|schools|lakes|hills|fences|barns|churches|bridges|walls|roads|fields|wells"
+NEAR = (
+    "near|behind|beside|in front of|next to|under|by|across from|above|from|of|like|after|on|"
+    "that we saw near|that belonged to|that stood by|that I found under"
+)
+OTHER = (
+    "house|school|lake|hill|fence|barn|church|bridge|wall|road|field|well|queen|neighbor|village|"
+    "doctor|table|train|river|mountain"
+)
+OTHERS = (
+    "houses|schools|lakes|hills|fences|barns|churches|bridges|walls|roads|fields|wells|queens|"
+    "neighbors|villages|doctors|tables|trains|rivers|mountains"
+)
 ADJECTIVES = (
     "old|new|big|small|very old|very beautiful|clean|ready|still there|quiet|lost|cold|wet|white"
 )
@@ -56,9 +67,101 @@ REASONS = (
     "had broken {her} cup|wanted to help|did not know the way|was alone"
 )
 FEELINGS = "tired|happy|sad|angry|glad|proud|worried|hungry|thirsty|sleepy|cold|excited|afraid"
-FOR_IT = (
-    "wanted some milk|had hurt its leg|saw some food|heard a noise|was thirsty|"
-    "was afraid of the dark|had run too far|could not find its mother|wanted to play|was full"
+PARTICIPLES = "been sold|gone|been there for years|changed|been lost|been found|been seen by all"
+
+# What each noun alone does, by the pronoun that stands for it: all of a kind in one table.
+DOES = {
+    "it": (
+        {
+            "cat": "meowed|purred|licked its paw",
+            "dog": "barked|wagged its tail|chewed a bone",
+            "horse": "galloped away|neighed|wore a saddle",
+            "bird": "sang a song|flew away|built a nest",
+            "rabbit": "hopped away|ate a carrot|twitched its ears",
+            "mouse": "squeaked|nibbled some cheese",
+            "lion": "roared|shook its mane",
+            "bear": "growled|ate some honey",
+            "fox": "hid in its den|stole a hen",
+            "cow": "mooed|gave milk|chewed grass",
+            "sheep": "bleated|had thick wool",
+            "pig": "grunted|rolled in the mud",
+            "duck": "quacked|swam in the pond",
+            "frog": "croaked|jumped into the water",
+            "snake": "hissed|shed its skin",
+            "bee": "buzzed|made honey",
+            "owl": "hooted|hunted at night",
+            "fish": "swam away|had shiny scales",
+            "wolf": "howled|ran with its pack",
+            "hen": "laid an egg|clucked",
+            "elephant": "lifted its trunk|trumpeted",
+            "monkey": "climbed a tree|ate a banana",
+        },
+        {
+            "ball": "rolled away|bounced",
+            "box": "was full of toys|had a lid",
+            "cup": "was full of tea|had a crack",
+            "stone": "was hard and gray|sank in the water",
+            "book": "had many pages|told a story",
+            "basket": "was full of apples|had a handle",
+            "chair": "had a broken leg|had a soft seat",
+            "bottle": "was full of wine|had a cork",
+            "plate": "was full of food|broke in two",
+            "branch": "had green leaves|broke off",
+            "clock": "struck twelve|ticked loudly",
+            "bell": "rang loudly",
+            "candle": "burned brightly|melted",
+            "lamp": "shone brightly|went out",
+            "boat": "sank|sailed away",
+            "car": "ran out of gas|broke down",
+            "train": "left the station|was late",
+            "letter": "was written in ink|came in the mail",
+            "kite": "flew high in the sky",
+            "drum": "boomed",
+            "knife": "was sharp|cut the bread",
+            "coat": "was warm|had two pockets",
+            "door": "was locked|was open",
+            "house": "had a red roof|had five rooms",
+        },
+    ),
+    "she": (
+        {
+            "girl": "combed her long hair|played with her doll",
+            "mother": "kissed her baby|cooked dinner",
+            "queen": "wore her crown|ruled the land",
+            "princess": "wore a golden dress|danced with the prince",
+            "aunt": "baked a cake|wrote to her sister",
+            "lady": "put on her hat|opened her fan",
+            "witch": "cast a spell|flew on her broom",
+            "nurse": "gave him medicine|washed her hands",
+            "grandmother": "knitted a sweater|told a fairy tale",
+            "sister": "shared her toys",
+            "woman": "took her purse",
+            "actress": "sang on the stage",
+        },
+    ),
+    "he": (
+        {
+            "boy": "climbed the tree|kicked his ball",
+            "father": "shaved his beard|smoked his pipe",
+            "king": "wore his crown|sat on his throne",
+            "prince": "drew his sword|married the princess",
+            "farmer": "milked his cows|plowed the field",
+            "soldier": "fired his gun|marched away",
+            "sailor": "sailed his ship|tied a rope",
+            "baker": "baked some bread",
+            "fisherman": "caught a fish|mended his net",
+            "hunter": "shot a deer",
+            "brother": "broke his toy",
+            "man": "took off his hat",
+            "giant": "ate a whole ox",
+            "thief": "stole the gold|ran from the police",
+            "blacksmith": "made a horseshoe",
+        },
+    ),
+}
+SCENERY = (
+    "door|tree|river|garden|wall|bridge|fire|window|gate|road|lake|hill|barn|church|school|"
+    "forest|market"
 )
 
 
@@ -83,9 +186,13 @@ def number(choose: random.Random) -> str:
     many = choose.random() < 0.5
     noun = one(choose, PLURAL if many else SINGULAR)
     other = one(choose, choose.choice([OTHER, OTHERS]))
-    verb = choose.choice([("was", "were"), ("is", "are"), ("was not", "were not")])[many]
-    article = one(choose, "The|The|My|Our")
-    return f"{article} {noun} {one(choose, NEAR)} the {other} {verb} {one(choose, ADJECTIVES)}."
+    if choose.random() < 0.3:
+        ending = f"{'have' if many else 'has'} {one(choose, PARTICIPLES)}"
+    else:
+        verb = choose.choice([("was", "were"), ("is", "are"), ("was not", "were not")])[many]
+        ending = f"{verb} {one(choose, ADJECTIVES)}"
+    article = one(choose, "The|The|My|Our|Her|Then the")
+    return f"{article} {noun} {one(choose, NEAR)} the {other} {ending}."
 
 
 def person(choose: random.Random) -> str:
@@ -97,19 +204,50 @@ def person(choose: random.Random) -> str:
     return f"{seemed} {one(choose, 'because|because|for')} {'she' if woman else 'he'} {reason}."
 
 
-def animal(choose: random.Random) -> str:
-    """It after an animal, with a place between."""
-    noun, place = one(choose, ANIMALS), one(choose, OTHER)
-    did = one(
-        choose, "ran to the|lay in front of the|waited behind the|came to the|jumped over the"
-    )
-    return f"The {noun} {did} {place} because it {one(choose, FOR_IT)}."
+def doing(choose: random.Random) -> str:
+    """A pronoun, after its noun and another, and what that noun does."""
+    pronoun = one(choose, "it|it|she|he")
+    table = choose.choice(DOES[pronoun])
+    noun = choose.choice(list(table))
+    does = one(choose, table[noun])
+    how = one(choose, "||old |little |big |young |poor ")
+    subject = f"{one(choose, 'The|The|That|My|Our|One day the')} {how}{noun}"
+    link = one(choose, " because|, and|, but| when|, so| until| before|, for")
+    if choose.random() < 0.45:
+        stayed = one(choose, "stood|stayed|waited|lay|was")
+        beside = f"{one(choose, 'beside|behind|by|in front of|under|across from')} the"
+        beside = f"{beside} {one(choose, SCENERY)}"
+        if choose.random() < 0.4:
+            start = f"{beside.capitalize()} the {how}{noun} {stayed}"
+        else:
+            start = f"{subject} {stayed} {beside}"
+    else:
+        kinds = [kind for p, tables in DOES.items() if p != pronoun for kind in tables]
+        if choose.random() < 0.2:
+            kinds.append(table)
+        others = [other for other in choose.choice(kinds) if other != noun]
+        thing = table is DOES["it"][1]
+        verbs = (
+            "was behind|lay beside|belonged to|stood near"
+            if thing
+            else "met|passed|liked|helped|knew"
+        )
+        start = f"{subject} {one(choose, verbs)} the {choose.choice(others)}"
+    who = "that" if pronoun == "it" else "who"
+    repeated = f" It was the {noun} {who} {does}." if choose.random() < 0.3 else ""
+    return f"{start}{link} {pronoun} {does}.{repeated}"
 
 
-def made_sentences(choose: random.Random, count: int = 20_000) -> list[str]:
-    """That many different sentences, of the four kinds in turn."""
-    kinds = (gift, number, person, animal)
+COUNTS = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
+
+
+def made_sentences(choose: random.Random, share: float = 1.0) -> list[str]:
+    """Different sentences of the four kinds, in any order: a share of COUNTS of each."""
     made: dict[str, None] = {}
-    while len(made) < count:
-        made[kinds[len(made) % len(kinds)](choose)] = None
-    return list(made)
+    for kind, count in COUNTS.items():
+        enough = len(made) + round(count * share)
+        while len(made) < enough:
+            made[kind(choose)] = None
+    sentences = list(made)
+    choose.shuffle(sentences)
+    return sentences

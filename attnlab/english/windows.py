@@ -35,9 +35,8 @@ WORDS, TODAY = (
 UNKNOWN = -100
 
 # The share of windows of each part of the corpus. One sentence at a time is what people type;
-# stories teach what holds beyond a sentence, and storybooks are the simplest. Sentences made on
-# purpose are few.
-SHARES = {"tatoeba": 0.45, "storybooks": 0.08, "books": 0.44, "made": 0.03}
+# stories teach what holds beyond a sentence, and storybooks are the simplest.
+SHARES = {"tatoeba": 0.4, "storybooks": 0.08, "books": 0.4, "made": 0.12}
 
 # The share of windows with repetitions, in the first EARLY steps of the training and in the rest.
 # Early repetitions form the heads; later ones only have to keep them.
