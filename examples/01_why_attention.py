@@ -24,7 +24,7 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
-model = attnlab.GPT2.default()
+model = attnlab.GPT2.default("pocket")
 
 FIRST, SECOND = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"

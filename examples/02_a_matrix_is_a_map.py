@@ -23,7 +23,7 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
-model = attnlab.GPT2.default()
+model = attnlab.GPT2.default("pocket")
 
 M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
 POINT = np.array([1.0, 2.0])

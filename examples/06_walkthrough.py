@@ -33,7 +33,7 @@ prepare_script()  # for any terminal, and for pipes
 
 PROMPT = "It’s very hot in summer. Swimming is"
 
-model = attnlab.GPT2.default()
+model = attnlab.GPT2.default("pocket")
 
 # %% [markdown]
 # ## 6.1 What was printed

@@ -37,7 +37,7 @@ prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
 
-model = attnlab.GPT2.default()  # for 7.6
+model = attnlab.GPT2.default("pocket")  # for 7.6
 pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 
 # %% [markdown]

@@ -34,7 +34,7 @@ TEXT, MORE = "The dog chased the ball, but it", " rolled."
 NEW = 4  # tokens generated in 11.3
 LAYER, HEAD = 1, 2  # the head to look at
 
-model = attnlab.GPT2.default()
+model = attnlab.GPT2.default("pocket")
 print(model)
 
 # %% [markdown]

@@ -33,7 +33,7 @@ prepare_script()  # for any terminal, and for pipes
 TEXT = "The dog chased the ball, but it"
 layer, number = 0, 1  # the head to reproduce
 
-model = attnlab.GPT2.default()
+model = attnlab.GPT2.default("pocket")
 trace = model.trace(TEXT)
 head = trace.head(layer, number)
 block: Any = trace.blocks[layer]

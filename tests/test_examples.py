@@ -18,7 +18,7 @@ from book import CHAPTERS, FASTER, changed, run, script_of
 from attnlab.checkpoints.hub import DOWNLOAD_COMMAND
 
 NUMBERS = [chapter.name[:2] for chapter in CHAPTERS]
-ON_A_MODEL = [number for number in NUMBERS if "GPT2.default()" in script_of(number)]
+ON_A_MODEL = [number for number in NUMBERS if 'GPT2.default("pocket")' in script_of(number)]
 
 
 def test_there_are_chapters() -> None:

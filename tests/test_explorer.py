@@ -37,6 +37,7 @@ import uvicorn  # noqa: E402
 from attnlab.views import explorer as room  # noqa: E402
 from attnlab.views.explorer import Explorer, size_of  # noqa: E402
 from attnlab.views.page import overview  # noqa: E402
+from attnlab.views.page.page import first_text  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 
@@ -576,8 +577,7 @@ def test_trace_cache_size(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_text_a_model_of_few_positions_shows_the_first_tokens() -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
-    cut = odd.tokenizer.encode(room.START)[: odd.config.n_positions]
-    assert len(cut) == odd.config.n_positions == 17
+    assert len(first_text(odd)) == odd.config.n_positions == 17
     with odd.explore() as explorer:
         assert explorer.is_running
 
@@ -864,7 +864,7 @@ def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> 
     broken = SimpleNamespace(
         config=pocket.config, tokenizer=pocket.tokenizer, trace=pocket.trace, stream=None
     )
-    with Explorer(broken) as explorer:
+    with Explorer(broken, "The dog") as explorer:
         id = post_trace(explorer)["id"]
         words = refusal(explorer, "/write", {"trace": id, "count": 1}, 500)
         assert words == "Internal error: TypeError. See the terminal for details."

@@ -38,7 +38,7 @@ from attnlab import GPT2, AttnlabError
 from attnlab.checkpoints.hub import BUILT_IN, PUBLISHED
 
 # Errors that list the built-in models.
-NAMED = "The models that come with attnlab need no network: 'pocket'"
+NAMED = "The models that come with attnlab need no network: 'english', 'pocket'"
 
 # The most seconds until an error is reported, also on a busy machine.
 PATIENCE = 60

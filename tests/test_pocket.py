@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,8 @@ from conftest import REFERENCE
 
 from attnlab import GPT2
 from attnlab.analysis.jobs import HeadJobs
-from attnlab.checkpoints import hub
-from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND
-from attnlab.errors import InvalidValueError, ResumeError
+from attnlab.checkpoints.hub import BUILT_IN
+from attnlab.errors import ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, corpus
 from attnlab.pocket.jobs import JOBS, head_jobs
@@ -42,27 +39,11 @@ def card_table(heading: str) -> list[list[str]]:
     return [re.split(r"  +", line.strip()) for line in lines]
 
 
-def test_files_are_few_and_small_and_have_no_revision() -> None:
+def test_files_are_few_and_small() -> None:
     sizes = {file.name: file.stat().st_size for file in BUILT_IN["pocket"].directory.glob("*.*")}
     assert set(FILES) <= set(sizes)
     assert "training.safetensors" not in sizes
     assert sum(sizes.values()) <= 4e6
-    with pytest.raises(InvalidValueError, match="revision"):
-        GPT2.from_pretrained("pocket", revision="main")
-
-
-def test_opens_without_network_from_any_directory(tmp_path: Path) -> None:
-    (tmp_path / "pocket").mkdir()  # a directory with that name isn't used
-    code = "import attnlab; print(attnlab.GPT2.from_pretrained('pocket'))"
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=tmp_path,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
-        check=True,
-    ).stdout
-    assert result.endswith(f"from {Path('attnlab', 'pocket')}\n")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -184,41 +165,3 @@ def test_training_command_writes_all_files(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ResumeError, match="contains a model"):
         make.make(tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-@pytest.fixture
-def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ATTNLAB_MODEL", raising=False)
-
-
-@pytest.mark.usefixtures("no_model_named")
-def test_default_model_without_gpt2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: None)
-    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
-    model = GPT2.default()
-    assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
-    output = capsys.readouterr().out
-    assert output.count("\n") == 2
-    assert "pocket" in output
-    assert DOWNLOAD_COMMAND in output
-    with pytest.raises(BaseException, match="must not touch"):  # never falls back to another model
-        GPT2.from_pretrained("gpt2")
-
-
-@pytest.mark.usefixtures("no_model_named")
-def test_default_model_with_gpt2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: REFERENCE / "odd")
-    assert GPT2.default().parameters.origin == f"from {REFERENCE / 'odd'}"
-    assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
-
-
-def test_default_model_with_a_model_argument(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ATTNLAB_MODEL", str(REFERENCE / "odd"))
-    assert GPT2.default().config.n_embd == 35
-    assert f"Model: {REFERENCE / 'odd'}" in capsys.readouterr().out

@@ -50,15 +50,40 @@ SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
 
 class BuiltIn(NamedTuple):
-    """A model in this package: its directory, and what it is."""
+    """A model in this package.
+
+    Attributes
+    ----------
+    directory : with its files, and its card, MODEL_CARD.md
+    description : what it is
+    examples : texts that it continues well; a page with the model opens with the first
+    """
 
     directory: Path
     description: str
+    examples: tuple[str, ...]
 
 
-# The models in this package, by name. The one of `attnlab.english` joins when its weights are made.
+# The models in this package, by name.
 BUILT_IN = {
-    "pocket": BuiltIn(PACKAGE / "pocket", "a tiny GPT-2 that knows the sentences of a grammar"),
+    "english": BuiltIn(
+        PACKAGE / "english",
+        "a small GPT-2 that reads simple English",
+        (
+            "The girl was tired because she",
+            "I would like a cup of",
+            "It’s very hot in summer. Swimming is",
+        ),
+    ),
+    "pocket": BuiltIn(
+        PACKAGE / "pocket",
+        "a tiny GPT-2 that knows the sentences of a grammar",
+        (
+            "The dog chased the ball, but it",
+            "It’s very hot in summer. Swimming is",
+            "Say: lamp two happy. Again: lamp two",
+        ),
+    ),
 }
 BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"

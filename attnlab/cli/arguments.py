@@ -68,7 +68,7 @@ def parser() -> Parser:
                 help=Message(
                     "a directory, a name on the hub, or a model that comes with attnlab, {names} "
                     "(default: ATTNLAB_MODEL if set, else GPT-2 if it is in the cache, else "
-                    "pocket)",
+                    "english)",
                     names=", ".join(BUILT_IN),
                 ),
             )
@@ -141,7 +141,7 @@ def parser() -> Parser:
     playground = command(
         "playground", "write a page that holds the model and runs it, in any browser, offline"
     )
-    playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
+    playground.add_argument("path", metavar="FILE", help="the page, such as model.html")
     playground.add_argument("--text", help="the text to open with")
     add_page_options(playground)
 

@@ -27,7 +27,7 @@ from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support import door
-from attnlab.support.checks import as_flag, as_numpy, check_kind, reraised_as
+from attnlab.support.checks import as_flag, as_numpy, check_choice, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, say
@@ -85,10 +85,11 @@ class GPT2:
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index) and tokenizer files, see `Tokenizer.from_directory`; or the model in this
-            package, `pocket`, a tiny one that knows the sentences of a grammar; or a name on the
-            hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`, or the `owner/name`
-            of any GPT-2, downloaded unless it is in the hub's cache.
+            index) and tokenizer files, see `Tokenizer.from_directory`; or a model in this package:
+            `english`, a small GPT-2 that reads simple English, or `pocket`, a tiny one that knows
+            the sentences of a grammar; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`,
+            `gpt2-xl`, `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in
+            the hub's cache.
         tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
@@ -175,12 +176,17 @@ class GPT2:
         return cls(parameters, tokenizer_in_memory(tokenizer, config.vocab_size))
 
     @classmethod
-    def default(cls) -> GPT2:
-        """Load GPT-2 if it is in the hub's cache, else the pocket model, and print its name.
+    def default(cls, built_in: str = "english") -> GPT2:
+        """Load GPT-2 if it is in the hub's cache, else a model in this package; print its name.
 
         If the environment variable ATTNLAB_MODEL is set, it is the name or directory of the model
         to load instead. Otherwise, nothing is downloaded.
+
+        Parameters
+        ----------
+        built_in : the model in this package, "english" or "pocket"
         """
+        check_choice(built_in, BUILT_IN, "built_in")
         if name := os.environ.get("ATTNLAB_MODEL"):
             print(Message("Model: {name}, set by ATTNLAB_MODEL.", name=name))
             return cls.from_pretrained(name)
@@ -191,12 +197,12 @@ class GPT2:
                 Message(
                     "Model: {name}, {description}. It comes with attnlab (GPT-2 is not in the "
                     "cache).\nTo get GPT-2 (550 MB): {command}",
-                    name="pocket",
-                    description=Message(BUILT_IN["pocket"].description),
+                    name=built_in,
+                    description=Message(BUILT_IN[built_in].description),
                     command=DOWNLOAD_COMMAND,
                 )
             )
-            return cls.from_pretrained("pocket")
+            return cls.from_pretrained(built_in)
         print(Message("Model: gpt2, {origin}.", origin=model.parameters.origin))
         return model
 
@@ -421,7 +427,7 @@ class GPT2:
 
         Parameters
         ----------
-        path : such as "pocket.html"; None for a frame of `height` pixels that a notebook shows,
+        path : such as "model.html"; None for a frame of `height` pixels that a notebook shows,
             which needs no server and is stored in the notebook
         text_or_ids, language : as in `explore`
         """

@@ -61,8 +61,8 @@ from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
 from attnlab.views.page.modules import STEPS_TO_CHANGE
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
-    START,
     description_of,
+    first_text,
     live_page,
     live_policy,
     names_of,
@@ -159,7 +159,7 @@ class Explorer(StdoutSafe):
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
         if text_or_ids is None:
-            text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
+            text_or_ids = first_text(model)
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced

@@ -2,7 +2,7 @@
 
     python tests/reference/make_built_in.py
 
-Needs torch and transformers, see README.md beside this file. Writes `pocket.npz`.
+Needs torch and transformers, see README.md beside this file. Writes `pocket.npz`, `english.npz`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOGITS = 500
 
 
 def main() -> None:
-    for name in ("pocket",):
+    for name in ("pocket", "english"):
         tokenizer = GPT2TokenizerFast.from_pretrained(PACKAGE / name)
         model = GPT2LMHeadModel.from_pretrained(PACKAGE / name, dtype=torch.float64).eval()
         every = max(1, model.config.vocab_size // LOGITS)

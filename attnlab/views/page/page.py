@@ -24,10 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checkpoints.hub import BUILT_IN
+from attnlab.checkpoints.hub import BUILT_IN, BuiltIn
 from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
+from attnlab.forward.parameters import Parameters
+from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of, using_language
@@ -55,7 +57,7 @@ STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weigh
 # A built-in model's card, in its directory: it has a table of its heads' measured jobs.
 CARD = "MODEL_CARD.md"
 
-# The first text of a page with a model, in the vocabularies of GPT-2 and of the built-in models.
+# The first text of a page with a model that isn't built in.
 START = "The dog chased the ball, but it"
 
 # Identifies a page; within its first MARK_END bytes.
@@ -158,7 +160,7 @@ def _page(
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
-    language = language_of()
+    language, built_in = language_of(), _built_in(result.parameters)
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
@@ -168,6 +170,7 @@ def _page(
         "sliders": prediction.SLIDERS,
         "traces": descriptions,
         "model": model,
+        "examples": built_in.examples if built_in else (),
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
@@ -312,15 +315,28 @@ def _scales(trace: Trace) -> list[list[float]]:
     return scales
 
 
+def first_text(model: GPT2) -> list[int]:
+    """The tokens that a page with a model opens with, unless others are given."""
+    built_in = _built_in(model.parameters)
+    text = built_in.examples[0] if built_in else START
+    return model.tokenizer.encode(text)[: model.config.n_positions]
+
+
+def _built_in(parameters: Parameters) -> BuiltIn | None:
+    """The built-in model that has these parameters, if any."""
+    directory = getattr(parameters, "directory", None)
+    return next((model for model in BUILT_IN.values() if model.directory == directory), None)
+
+
 def _card(trace: Trace) -> dict[str, list[float]]:
     """A built-in model's card by job: each head's weight, then uniform attention's.
 
     Empty for other models.
     """
-    directory = getattr(trace.parameters, "directory", None)
-    if directory not in {built_in.directory for built_in in BUILT_IN.values()}:
+    built_in = _built_in(trace.parameters)
+    if built_in is None:
         return {}
-    lines = (directory / CARD).read_text(encoding="utf-8").splitlines()
+    lines = (built_in.directory / CARD).read_text(encoding="utf-8").splitlines()
     start = next(n for n, line in enumerate(lines) if line.split()[:2] == ["layer", "head"])
     jobs = lines[start].split()[2:]
     rows = [line.split() for line in lines[start + 1 : lines.index("```", start)]]

@@ -23,7 +23,7 @@ from attnlab.support.files import write_atomically
 from attnlab.support.language import language_of, using_language
 from attnlab.text.tokens import Tokens
 from attnlab.views.notebook import View, frame
-from attnlab.views.page.page import START, as_page_path, description_of, local_page
+from attnlab.views.page.page import as_page_path, description_of, first_text, local_page
 from attnlab.views.page.prediction import TOKENS
 
 # Browsers can't open pages with more bytes of parameters.
@@ -42,7 +42,7 @@ def playground(
     language, height = language_of(language), as_count(height, "height", least=1)
     tokenizer = model.tokenizer.as_data()
     if text_or_ids is None:
-        text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
+        text_or_ids = first_text(model)
     page = playground_page(model.trace(text_or_ids), tokenizer, rules(), language)
     if file is None:
         return frame(page, "The playground", height, "model.playground('model.html')")

@@ -409,9 +409,6 @@ function markViews() {
     mark(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
 
-// Texts that the pocket model was trained to continue.
-const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer. Swimming is", "Say: lamp two happy. Again: lamp two"];
-
 // ---- the explorer's controls ---------------------------------------------------------------------
 
 const controlOf = (id, words, onClick) => buttonOf(onClick, { id }, words);
@@ -460,13 +457,11 @@ function promptControls() {
     tracePrompt();
   };
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", input: markUnsent, keydown });
-  const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
-  const examples = isPocket ? EXAMPLES : [];
   const unsent = make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter"));
   return [
     make("label", { for: "prompt", class: "unseen" }, say("Text")),
     make("div", { id: "prompt-row" }, prompt, unsent, controlOf("look", say("Show"), tracePrompt)),
-    make("p", { id: "examples" }, ...examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
+    make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
   ];
 }
 

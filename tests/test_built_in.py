@@ -1,0 +1,110 @@
+"""The models in the package: their names, their files, and which one is the default."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REFERENCE
+
+from attnlab import GPT2
+from attnlab.checkpoints import hub
+from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND, find_model
+from attnlab.corpus.run import directory_of
+from attnlab.errors import InvalidValueError
+from attnlab.views.page.page import first_text
+
+by_name = pytest.mark.parametrize("name", BUILT_IN)
+
+
+def test_names_and_directories() -> None:
+    assert [*BUILT_IN] == ["english", "pocket"]
+    for name, built_in in BUILT_IN.items():
+        for spelled in (name, name.upper()):
+            assert find_model(spelled) == built_in.directory
+        assert built_in.directory.name == name
+
+
+@by_name
+def test_opens_without_network_from_any_directory(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()  # a directory with that name isn't used
+    code = f"import attnlab; print(attnlab.GPT2.from_pretrained({name!r}))"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
+        check=True,
+    ).stdout
+    assert result.endswith(f"from {Path('attnlab', name)}\n")
+
+
+@by_name
+def test_has_no_revision(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="revision"):
+        GPT2.from_pretrained(name, revision="main")
+
+
+@by_name
+def test_an_atlas_is_named_after_the_model(name: str, tmp_path: Path) -> None:
+    model = GPT2.from_pretrained(name)
+    assert directory_of(model) == name
+    assert directory_of(GPT2.from_pretrained(REFERENCE / "odd")) == str(REFERENCE / "odd")
+
+
+@by_name
+def test_examples_are_in_whole_words(name: str) -> None:
+    """And a page opens with the first."""
+    model = GPT2.from_pretrained(name)
+    examples = BUILT_IN[name].examples
+    assert model.tokenizer.decode(first_text(model)) == examples[0]
+    for text in examples:
+        symbols = {symbol.strip("Ġ") for symbol in model.trace(text).tokens.symbols}
+        assert {*re.findall("[A-Za-z]{2,}", text)} <= symbols
+
+
+@pytest.fixture
+def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ATTNLAB_MODEL", raising=False)
+
+
+@pytest.mark.usefixtures("no_model_named")
+def test_default_model_without_gpt2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: None)
+    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
+    for arguments, name in (((), "english"), (("pocket",), "pocket")):
+        model = GPT2.default(*arguments)
+        assert model.parameters.origin == f"from {Path('attnlab', name)}"
+        output = capsys.readouterr().out
+        assert output.count("\n") == 2
+        assert f"{name}, {BUILT_IN[name].description}" in output
+        assert DOWNLOAD_COMMAND in output
+    with pytest.raises(BaseException, match="must not touch"):  # never falls back to another model
+        GPT2.from_pretrained("gpt2")
+
+
+@pytest.mark.usefixtures("no_model_named")
+def test_default_model_with_gpt2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: REFERENCE / "odd")
+    assert GPT2.default().parameters.origin == f"from {REFERENCE / 'odd'}"
+    assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
+
+
+def test_default_model_with_a_model_argument(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNLAB_MODEL", str(REFERENCE / "odd"))
+    assert GPT2.default().config.n_embd == 35
+    assert f"Model: {REFERENCE / 'odd'}" in capsys.readouterr().out
+
+
+def test_only_a_built_in_model_can_be_the_default() -> None:
+    with pytest.raises(InvalidValueError, match="english, pocket"):
+        GPT2.default("gpt2")
