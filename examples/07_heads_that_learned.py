@@ -9,7 +9,7 @@
 # of a small grammar. In these sentences the next word depends on earlier words, so the heads had to
 # learn to attend to them. Its heads are clearer than those of models trained on human text, and
 # what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2, if it is
-# in the Hugging Face cache.
+# in the Hugging Face cache, and section 7.8 about a model that was trained on human text.
 #
 # Change any text. The pocket model knows the words of its grammar; others are split into pieces,
 # about which it learned nothing.
@@ -18,11 +18,12 @@
 #   the head.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 4](04_your_journey.py) for the
 #   mask.
-# * **Time**: about 50 minutes, exercises included.
+# * **Time**: about 55 minutes, exercises included.
 # * **Misconception**: "A large weight means that the head matters." Only an ablation shows
 #   whether its output is used.
 
 # %%
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,7 +39,7 @@ prepare_script()  # for any terminal, and for pipes
 TEXT = "The dog chased the ball, but it"
 
 model = attnlab.GPT2.default("pocket")  # for 7.6
-pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
+pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections but 7.8
 
 # %% [markdown]
 # ## 7.1 What does "it" refer to?
@@ -486,7 +487,111 @@ print(
 pictures.points(vectors)
 
 # %% [markdown]
-# ## 7.8 Predict, change, see
+# ## 7.8 A model that reads English
+#
+# The pocket model knows the sentences of its grammar. attnlab comes with a second model, `english`.
+# It was trained on simple English that people wrote, mostly stories; only a small part was made up
+# for practice, among it sentences with pronouns (its model card, `attnlab/english/MODEL_CARD.md`,
+# lists all texts). Does it have a head that goes from a pronoun to the noun that it stands for?
+# Each line below is a text, a pronoun in it, and its noun. Change them, or add your own. Predict
+# first: one such head, several, or none?
+
+# %%
+SENTENCES = [
+    ("The girl was tired because she had walked all day", " she", " girl"),
+    ("The boy opened the door and then he ran into the garden", " he", " boy"),
+    ("The old woman sat by the fire because she was cold", " she", " woman"),
+    ("The king was angry because he had lost his ring", " he", " king"),
+    ("The cat sat on the mat because it was tired", " it", " cat"),
+    ("The children went home because they were hungry", " they", " children"),
+]
+
+english = attnlab.GPT2.from_pretrained("english")
+
+
+def from_pronoun_to_noun(text: str, pronoun: str, noun: str) -> tuple[attnlab.Trace, Mask]:
+    """The trace of a text, and True where the pronoun is the query and the noun the key."""
+    trace = english.trace(text)
+    mask = np.zeros((len(trace.tokens), len(trace.tokens)), bool)
+    mask[trace.tokens.find(pronoun), trace.tokens.find(noun)] = True
+    return trace, mask
+
+
+pairs = [from_pronoun_to_noun(*sentence) for sentence in SENTENCES]
+pronouns = measure_jobs(((run, {"noun": mask}) for run, mask in pairs), ["noun"])
+best_head = pronouns.best("noun")
+layer_numbers = [f"layer {layer}" for layer in range(english.config.n_layer)]
+head_numbers = [f"head {head}" for head in range(english.config.n_head)]
+
+print(f"\n7.8 Mean weight of a pronoun on its noun (equal weights: {pronouns.even[0]:.2f})\n")
+print(attnlab.table(pronouns.attention[0], rows=layer_numbers, columns=head_numbers, decimals=2))
+print(f"\nText by text, layer {best_head[0]} head {best_head[1]}\n")
+noun_weights = [float(run.head(*best_head).weights[mask][0]) for run, mask in pairs]
+texts = [text for text, *_ in SENTENCES]
+print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["noun"], decimals=2))
+pairs[0][0].plot_tokens(*best_head)
+
+# %% [markdown]
+# There is such a head, and others give the noun more than an equal share too. How sure the best one
+# is differs from text to text; in the pocket model's grammar, head 1.2 gives 1.00 to the animal
+# each time. English refers to a noun in more ways than a grammar made for it.
+#
+# Does the model use what its heads find? After "because" the noun decides which pronoun fits. Here
+# are the probabilities of "she" and "he", and what is left of them without the head whose ablation
+# costs the right one most.
+
+# %%
+PRONOUNS = [" she", " he"]
+NOUNS = {"girl": " she", "queen": " she", "boy": " he", "king": " he"}
+
+she_or_he = english.tokenizer.tokens("".join(PRONOUNS))
+fit: dict[str, list[float]] = {}
+needed: dict[str, tuple[int, int]] = {}
+for noun, pronoun in NOUNS.items():
+    run = english.trace(f"The {noun} was tired because")
+    left = {
+        (layer, head): probabilities(ablate_heads(run, (layer, head)), she_or_he)
+        for layer, head in np.ndindex(*pronouns.attention[0].shape)
+    }
+    right = PRONOUNS.index(pronoun)
+    needed[noun] = min(left, key=lambda head: left[head][right])
+    fit[noun] = [*probabilities(run, she_or_he), *left[needed[noun]]]
+
+print("\nThe … was tired because: all heads, and without the head that is needed most\n")
+rows = [f"{noun}, without {layer}.{head}" for noun, (layer, head) in needed.items()]
+columns = ["she", "he", "she without", "he without"]
+print(attnlab.table([*fit.values()], rows=rows, columns=columns, decimals=2))
+
+# %% [markdown]
+# With the texts above the right pronoun is the more probable one each time, and each time some head
+# carries a part of that. Nobody gave the model this rule: it is in the texts.
+#
+# And where does its knowledge end? Here is a phrase that people often say, a fact, a sum, and a
+# story that the model tells alone, always with the most probable token.
+
+# %%
+print("\nThe three most probable next tokens\n")
+for text in ("I would like a cup of", "The capital of France is", "Seven and eight are"):
+    following = (
+        f"{token.symbol} {token.probability:.2f}" for token in english.trace(text).next_tokens(3)
+    )
+    print(f"  {text:<26}{', '.join(following)}")
+story = english.generate("Once upon a time there was a", 60, temperature=0).whole_text
+print(f"\n{textwrap.fill(story, 80)}")
+
+# %% [markdown]
+# What belongs in a cup it has read often. The fact and the sum it doesn't know: the words that it
+# proposes could stand there, but none is the answer. A model predicts what is likely to be said,
+# and three million parameters hold how words follow each other, but little of what is true. Nor do
+# they hold a plan for a story: soon it repeats itself. GPT-2 small uses the same equations with
+# forty times the parameters, and it read far more.
+#
+# [Type a sentence of your own](english.html#depth=look). The sentence above the picture names the
+# head that matters most for it. Find a sentence that the model continues well, and one that it
+# doesn't understand. (`attnlab playground english.html --model english` writes this page.)
+
+# %% [markdown]
+# ## 7.9 Predict, change, see
 #
 # Predict what will happen, then change the texts and run the chapter again.
 #

@@ -258,6 +258,9 @@ def test_chapters_show_the_playground(book: Path, language: str) -> None:
         html = (book / language / f"{chapter.stem}.html").read_text(encoding="utf-8")
         frames = re.findall(r'<iframe class="playground" src="playground.html#([^"]+)"', html)
         assert len(frames) == (chapter.stem[:2] in EMBEDDING)
+        assert html.count('<iframe class="playground" src="english.html#') == (
+            chapter.stem[:2] == "07"
+        )
         assert all("layer=" in link and "head=" in link for link in frames)
 
 
@@ -303,7 +306,7 @@ def test_a_knob_changes_the_sentence_beside_it(book: Path, page: Any, chapter: s
     page.set_viewport_size({"width": 1280, "height": 800})
     (file,) = (book / "zh").glob(f"{chapter}_*.html")
     page.goto(file.as_uri())
-    frame = page.locator("iframe.playground")
+    frame = page.locator("iframe.playground").first
     frame.scroll_into_view_if_needed()
     inside = frame.element_handle().content_frame()
     until(inside, "typeof traces !== 'undefined' && traces.at(-1)?.story !== undefined")

@@ -43,7 +43,8 @@ EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
 FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
 CHAPTER = re.compile(r"\]\((?:\.\./|later/)?(\w+)\.py\)")
 DRAWING = re.compile("<!-- drawing: (\\w+) -->")
-PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
+PLAYGROUNDS = {"pocket": "playground.html", "english": "english.html"}
+PLAYGROUND = re.compile(r"\[([^\]]+)\]\(((?:playground|english)\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
 FRONT = f"""<!DOCTYPE html>
 <html lang="en">
@@ -137,8 +138,9 @@ def build(directory: Path, work: Path) -> int:
         for file in ("*.ipynb", "*.svg"):
             for written in (work / language).glob(file):
                 shutil.copy(written, directory / language)
-        model = attnlab.GPT2.from_pretrained("pocket")
-        model.playground(directory / language / "playground.html", language=language)
+        for name, file in PLAYGROUNDS.items():
+            model = attnlab.GPT2.from_pretrained(name)
+            model.playground(directory / language / file, language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")
     (directory / "index.html").write_text(FRONT, encoding="utf-8")
     return 0

@@ -1,6 +1,7 @@
 """Chapter 7, heads that learned: its claims hold."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -177,3 +178,44 @@ def test_residual_vectors_moved_by_values(chapter: Chapter) -> None:
     assert tower.tolist() == [1, 1]
     assert iron == pytest.approx(small[::-1])
     assert iron[0] > 3
+
+
+def test_a_head_of_english_from_a_pronoun_to_its_noun(chapter: Chapter) -> None:
+    attention, [even] = chapter["pronouns"].attention[0], chapter["pronouns"].even
+    english, best = chapter["english"], chapter["best_head"]
+    assert attention[best] == attention.max() > 2 * even
+    assert (attention > even).sum() > 1
+    weights = chapter["noun_weights"]
+    assert np.mean(weights) == pytest.approx(attention[best])
+    assert max(weights) - min(weights) > 0.05
+    for (text, pronoun, noun), weight in zip(chapter["SENTENCES"], weights, strict=True):
+        texts = [token.text for token in english.tokenizer.tokens(text)]
+        head = english.trace(text).head(*best)
+        assert weight == head.weights[texts.index(pronoun), texts.index(noun)]
+    head_1_2 = last_weights(chapter, "trace", (1, 2))
+    assert round(max(head_1_2.values()), 2) == 1.00
+
+
+def test_the_noun_decides_the_pronoun_in_english(chapter: Chapter) -> None:
+    for noun, pronoun in chapter["NOUNS"].items():
+        she, he, *without = chapter["fit"][noun]
+        right = ("she", "he").index(pronoun.strip())
+        assert (she > he) == (right == 0)
+        assert without[right] < 0.95 * (she, he)[right]
+        layer, head = chapter["needed"][noun]
+        assert f"\n{noun}, without {layer}.{head} " in chapter.printed
+
+
+def test_where_the_english_model_ends(chapter: Chapter) -> None:
+    english = chapter["english"]
+
+    def words(text: str) -> list[str]:
+        return [token.text for token in english.trace(text).next_tokens(3)]
+
+    assert {" tea", " coffee"} & {*words("I would like a cup of")[:2]}
+    assert " Paris" not in words("The capital of France is")
+    assert " fifteen" not in words("Seven and eight are")
+    told = chapter["story"].split()
+    threes = Counter(zip(told, told[1:], told[2:], strict=False))
+    assert max(threes.values()) >= 3  # it repeats itself
+    assert 3e6 <= sum(parameter.size for parameter in english.parameters.values()) < 4e6
