@@ -1,7 +1,7 @@
 """One head of attention, from tokens to context vectors, in the numbers of the model that runs.
 
     python examples/walkthrough.py
-    python examples/walkthrough.py "The girl was tired because she" --layer 1 --head 2
+    python examples/walkthrough.py "The girl was tired because" --layer 1 --head 2
 
 The model is GPT-2 if it is in the Hugging Face cache, otherwise `english`, the small GPT-2 inside
 attnlab that reads simple English. To use another, name it in the environment variable

@@ -70,7 +70,7 @@ BUILT_IN = {
         PACKAGE / "english",
         "a small GPT-2 that reads simple English",
         (
-            "The girl was tired because she",
+            "The girl was tired because",
             "I would like a cup of",
             "It’s very hot in summer. Swimming is",
         ),
