@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import REFERENCE
+from safetensors import safe_open
 
 from attnlab import GPT2
 from attnlab.checkpoints import hub
@@ -15,6 +17,13 @@ from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND, find_model
 from attnlab.corpus.run import directory_of
 from attnlab.errors import InvalidValueError
 from attnlab.views.page.page import first_text
+from attnlab.walkthrough import PROMPT
+
+# What may follow “Swimming is”.
+FITTING = {
+    *(" a", " an", " the", " very", " so", " not", " good", " fun", " my", " your", " one"),
+    *(" great", " nice", " easy", " more", " better", " too", " always", " still", " like"),
+}
 
 by_name = pytest.mark.parametrize("name", BUILT_IN)
 
@@ -64,6 +73,27 @@ def test_examples_are_in_whole_words(name: str) -> None:
     for text in examples:
         symbols = {symbol.strip("Ġ") for symbol in model.trace(text).tokens.symbols}
         assert {*re.findall("[A-Za-z]{2,}", text)} <= symbols
+
+
+def test_english_is_small(tmp_path: Path) -> None:
+    """Half precision in the file, single precision in use; a page that holds it can be sent."""
+    directory = BUILT_IN["english"].directory
+    assert sum(file.stat().st_size for file in directory.glob("*.[jst]*")) <= 8e6
+    with safe_open(directory / "model.safetensors", framework="np") as tensors:
+        stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    assert {str(tensor.dtype) for tensor in stored.values()} == {"float16"}
+    model = GPT2.from_pretrained("english")
+    assert {parameter.dtype for parameter in model.parameters.values()} == {np.dtype("float32")}
+    (W_E,) = (tensor for name, tensor in stored.items() if name.endswith("wte.weight"))
+    assert np.array_equal(model.parameters["W_E"], W_E)
+    model.playground(tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 14e6
+
+
+def test_the_walkthroughs_sentence_goes_on_in_english() -> None:
+    """After “Swimming is” comes no verb in the past, no plural, no mark, but what it may be."""
+    words = [token.text for token in GPT2.from_pretrained("english").trace(PROMPT).next_tokens(3)]
+    assert words[0] in FITTING
 
 
 @pytest.fixture

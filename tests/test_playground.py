@@ -35,6 +35,7 @@ from safetensors.numpy import load, load_file, save, save_file
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
 from attnlab.checkpoints.checkpoint import save_parameters
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
@@ -65,7 +66,7 @@ def play(watched: Watched, tmp_path: Path) -> Iterator[Play]:
 
 
 def model_named(name: str) -> GPT2:
-    return GPT2.from_pretrained(name if name == "pocket" else REFERENCE / name)
+    return GPT2.from_pretrained(name if name in BUILT_IN else REFERENCE / name)
 
 
 def opened(page: Any, trace: Trace, changes: list[Any]) -> None:
@@ -102,7 +103,7 @@ def off(actual: Any, expected: Any) -> float:
 
 
 # Opened from files, each kind of model is computed alike.
-@pytest.mark.parametrize("name", ["pocket", "odd", "float64", "reordered"])
+@pytest.mark.parametrize("name", ["pocket", "english", "odd", "float64", "reordered"])
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
     count = None if name == "pocket" else 3
