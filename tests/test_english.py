@@ -15,6 +15,7 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus.measures import loss
 from attnlab.english import card, measure, sentences
 from attnlab.english.measure import ON_TEXT, measure_jobs
+from attnlab.english.windows import SHARES
 from attnlab.equations import AnyArray
 
 DIRECTORY = BUILT_IN["pocket"].directory.parent / "english"
@@ -206,7 +207,7 @@ def test_the_command_writes_the_card(
     corpus, model, text = tmp_path / "corpus", tmp_path / "model", "The dog chased the ball, but it"
     corpus.mkdir()
     pocket.save(model)
-    for part in measure.PARTS:
+    for part in SHARES:
         (corpus / f"{part}.txt").write_text(f"{text}\n{text}\n", encoding="utf-8")
     (corpus / "held_tatoeba.txt").write_text(f"{text}\n{text} barked\nNo\n", encoding="utf-8")
     stories = "\n\n".join(" ".join([f"{text} {verb}."] * 20) for verb in ("barked", "rolled"))
@@ -223,11 +224,14 @@ def test_the_command_writes_the_card(
     monkeypatch.setattr("sys.argv", [*arguments, "--against", str(model)])
     measure.main()
     printed = capsys.readouterr().out
-    assert printed.endswith("stories: 1.000 ± 0.000 of the other's perplexity a word\n")
     figures = json.loads((model / "card.json").read_text(encoding="utf-8"))
     assert figures["curve"]["step"] == [1, 5, 8, 12, 15, 19, 22, 26, 29, 33, 36, 40]
     assert set(figures["curve"]) == {"step", "training"}
     assert figures["words"]["books"] == 14
+    assert figures["in_training"] == {"pronouns": 0, "pairs": 0}
+    for part in ("tatoeba", "stories"):
+        itself = {"per_word": figures["perplexity"][part]["per_word"], "ratio": 1, "error": 0}
+        assert figures["prototype"][part] == itself
     assert figures["perplexity"]["tatoeba"]["documents"] == 2
     written = (model / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert printed.startswith(written)
@@ -236,12 +240,14 @@ def test_the_command_writes_the_card(
         "- Ann Author: The First Book; The Second Book (translated by Tim Other)",
         "- tatoeba.org (CC-BY 2.0 FR)",
         "A GPT-2 of 538,496 parameters",
+        "books       14  40 %",
+        "text: 1.000 ± 0.000 on tatoeba, 1.000 ± 0.000 on stories.",
     ):
         assert line in written
     assert not re.search(r"[{}]", written)
     assert (model / "attributions.txt").read_bytes() == (corpus / "attributions.txt").read_bytes()
     monkeypatch.setattr("sys.argv", ["measure", str(corpus), "--model", str(model)])
-    measure.main()  # without a log, the curve stays
+    measure.main()  # without a log and a prototype, their figures stay
     assert (model / "MODEL_CARD.md").read_text(encoding="utf-8") == written
     # A built-in model's page reads the table of heads.
     built_in = BUILT_IN["pocket"]._replace(directory=model)
@@ -328,6 +334,21 @@ def test_card_agreement(english: GPT2, figures: dict[str, Any]) -> None:
     for kind in ("number", "gender"):
         count = sum(r for r, pair in zip(right, pairs, strict=True) if pair.kind == kind)
         assert abs(count - figures["pairs"][kind]["right"]) <= 1  # a near tie may be rounded apart
+
+
+@needs_weights
+def test_goals(figures: dict[str, Any]) -> None:
+    """What the model was made for, by the figures that other tests compute again."""
+    for job in ("previous", "previous_random", "induction"):
+        assert np.max(figures["heads"][job]["mean"]) >= 0.6, job
+    assert np.max(figures["share_on_subject"]) >= 0.8
+    assert figures["pairs"]["all"]["right"] >= 0.9 * figures["pairs"]["all"]["of"] == 180
+    assert figures["in_training"] == {"pronouns": 0, "pairs": 0}
+    for part, prototype in figures["prototype"].items():
+        ratio = figures["perplexity"][part]["per_word"] / prototype["per_word"]
+        assert ratio == pytest.approx(prototype["ratio"], abs=2e-3)
+        assert ratio <= 0.85, part
+    assert figures["prototype"].keys() == figures["perplexity"].keys()
 
 
 @needs_weights

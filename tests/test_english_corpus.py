@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from attnlab.english import made
 from attnlab.english.corpus import build, curly, is_free, plain, project_gutenberg, rename
+from attnlab.english.sentences import minimal_pairs, pronoun_sentences
 
 SENTENCES = [
     "Tom said that Tom likes Mary.\tTom dit que Tom aime Mary.",
@@ -215,6 +217,43 @@ def test_a_name_changes_throughout_a_sentence():
 def test_quotes_become_plain_and_curly():
     assert plain("“It’s\u00a0…”  he &amp;\nI") == '"It\'s ..." he & I'
     assert curly('"It\'s \'so\' ("good")"') == "“It’s ‘so’ (“good”)”"
+
+
+def test_made_sentences_are_different_and_do_not_measure_the_model(built):
+    sentences = made.made_sentences(random.Random(0))
+    assert len(set(sentences)) == len(sentences) == sum(made.COUNTS.values())
+    assert len(text(built, "made.txt").splitlines()) == len(sentences)
+    assert not {sentence.text for sentence in pronoun_sentences()} & {*sentences}
+    measured = {pair.text for pair in minimal_pairs() if len(pair.text.split()) > 3}
+    assert len(measured) == 160
+    assert not {" ".join(s.split()[:n]) for s in sentences for n in range(4, 9)} & measured
+
+
+@pytest.mark.parametrize("kind", [made.number, made.person, made.doing])
+def test_made_sentences_agree(kind):
+    choose = random.Random(0)
+    singular, plural = made.SINGULAR.split("|"), made.PLURAL.split("|")
+    women, men = f"{made.SHE}|{made.WOMEN}".split("|"), f"{made.HE}|{made.MEN}".split("|")
+    for sentence in (kind(choose) for _ in range(2000)):
+        words = re.findall(r"\w+", sentence)
+        if kind is made.number:
+            noun = next(word for word in words if word in singular + plural)
+            verb = re.findall(r"\b(?:was|were|is|are|has|have)\b", sentence)[-1]
+            assert (noun in plural) == (verb in ("were", "are", "have")), sentence
+        elif kind is made.person:
+            who = max((name for name in women + men if sentence.startswith(f"{name} ")), key=len)
+            assert ({"she", "her"} & {*words} != set()) == (who in women), sentence
+            assert ({"he", "his"} & {*words} != set()) == (who in men), sentence
+        else:
+            pronoun = next(p for p in made.DOES if f" {p} " in sentence)
+            action = sentence.partition(f" {pronoun} ")[2].partition(".")[0]
+            nouns = [
+                noun
+                for table in made.DOES[pronoun]
+                for noun, actions in table.items()
+                if noun in words and action in actions.split("|")
+            ]
+            assert len(nouns) == 1, sentence
 
 
 def test_a_book_without_years_is_not_free():

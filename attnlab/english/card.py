@@ -35,7 +35,7 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
     return FRAME.read_text(encoding="utf-8").format(
         **figures,
         config=config,
-        words_of_parts=align([(part, f"{n:,}") for part, n in figures["words"].items()]),
+        words_of_parts=words_of_parts(figures),
         sources=list_of_sources(sources),
         held_out_books=indented(
             "; ".join(
@@ -48,6 +48,8 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
         curve_table=align([[*figures["curve"]], *zip(*figures["curve"].values(), strict=True)]),
         megabytes=figures["bytes"] / 1e6,
         perplexities=perplexities(figures["perplexity"]),
+        compared=ratios_to_prototype(figures["prototype"]),
+        steps=figures["curve"]["step"][-1],
         by_position=by_position(figures["limits"]["by_position"]),
         whole=100 * figures["tokenizer"]["whole"],
         agreement=agreement(figures["pairs"]),
@@ -71,6 +73,14 @@ def curve(log: str) -> dict[str, list[Any]]:
     }
 
 
+def words_of_parts(figures: Mapping[str, Any]) -> str:
+    lines = [
+        (part, f"{words:,}", f"{100 * figures['windows'][part]:.0f} %")
+        for part, words in figures["words"].items()
+    ]
+    return align(lines)
+
+
 def perplexities(parts: Mapping[str, Mapping[str, Any]]) -> str:
     lines: list[tuple[str, ...]] = [
         ("text", "documents", "words", "a word", "error", "a token", "bits a byte")
@@ -80,6 +90,21 @@ def perplexities(parts: Mapping[str, Mapping[str, Any]]) -> str:
         numbers = (f"{figures[name]:.1f}" for name in ("per_word", "error", "per_token"))
         lines.append((part, *counts, *numbers, f"{figures['bits_per_byte']:.3f}"))
     return align(lines)
+
+
+def ratios_to_prototype(parts: Mapping[str, Mapping[str, float]]) -> str:
+    """A sentence on how much lower perplexity is than a prototype's, if one was measured."""
+    if not parts:
+        return ""
+    ratios = ", ".join(
+        f"{figures['ratio']:.3f} ± {figures['error']:.3f} on {part}"
+        for part, figures in parts.items()
+    )
+    sentence = (
+        "Perplexity a word, divided by that of a prototype with 2.6 million parameters, trained "
+        f"for 23 minutes on 23 MB of such text: {ratios}."
+    )
+    return indented(sentence, 0)
 
 
 def by_position(losses: Mapping[str, Any]) -> str:

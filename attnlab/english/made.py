@@ -1,8 +1,9 @@
 """Sentences made on purpose for the English model: gifts, number, she and he, what one does.
 
-Books and Tatoeba have too few of them for a small model to learn whom a pronoun stands for, or which
-of two nouns a verb agrees with. They are of the same kinds as the sentences that measure the model,
-but their templates are others, and none of those sentences is among them.
+Books and Tatoeba have too few of them for a small model to learn whom a pronoun stands for, or
+which of two nouns a verb agrees with. They are of the same kinds as the sentences that measure the
+model, with many of the same nouns; their templates are others, and none of those sentences is among
+them.
 
 A pronoun pays off where what follows depends on the noun, not only on its sex: a cow gives milk, a
 clock strikes twelve. Only then a head learns to look back at the noun from the pronoun.
@@ -241,11 +242,11 @@ def doing(choose: random.Random) -> str:
 COUNTS = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
 
 
-def made_sentences(choose: random.Random, share: float = 1.0) -> list[str]:
-    """Different sentences of the four kinds, in any order: a share of COUNTS of each."""
+def made_sentences(choose: random.Random) -> list[str]:
+    """Different sentences of the four kinds, COUNTS of each, in any order."""
     made: dict[str, None] = {}
     for kind, count in COUNTS.items():
-        enough = len(made) + round(count * share)
+        enough = len(made) + count
         while len(made) < enough:
             made[kind(choose)] = None
     sentences = list(made)

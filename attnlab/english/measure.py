@@ -3,9 +3,10 @@
     python -m attnlab.english.measure CORPUS [--model DIRECTORY] [--against DIRECTORY] [--log FILE]
 
 CORPUS is the directory that `corpus` wrote. The command writes card.json, which has all figures,
-MODEL_CARD.md and sample.json, held-out text for tests, next to the model's weights. --model
-measures the model in another directory. --against adds the perplexity of a second model on the
-same text. --log is the log of `train`, from which the card's curve is taken.
+MODEL_CARD.md and held_out.json, held-out text for tests, next to the model's weights. --model
+measures the model in another directory. --log is the log of `train`, from which the card's curve is
+taken, and --against a prototype, with whose perplexity the model's is compared; without them, the
+last card's stay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from attnlab.english.sentences import (
     span_of,
     sums,
 )
-from attnlab.english.windows import END_OF_TEXT, WORDS
+from attnlab.english.windows import END_OF_TEXT, SHARES, WORDS
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.parameters import parameter_count
@@ -56,9 +57,8 @@ from attnlab.text.tokens import Tokens
 # Tokens that a model sees at once, and words of a passage, which has fewer tokens.
 WINDOW, PASSAGE = 128, 64
 
-# Files beside the weights, and the parts of the corpus that the model is trained on.
+# Files beside the weights.
 FIGURES, SAMPLE, CREDITS = "card.json", "held_out.json", "attributions.txt"
-PARTS = ("tatoeba", "storybooks", "books", "made")
 
 # ---- held-out text -------------------------------------------------------------------------------
 
@@ -373,7 +373,7 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
     """All figures of the card, by section, and the text on which tests compute them again."""
     texts = held_out(corpus)
     sample = sample_of(texts)
-    trained = {part: read_text(corpus / f"{part}.txt", InvalidValueError) for part in PARTS}
+    trained = {part: read_text(corpus / f"{part}.txt", InvalidValueError) for part in SHARES}
     frequent = frequent_words(line for text in trained.values() for line in text.splitlines())
     passages = [text for part in texts.values() for story in part[:1000] for text in story[:10]]
     heads = measure_jobs(
@@ -388,6 +388,7 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
     figures = {
         "parameters": parameter_count(model.config),
         "words": {part: len(text.split()) for part, text in trained.items()},
+        "windows": SHARES,
         "bytes": sum(len(text.encode()) for text in trained.values()),
         "perplexity": {part: perplexity(losses_of(model, texts[part])) for part in texts},
         "sample": {part: perplexity(losses_of(model, sample[part])) for part in texts},
@@ -398,9 +399,7 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
             for n, job in enumerate(heads.jobs)
         },
         "share_on_subject": shares_on_subject(model),
-        "in_training": sum(
-            s.text in text for s in pronoun_sentences() for text in trained.values()
-        ),
+        "in_training": in_training(trained.values()),
         "pairs": {
             kind: share(
                 [is_right for pair, is_right in right.items() if kind in ("all", pair.kind)]
@@ -412,6 +411,26 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
         "limits": limits(model, texts["stories"]),
     }
     return rounded(figures), {**sample, "frequent": " ".join(frequent)}
+
+
+def in_training(trained: Iterable[str]) -> dict[str, int]:
+    """How many of the made-up texts, those of more than three words, are in the training text."""
+    texts = {
+        "pronouns": [sentence.text for sentence in pronoun_sentences()],
+        "pairs": [pair.text for pair in minimal_pairs() if len(pair.text.split()) > 3],
+    }
+    everything = "\n".join(trained)
+    return {kind: sum(text in everything for text in some) for kind, some in texts.items()}
+
+
+def compared(model: GPT2, prototype: GPT2, texts: Mapping[str, Documents]) -> dict[str, Any]:
+    """Perplexity a word of each part of the text, divided by a prototype's."""
+    ratios = {}
+    for part, documents in texts.items():
+        losses, others = (losses_of(each, documents) for each in (model, prototype))
+        ratio, error = ratio_of_perplexities(losses, others)
+        ratios[part] = {"per_word": perplexity(others)["per_word"], "ratio": ratio, "error": error}
+    return ratios
 
 
 def rounded(figure: Any) -> Any:
@@ -436,15 +455,23 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="the directory that `corpus` wrote")
     parser.add_argument("--model", type=Path, default=Path(__file__).parent)
     parser.add_argument("--log", type=Path, help="the log of `train`")
-    parser.add_argument("--against", type=Path, help="another model, to compare perplexities")
+    parser.add_argument("--against", type=Path, help="a prototype, to compare perplexities")
     arguments = parser.parse_args()
     model, directory = GPT2.from_pretrained(arguments.model), arguments.model
+    file = directory / FIGURES
+    is_first = arguments.log and not file.exists()
+    last = {"prototype": {}} if is_first else read_json(file, InvalidValueError)
     with one_thread():  # several threads gain nothing in a model this small
         figures, sample = figures_of(model, arguments.corpus)
-    if arguments.log:
-        figures["curve"] = curve(read_text(arguments.log, InvalidValueError))
-    else:
-        figures["curve"] = read_json(directory / FIGURES, InvalidValueError)["curve"]
+        if arguments.log:
+            figures["curve"] = curve(read_text(arguments.log, InvalidValueError))
+        else:
+            figures["curve"] = last["curve"]
+        if arguments.against:
+            prototype = GPT2.from_pretrained(arguments.against)
+            figures["prototype"] = rounded(compared(model, prototype, held_out(arguments.corpus)))
+        else:
+            figures["prototype"] = last["prototype"]
     credits = (arguments.corpus / CREDITS).read_bytes()
     text = card(figures, model.config)
     for name, content in (
@@ -455,13 +482,6 @@ def main() -> None:
     ):
         write_atomically(directory / name, content)
     print(text)
-    if arguments.against:
-        other = GPT2.from_pretrained(arguments.against)
-        for part, documents in held_out(arguments.corpus).items():
-            with one_thread():
-                losses, others = (losses_of(each, documents) for each in (model, other))
-            ratio, error = ratio_of_perplexities(losses, others)
-            print(f"{part}: {ratio:.3f} ± {error:.3f} of the other's perplexity a word")
 
 
 if __name__ == "__main__":
