@@ -5,30 +5,45 @@
 
 The model is GPT-2 if it is in the Hugging Face cache, otherwise `english`, the small GPT-2 inside
 attnlab that reads simple English. To use another, name it in the environment variable
-ATTNLAB_MODEL. Also writes attention.html.
+ATTNLAB_MODEL. Also writes a page with every head, attention.html, and opens it if you are at a
+terminal with a screen. `--lang zh` speaks Chinese.
 """
 
-import argparse
-import textwrap
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import attnlab
 from attnlab import walkthrough
-from attnlab.support.console import prepare_script
+from attnlab.cli.arguments import Parser
+from attnlab.support.console import is_watched, prepare_script, show_in_browser
+from attnlab.support.language import language_option
+from attnlab.support.messages import say
+from attnlab.support.tables import wrap
 
+if language := language_option():
+    os.environ["ATTNLAB_LANGUAGE"] = language
 prepare_script()  # for any terminal, and for pipes
-parser = argparse.ArgumentParser(description="One head of attention, step by step.")
-parser.add_argument("text", nargs="?", default=walkthrough.PROMPT)
-parser.add_argument("--layer", type=int, default=0)
-parser.add_argument("--head", type=int, default=0)
-parser.add_argument("--page", default="attention.html", help="the file to write")
+parser = Parser(description=say("One head of attention, step by step."))
+parser.add_argument("text", nargs="?", default=walkthrough.PROMPT, help="the text to trace")
+parser.add_argument("--layer", type=int, default=0, help="from 0; -1 is the last")
+parser.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
+parser.add_argument(
+    "--page", default="attention.html", help="the file to write (default: %(default)s)"
+)
+parser.add_argument("--no-open", action="store_true", help="don't open the page in the browser")
 options = parser.parse_args()
 
+page = Path(options.page).absolute()
+print(say("Writing {page}: every head, and the arithmetic of every number.", page=page), flush=True)
 model = attnlab.GPT2.default()
 trace = model.trace(options.text)
 head = trace.head(options.layer, options.head)
 block = trace.blocks[options.layer]
+trace.save(page)
+if is_watched() and not options.no_open:
+    show_in_browser(page)
 
 symbols = trace.tokens.symbols
 last = symbols[-1]
@@ -40,76 +55,115 @@ def show(result: Any, name: str, sentence: str, columns: Sequence[Any] = range(6
     array = getattr(result, name)
     rows = symbols[:4] if columns is symbols else symbols[:3]  # more rows if columns are tokens
     corner = array[: len(rows), :6]
-    print(f"\n{result.heading_of(name)}    {' x '.join(map(str, array.shape))}")
+    print(f"\n{say(result.heading_of(name))}    {' x '.join(map(str, array.shape))}")
     print(attnlab.table(corner, rows=rows, columns=columns[: corner.shape[1]], decimals=2))
-    print(textwrap.fill(sentence, 90))
+    print(*wrap(sentence, 90), sep="\n")
 
 
 def percent(fraction: float) -> str:
-    return f"{fraction:.0%}" if fraction >= 0.005 else "less than 1%"
+    return f"{fraction:.0%}" if fraction >= 0.005 else say("less than 1%")
 
 
-print(f"{options.text!r}: {len(symbols)} tokens. Layer {options.layer}, head {options.head}.")
-print("Tables show the first rows and columns; Ġ in a token stands for a space.")
+print(
+    "\n"
+    + say(
+        "“{text}”: {count} tokens. Layer {layer}, head {head}.",
+        text=options.text,
+        count=len(symbols),
+        layer=options.layer,
+        head=options.head,
+    )
+)
+print(say("Tables show the first rows and columns; Ġ in a token stands for a space."))
 show(
     trace,
     "embedding",
-    f"Each token becomes a vector of {D} numbers: what it is, plus where it is.",
+    say("Each token becomes a vector of {D} numbers: what it is, plus where it is.", D=D),
 )
 show(
     head,
     "X",
-    "LayerNorm brings each row to mean 0 and standard deviation 1; a learned gain and bias follow. "
-    f"The row of {last} enters with standard deviation {block.input[-1].std():.2f} and leaves "
-    f"with {head.X[-1].std():.2f}.",
+    say(
+        "LayerNorm brings each row to mean 0 and standard deviation 1; a learned gain and bias "
+        "follow. The row of {last} enters with standard deviation {before} and leaves with "
+        "{after}.",
+        last=last,
+        before=f"{block.input[-1].std():.2f}",
+        after=f"{head.X[-1].std():.2f}",
+    ),
 )
 show(
     head,
     "Q",
-    f"Three learned matrices, {D} x {Dk} each, turn every row of X into a query (what the token "
-    "looks for) …",
+    say(
+        "Three learned matrices, {D} x {Dk} each, turn every row of X into a query (what the "
+        "token looks for) …",
+        D=D,
+        Dk=Dk,
+    ),
 )
-show(head, "K", "… a key (what it can be found by) …")
-show(head, "V", "… and a value (what it passes on).")
+show(head, "K", say("… a key (what it can be found by) …"))
+show(head, "V", say("… and a value (what it passes on)."))
 
 best = int(head.scores[-1].argmax())
 show(
     head,
     "scores",
-    f"How well each query fits each key: q·k / {head.scale:.4g}. For the query of {last}, the key "
-    f"of {symbols[best]} (position {best}) fits best, with {head.scores[-1, best]:.2f}.",
+    say(
+        "How well each query fits each key: q·k / {scale}. For the query of {last}, the key of "
+        "{best} (position {position}) fits best, with {score}.",
+        scale=f"{head.scale:.4g}",
+        last=last,
+        best=symbols[best],
+        position=best,
+        score=f"{head.scores[-1, best]:.2f}",
+    ),
     columns=symbols,
 )
-hidden = int((~head.mask).sum())
 show(
     head,
     "masked_scores",
-    f"A token may not attend to later ones: {hidden} of the {head.mask.size} scores become -inf.",
+    say(
+        "A token may not attend to later ones: {hidden} of the {all} scores become -inf.",
+        hidden=int((~head.mask).sum()),
+        all=head.mask.size,
+    ),
     columns=symbols,
 )
 ranking = head.weights[-1].argsort()[::-1][:3]
-attended = ", ".join(f"{symbols[key]} {percent(head.weights[-1, key])}" for key in ranking)
+shares = [f"{symbols[key]} {percent(head.weights[-1, key])}" for key in ranking]
 show(
     head,
     "weights",
-    f"Softmax turns each row into weights that sum to 1. {last} attends most to: {attended}.",
+    say(
+        "Softmax turns each row into weights that sum to 1. {last} attends most to: {attended}.",
+        last=last,
+        attended=", ".join(shares),
+    ),
     columns=symbols,
 )
 show(
     head,
     "context",
-    "Each token's average of the values, by its weights. For "
-    f"{last}, {percent(head.weights[-1, ranking[0]])} is the value of {symbols[ranking[0]]}.",
+    say(
+        "Each token's average of the values, by its weights. For {last}, {share} is the value of "
+        "{best}.",
+        last=last,
+        share=percent(head.weights[-1, ranking[0]]),
+        best=symbols[ranking[0]],
+    ),
 )
 
 word = trace.next_tokens(1)[0]
-print(
-    f"\nW_O turns the context into what this head adds to the residual stream. After all\n"
-    f"{model.config.n_layer} blocks the most probable next token is {word.text!r} "
-    f"({percent(word.probability)})."
+sentence = say(
+    "W_O turns the context into what this head adds to the residual stream. After all {layers} "
+    "blocks the most probable next token is {word} ({share}).",
+    layers=model.config.n_layer,
+    word=repr(word.text),
+    share=percent(word.probability),
 )
+print("", *wrap(sentence, 90), sep="\n")
 verdict = walkthrough.reproduce(model, options.text)
 if verdict.tables:
-    print(str(verdict).splitlines()[-1], "(published figures; attnlab verify shows them)")
-trace.save(options.page)
-print(f"Every head, and the arithmetic of every number: open {options.page} in a browser.")
+    print(str(verdict).splitlines()[-1], say("(published figures; attnlab verify shows them)"))
+print(say("Every head, and the arithmetic of every number: {page}", page=page))

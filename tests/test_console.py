@@ -2,6 +2,7 @@
 
 import array
 import fcntl
+import io
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from streams import streams
 import attnlab
 from attnlab.cli.command import main
 from attnlab.errors import InvalidValueError
-from attnlab.support.console import exit_status
+from attnlab.support.console import exit_status, is_watched
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 VERIFY = ("-m", "attnlab", "verify", "--model", "pocket")
@@ -119,6 +120,40 @@ def waiting_in(pipe: IO[bytes]) -> int:
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0", "CI": "true"}, False),
+        ("linux", {"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "a 1 b 22"}, True),
+        ("darwin", {}, True),
+        ("darwin", {"SSH_CONNECTION": "a 1 b 22"}, False),
+        ("win32", {}, True),
+        ("win32", {"CI": "1"}, False),
+    ],
+    ids=str,
+)
+def test_who_sees_a_window(
+    platform: str,
+    variables: dict[str, str],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    terminal, pipe = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    for stdin, stdout in ((terminal, terminal), (terminal, pipe), (pipe, terminal)):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert is_watched() is (expected and pipe not in (stdin, stdout))
 
 
 def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:

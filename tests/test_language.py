@@ -189,7 +189,7 @@ def test_translations_are_complete_and_all_used() -> None:
     # Names of axes are translated too.
     labels = {*TOKEN_AXES.values(), SHOW_ALL, "layer", "head"}
     texts: set[str] = set()
-    for file in PACKAGE.rglob("*.py"):
+    for file in (*PACKAGE.rglob("*.py"), PACKAGE.parent / "examples" / "walkthrough.py"):
         source = file.read_text(encoding="utf-8")
         if "(Analysis)" in source or file.parent.name == "analysis":
             name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -495,6 +495,27 @@ def test_the_commands_help_in_chinese(
         assert text in shown
     assert main(["trace", "--help"]) == 0
     assert capsys.readouterr().out.startswith("用法：attnlab trace")
+
+
+def test_the_option_lang(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stands before or after the command's name, and wins over the variables."""
+    command, pocket = ["next", "The dog"], ["--model", "pocket"]
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    for arguments in (["--lang", "en", *command], [*command, "--lang=en"]):
+        assert main([*arguments, *pocket]) == 0
+        assert "symbol" in capsys.readouterr().out
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "en")
+    assert main([*command, "--lang", "zh", *pocket]) == 0
+    assert "符号" in capsys.readouterr().out
+    assert main(["trace", "--lang", "zh", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("用法：attnlab trace")
+    assert main(["--help"]) == 0
+    assert "--lang {en,zh}" in capsys.readouterr().out
+    assert main([*command, "--lang", "de"]) == 2
+    assert "'de'" in capsys.readouterr().err
+    assert main([*pocket, "--lang"]) == 2
 
 
 def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:

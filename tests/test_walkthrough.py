@@ -1,5 +1,6 @@
 """The published walkthrough, on a constructed checkpoint and, if available, on GPT-2 itself."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -193,8 +194,55 @@ def test_script_on_the_pocket_model(
     assert "Ġit attends most to: Ġdog 100%," in text
     assert "next token is ' rolled' (54%)" in text
     assert "agree" not in text
-    *lines, written = output.splitlines()
+    named, *lines, written = output.splitlines()
     assert 40 < len(lines) < 80
     assert max(map(len, lines)) <= 90
+    assert named.startswith(f"Writing {page}: ")
     assert str(page) in written
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_script_in_chinese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of its words, by --lang or by the locale; what is left in Latin letters are names."""
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "en")
+    model = GPT2.from_pretrained("pocket")
+    arguments = ("The dog chased the ball, but it", "--page", str(tmp_path / "page.html"))
+    output = output_of_the_script(monkeypatch, capsys, model, *arguments, "--lang", "zh")
+    assert "每个词元变成一个有 128 个数的向量" in output
+    names = r"|".join([*arguments, "attention.html", "LayerNorm", "softmax", "input", r"\w*_\w*"])
+    kept = {"embedding", "weights", "context", "scores", "scale", "True", "else", "inf", "rolled"}
+    words = set(re.findall("[A-Za-z]{3,}", re.sub(names, "", output)))
+    assert words - kept <= {*re.findall(r"\w+", arguments[0])}
+
+    monkeypatch.delenv("ATTNLAB_LANGUAGE")
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert output_of_the_script(monkeypatch, capsys, model, *arguments) == output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_watched", "opened"),
+    [((), True, 1), (("--no-open",), True, 0), ((), False, 0)],
+)
+def test_script_opens_its_page_for_a_person(
+    arguments: tuple[str, ...],
+    is_watched: bool,
+    opened: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.html"
+    shown: list[str] = []
+
+    def show(url: str) -> bool:
+        assert page.exists()
+        shown.append(url)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", show)
+    monkeypatch.setattr("attnlab.support.console.is_watched", lambda: is_watched)
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    output_of_the_script(monkeypatch, capsys, model, "the hen", "--page", str(page), *arguments)
+    assert shown == [page.as_uri()] * opened

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from attnlab import __version__
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus import MEASURES
+from attnlab.support.language import LANGUAGES
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
 
@@ -44,6 +45,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=Formatter, add_help=False, **settings)
         self.add_argument("-h", "--help", action="help", help="show this help message and exit")
+        self.add_argument(  # read by `language_option`, before this parser is made
+            "--lang",
+            choices=LANGUAGES,
+            default=argparse.SUPPRESS,
+            help="the language of what is printed and of pages: en, or zh for Chinese (default: "
+            "ATTNLAB_LANGUAGE if set, else the system's)",
+        )
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnlab.support.console import exit_status
+from attnlab.support.language import language_option, using_language
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status, see the module's docstring."""
-    return exit_status(lambda: _main(arguments))
+    with using_language(language_option(arguments)):
+        return exit_status(lambda: _main(arguments))
 
 
 def _main(arguments: Sequence[str] | None) -> int:

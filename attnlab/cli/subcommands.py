@@ -12,7 +12,6 @@ import os
 import shlex
 import sys
 import tempfile
-import webbrowser
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -31,6 +30,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
+from attnlab.support.console import show_in_browser
 from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
@@ -159,7 +159,7 @@ def _html(options: argparse.Namespace, terminal: Terminal) -> None:
         traces.append(traces[0].edited(edits))
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
     if options.open:
-        _show_in_browser(file)
+        show_in_browser(file)
     terminal.show(str(file))
 
 
@@ -167,7 +167,7 @@ def _playground(options: argparse.Namespace, terminal: Terminal) -> None:
     file = _page_to_write(options.path, options)
     _model(options).playground(options.path, options.text)
     if options.open:
-        _show_in_browser(file)
+        show_in_browser(file)
     terminal.show(str(file))
 
 
@@ -201,7 +201,7 @@ def _explore(options: argparse.Namespace, terminal: Terminal) -> None:
     try:
         with explorer, link_file as file:
             if file:
-                _show_in_browser(file)
+                show_in_browser(file)
             explorer.wait()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(say("Explorer stopped.")) from None
@@ -222,11 +222,6 @@ def _link_file(url: str) -> Iterator[Path]:
         yield Path(name)
     finally:
         os.unlink(name)
-
-
-def _show_in_browser(page: Path) -> None:
-    if not webbrowser.open(page.as_uri()):
-        print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 
 def _check(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
@@ -93,6 +94,28 @@ def prepare_script(language: str | None = None) -> None:
 
         if hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def is_watched() -> bool:
+    """Whether a person at a terminal can see a window that the program opens.
+
+    Not in CI or with pipes, and on other machines only if they show windows here (X forwarding).
+    """
+    if os.environ.get("CI") or not all(
+        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)
+    ):
+        return False
+    if sys.platform in ("win32", "darwin"):
+        return "SSH_CONNECTION" not in os.environ
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def show_in_browser(page: Path) -> None:
+    """Open a page in the browser; if there is none, say so."""
+    import webbrowser  # here, so that `import attnlab` is quick
+
+    if not webbrowser.open(page.as_uri()):
+        print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 
 def progress_bar(progress: bool, **settings: Any) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from attnlab.support.checks import check_choice
 
-ENGLISH, CHINESE = "en", "zh"
+LANGUAGES = ENGLISH, CHINESE = "en", "zh"
 
 # The first variable that is set determines the language; if none is, the locale does.
 VARIABLES = ("ATTNLAB_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
@@ -37,8 +37,22 @@ def language_of(language: str | None = None) -> str:
     if language is None:
         name = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if name.lower().startswith(("zh", "chinese")) else ENGLISH
-    check_choice(language, (ENGLISH, CHINESE), "language")
+    check_choice(language, LANGUAGES, "language")
     return language
+
+
+def language_option(arguments: Sequence[str] | None = None) -> str | None:
+    """The language that `--lang` names among a program's arguments, by default the command line's.
+
+    Read before the program's parser is made, because the parser's help is in that language. None
+    without the option, or if it names no language, which the parser then reports.
+    """
+    import argparse  # only for programs
+
+    option = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    option.add_argument("--lang", nargs="?")
+    language = option.parse_known_args(arguments)[0].lang
+    return language if language in LANGUAGES else None
 
 
 def _locale() -> str:
