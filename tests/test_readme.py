@@ -15,21 +15,40 @@ from attnlab.support.names import PATHS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+CHINESE = ROOT / "examples/zh/README.zh.md"
 GUIDE = ROOT / "examples/book/pages/en/guide.md"
 
 
-def test_readme_examples() -> None:
-    results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
+@pytest.mark.parametrize("readme", [README, CHINESE], ids=["en", "zh"])
+def test_readme_examples(readme: Path) -> None:
+    results = doctest.testfile(str(readme), module_relative=False, encoding="utf-8")
     assert results.attempted >= 8
     assert results.failed == 0
 
 
-def test_readme_is_short_and_its_links_exist() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert len(text.split()) <= 900
-    targets = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text)
+@pytest.mark.parametrize("readme", [README, CHINESE], ids=["en", "zh"])
+def test_readme_links_exist(readme: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", readme.read_text(encoding="utf-8"))
     assert len(targets) >= 8
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert [target for target in targets if not (readme.parent / target).exists()] == []
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= 900
+
+
+def test_both_readmes_have_the_same_code() -> None:
+    """The English one's commands are run in CI; each shows the other on its first screen."""
+    blocks = [
+        re.findall(r"^```\w+\n(.+?)^```$", re.sub("  # .+", "", text), re.M | re.S)
+        for text in (README.read_text(encoding="utf-8"), CHINESE.read_text(encoding="utf-8"))
+    ]
+    assert len(blocks[0]) == 6
+    assert blocks[1] == blocks[0]
+    for readme, other in ((README, CHINESE), (CHINESE, README)):
+        beginning = readme.read_text(encoding="utf-8").split("```")[0]
+        linked = re.findall(r"\]\(([^)]+)\)", beginning)
+        assert other in [(readme.parent / target).resolve() for target in linked]
 
 
 def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
