@@ -12,6 +12,13 @@ clock strikes twelve. Only then a head learns to look back at the noun from the 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+Kind: TypeAlias = Callable[[random.Random], str]
+
+# Phrases and the nouns that follow them.
+Between: TypeAlias = tuple[tuple[str, str], ...]
 
 # Words and phrases to choose from, with | between.
 WOMEN = (
@@ -41,10 +48,14 @@ PLURAL = (
     "houses|cars|boats|stars|cows|kings|soldiers|sisters|brothers|cups|boxes|roads|windows|ships|"
     "stories|songs|cakes|coats|hats|rabbits|fishes"
 )
+# What stands before the second noun, in any number, in the singular, in the plural.
 NEAR = (
-    "near|behind|beside|in front of|next to|under|by|across from|above|from|of|like|after|on|"
-    "that we saw near|that belonged to|that stood by|that I found under"
+    "near the|behind the|beside the|in front of the|next to the|under the|by the|across from the|"
+    "above the|from the|of the|like the|after the|on the|that we saw near the|"
+    "that belonged to the|that stood by the|that I found under the"
 )
+WITH = "with one big|with no|without any|with that|far away from my|without her"
+WITH_MANY = "with two|with many|without any|with those|far away from all|without her"
 OTHER = (
     "house|school|lake|hill|fence|barn|church|bridge|wall|road|field|well|queen|neighbor|village|"
     "doctor|table|train|river|mountain"
@@ -182,18 +193,24 @@ def gift(choose: random.Random) -> str:
     return f"{start} {giver} {verb} {one(choose, GIFTS)} {to} {taker}."
 
 
-def number(choose: random.Random) -> str:
+def number(choose: random.Random, between: Between = ((NEAR, OTHER), (NEAR, OTHERS))) -> str:
     """A noun, another between it and its verb, and a verb that agrees with the first."""
     many = choose.random() < 0.5
     noun = one(choose, PLURAL if many else SINGULAR)
-    other = one(choose, choose.choice([OTHER, OTHERS]))
+    phrases, others = choose.choice(between)
+    other = one(choose, others)
     if choose.random() < 0.3:
         ending = f"{'have' if many else 'has'} {one(choose, PARTICIPLES)}"
     else:
         verb = choose.choice([("was", "were"), ("is", "are"), ("was not", "were not")])[many]
         ending = f"{verb} {one(choose, ADJECTIVES)}"
     article = one(choose, "The|The|My|Our|Her|Then the")
-    return f"{article} {noun} {one(choose, NEAR)} the {other} {ending}."
+    return f"{article} {noun} {one(choose, phrases)} {other} {ending}."
+
+
+def number_later(choose: random.Random) -> str:
+    """The same with other phrases between."""
+    return number(choose, ((WITH, OTHER), (WITH_MANY, OTHERS)))
 
 
 def person(choose: random.Random) -> str:
@@ -205,9 +222,9 @@ def person(choose: random.Random) -> str:
     return f"{seemed} {one(choose, 'because|because|for')} {'she' if woman else 'he'} {reason}."
 
 
-def doing(choose: random.Random) -> str:
+def doing(choose: random.Random, pronouns: str = "it|it|she|he") -> str:
     """A pronoun, after its noun and another, and what that noun does."""
-    pronoun = one(choose, "it|it|she|he")
+    pronoun = one(choose, pronouns)
     table = choose.choice(DOES[pronoun])
     noun = choose.choice(list(table))
     does = one(choose, table[noun])
@@ -239,13 +256,20 @@ def doing(choose: random.Random) -> str:
     return f"{start}{link} {pronoun} {does}.{repeated}"
 
 
+def doing_later(choose: random.Random) -> str:
+    """The same, mostly of people."""
+    return doing(choose, "it|she|she|he|he")
+
+
+# The sentences of each kind; later ones are for the last steps of the training.
 COUNTS = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
+LATER = {number_later: 6_000, doing_later: 14_000}
 
 
-def made_sentences(choose: random.Random) -> list[str]:
-    """Different sentences of the four kinds, COUNTS of each, in any order."""
+def made_sentences(choose: random.Random, counts: Mapping[Kind, int] = COUNTS) -> list[str]:
+    """Different sentences, in any order: as many of each kind."""
     made: dict[str, None] = {}
-    for kind, count in COUNTS.items():
+    for kind, count in counts.items():
         enough = len(made) + count
         while len(made) < enough:
             made[kind(choose)] = None

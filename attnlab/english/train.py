@@ -5,7 +5,7 @@
 
 It takes hours, and wants the machine alone. Repeat the command to resume: a checkpoint is written
 every three minutes. Until half of the steps are done, N may still be changed: only then does the
-learning rate fall.
+learning rate fall. N / 5 steps follow in which more sentences are made on purpose.
 
 The library trains too (`attnlab.train`, which made the pocket model), with exact gradients in
 NumPy; PyTorch computes in bfloat16 and compiles, which is several times as fast. The forward pass
@@ -30,9 +30,11 @@ from safetensors.numpy import save
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.english.windows import (
     EARLY,
+    LATER,
     REPEATED,
     REPEATED_EARLY,
     SHARES,
+    SHARES_LATER,
     TOKENS,
     UNKNOWN,
     Part,
@@ -134,8 +136,14 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def scheduled(step: int, steps: int) -> float:
-    """The share of the learning rate: a short rise, constant to the half, then to 0."""
-    return min(1, (step + 1) / WARMUP, 2 * (1 - step / steps))
+    """The share of the learning rate: a short rise, constant to the half, then to 0.
+
+    In the later steps it rises again, to a half, and falls to 0.
+    """
+    if step < steps:
+        return min(1, (step + 1) / WARMUP, 2 * (1 - step / steps))
+    later = step - steps
+    return min((later + 1) / WARMUP, 0.5 * (1 - later / (LATER * steps)))
 
 
 class Run:
@@ -149,7 +157,7 @@ class Run:
         def part(name: str) -> Part:
             return tokenized(documents(corpus / f"{name}.txt"), self.tokenizer)
 
-        self.parts = {name: part(name) for name in SHARES}
+        self.parts = {name: part(name) for name in SHARES_LATER}
         self.held_out = {name: part(f"held_{name}") for name in ("tatoeba", "stories")}
         drawn = initial_parameters(CONFIG, np.random.default_rng(SEED))
         self.parameters = {
@@ -196,10 +204,13 @@ class Run:
         started = saved = time.monotonic()
         before = self.seconds
         losses: list[float] = []
-        while self.step < self.steps:
+        last = round(self.steps * (1 + LATER))
+        while self.step < last:
             T = LENGTHS[self.step % len(LENGTHS)]
             repeated = REPEATED_EARLY if self.step < EARLY else REPEATED
-            ids, targets = batch(self.parts, SEED, self.step, TOKENS_PER_STEP // T, T, repeated)
+            shares = SHARES if self.step < self.steps else SHARES_LATER
+            count = TOKENS_PER_STEP // T
+            ids, targets = batch(self.parts, shares, SEED, self.step, count, T, repeated)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 value = compiled(
                     self.parameters, torch.from_numpy(ids.copy()), torch.from_numpy(targets)
@@ -215,7 +226,7 @@ class Run:
             self.step += 1
             now = time.monotonic()
             self.seconds = before + now - started
-            if now - saved > 180 or self.step == self.steps:
+            if now - saved > 180 or self.step == last:
                 self.save()
                 self.log(float(np.mean(losses)))
                 saved, losses = time.monotonic(), []
