@@ -220,23 +220,26 @@ def test_quotes_become_plain_and_curly():
 
 
 def test_made_sentences_are_different_and_do_not_measure_the_model(built):
-    sentences = made.made_sentences(random.Random(0))
-    assert len(set(sentences)) == len(sentences) == sum(made.COUNTS.values())
-    assert len(text(built, "made.txt").splitlines()) == len(sentences)
+    sentences = []
+    for counts, name in ((made.COUNTS, "made.txt"), (made.LATER, "made_later.txt")):
+        some = made.made_sentences(random.Random(0), counts)
+        assert len(set(some)) == len(some) == sum(counts.values())
+        assert len(text(built, name).splitlines()) == len(some)
+        sentences += some
     assert not {sentence.text for sentence in pronoun_sentences()} & {*sentences}
     measured = {pair.text for pair in minimal_pairs() if len(pair.text.split()) > 3}
     assert len(measured) == 160
     assert not {" ".join(s.split()[:n]) for s in sentences for n in range(4, 9)} & measured
 
 
-@pytest.mark.parametrize("kind", [made.number, made.person, made.doing])
+@pytest.mark.parametrize("kind", [made.person, *made.LATER, made.number, made.doing])
 def test_made_sentences_agree(kind):
     choose = random.Random(0)
     singular, plural = made.SINGULAR.split("|"), made.PLURAL.split("|")
     women, men = f"{made.SHE}|{made.WOMEN}".split("|"), f"{made.HE}|{made.MEN}".split("|")
     for sentence in (kind(choose) for _ in range(2000)):
         words = re.findall(r"\w+", sentence)
-        if kind is made.number:
+        if kind in (made.number, made.number_later):
             noun = next(word for word in words if word in singular + plural)
             verb = re.findall(r"\b(?:was|were|is|are|has|have)\b", sentence)[-1]
             assert (noun in plural) == (verb in ("were", "are", "have")), sentence

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.english.sentences import OPENINGS
+from attnlab.english.windows import LATER
 from attnlab.forward.config import GPT2Config
 from attnlab.support.tables import align, printable, wrap
 
@@ -49,7 +50,7 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
         megabytes=figures["bytes"] / 1e6,
         perplexities=perplexities(figures["perplexity"]),
         compared=ratios_to_prototype(figures["prototype"]),
-        steps=figures["curve"]["step"][-1],
+        steps=round(figures["curve"]["step"][-1] / (1 + LATER)),
         by_position=by_position(figures["limits"]["by_position"]),
         whole=100 * figures["tokenizer"]["whole"],
         agreement=agreement(figures["pairs"]),
@@ -74,10 +75,10 @@ def curve(log: str) -> dict[str, list[Any]]:
 
 
 def words_of_parts(figures: Mapping[str, Any]) -> str:
-    lines = [
-        (part, f"{words:,}", f"{100 * figures['windows'][part]:.0f} %")
-        for part, words in figures["words"].items()
-    ]
+    lines: list[tuple[str, ...]] = [("part", "words", "windows", "later")]
+    for part, words in figures["words"].items():
+        shares = (figures[when].get(part, 0) for when in ("windows", "windows_later"))
+        lines.append((part, f"{words:,}", *(f"{100 * share:.0f} %" for share in shares)))
     return align(lines)
 
 
