@@ -20,13 +20,14 @@ BALL = "The dog chased the ball, but it"
 LIST = "Say: lamp two happy. Again: lamp two"
 
 STORY = [
-    "Head 1.0: “it” looks at “ball” (99.9\xa0% of its attention). "
+    "Head 1.0 (layer 1, head 0): “it” looks at “ball” (99.9\xa0% of its attention). "
     "Without this head, “rolled” falls from 54\xa0% to 1\xa0%.",
     "Head 1.2: “it” looks at “dog” (99.7\xa0% of its attention). "
     "Without this head, “barked” falls from 43\xa0% to < 1\xa0%.",
 ]
 IN_CHINESE = (
-    "头 1.0：“it”关注“ball”（占其注意力的 99.9\xa0%）。没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。"
+    "头 1.0（第 1 层，头 0）：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
+    "没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。"
 )
 
 
@@ -162,8 +163,8 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -
         fitting = [name for name, x in shares.items() if x >= 0.5 and x > 2 * evens[name]]
         assert job == max(fitting, key=shares.__getitem__, default=None)
         if job:
-            title = page.locator(".mini").nth(n).get_attribute("title")
-            assert f": {percent(shares[job])} of its attention goes to " in title
+            label = page.locator(".mini").nth(n).get_attribute("aria-label")
+            assert f": {percent(shares[job])} of its attention goes to " in label
     assert "previous" in worn
     shown = page.locator("#picture .leaving li > :nth-child(2)").all_inner_texts()
     assert shown == [percent(share) for share in np.sort(probabilities(ball))[::-1][:5]]
@@ -192,7 +193,7 @@ def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look
     layer, head = max(np.ndindex(2, 4), key=lambda index: abs(change(*index)))
     word = pocket.tokenizer.tokens([id])[0].text.strip()
     [sentence] = story(look(trace))
-    assert sentence.startswith(f"Head {layer}.{head}: ")
+    assert sentence.startswith(f"Head {layer}.{head} (layer {layer}, head {head}): ")
     direction = "less" if change(layer, head) < 0 else "more"
     assert sentence.endswith(
         f"No next token is probable: “{word}” comes first with {100 * before[id]:.3f}\xa0%, "
@@ -229,7 +230,7 @@ def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Pat
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
     assert story(page) == STORY
     assert opened(page) == [1, 0]
-    assert page.evaluate(f"{CONTROLS}.length") <= 15
+    assert page.evaluate(f"{CONTROLS}.length") <= 25
     page.locator("#examples button").nth(2).click()
     until(page, f"document.querySelector('#prompt').value === '{LIST}'")
     until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
@@ -287,7 +288,7 @@ def test_the_picture_shows_the_traces_numbers(
     last = page.locator("#picture .line").last.bounding_box()
     assert last["y"] + last["height"] <= size[1]
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    assert page.evaluate(f"{CONTROLS}.length") <= 15
+    assert page.evaluate(f"{CONTROLS}.length") <= 25
     assert "Ġ" not in page.locator("body").inner_text()
 
 
@@ -447,8 +448,8 @@ def test_a_curve_opens_its_head(ball: Trace, look: Look) -> None:
         for share in (0.4, 0.5, 0.6):
             at = {"x": left + across, "y": dog + share * (it - dog)}
             page.locator(".scene > canvas").hover(position=at, force=True)
-            title = page.locator(".scene > canvas").get_attribute("title")
-            if title == "head 1.2: it → dog, 99.7\xa0%":
+            words = page.locator("#card").text_content()
+            if words == "head 1.2: “it” gives “dog” 99.7\xa0% of its attention":
                 page.locator(".scene > canvas").click(position=at, force=True)
                 assert opened(page) == [1, 2]
                 assert page.evaluate("[selection.query, selection.key]") == [7, 1]

@@ -256,7 +256,7 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
     page.locator(".map").nth(7).click()
     to_cell(page, 9, 3)
     page.keyboard.press("Enter")
-    page.locator('[data-rows="component"] button').nth(4).click()
+    page.locator('[data-rows="component"] .row-button').nth(4).click()
     page.locator(".map").nth(13).click()  # another head, with the arithmetic still open
     expected = page.locator("#panel").inner_text()
     assert expected.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
@@ -420,7 +420,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     for row, step in zip(page.locator(".compared tbody tr").all(), MATRICES, strict=True):
         first, second = getattr(a.head(1, 2), step)[10, 8], getattr(b.head(1, 2), step)[12, 10]
         assert agrees(row.locator("data"), (first, second, second - first), 100)
-    page.locator('[data-trace="1"] [data-rows="key"] button').nth(2).click()
+    page.locator('[data-trace="1"] [data-rows="key"] .row-button').nth(2).click()
     assert page.locator("#arithmetic-title").inner_text().endswith("key 2")
     page.keyboard.press("Escape")
     # A token only in one text: the other's cursor stays before it, without arithmetic.

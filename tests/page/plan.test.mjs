@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { endsOfCurve, isOnCurve, mapPosition, planOf, stagesOf } from "../scripts/drawing/plan.js";
 
-const SHOWN = { available: 1200, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
+const SHOWN = { available: 1200, scale: 1, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
 
 const plan = (sizes, shown = {}) =>
   planOf(sizes, { ...SHOWN, count: sizes.layers, ...shown }, (count) =>
@@ -17,7 +17,7 @@ for (const sizes of [
   { layers: 12, H: 12, T: 3 },
   { layers: 2, H: 12, T: 100 },
 ])
-  for (const shown of [{}, { available: 370, isPhone: true }, { isBlock: true, count: 1 }, { isPresented: true }, { isPrinted: true }])
+  for (const shown of [{}, { available: 370, isPhone: true }, { isBlock: true, count: 1 }, { isPresented: true }, { isPrinted: true }, { scale: 1.5 }])
     test(`nothing overlaps: ${JSON.stringify([sizes, shown])}`, () => {
       const made = plan(sizes, shown);
       const { size, pitch, height } = made.grid;

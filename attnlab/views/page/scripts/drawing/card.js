@@ -1,12 +1,24 @@
-// The card with a token's text, bytes and id.
+// What an element is: its label for screen readers and, while it has the pointer or focus, in the page's tooltip, the
+// card. A touch that is held shows the card too.
 
 import { brief } from "../numbers/formats.js";
 import { say } from "../sources/description.js";
+import { on } from "../state/store.js";
 import { byId, make } from "./draw.js";
 
-/** Label a chip with its token, and show the token's card while the chip has the pointer or focus. */
+const HOLD_MILLISECONDS = 400; // a shorter touch is a tap
+
+/**
+ * Say what an element is. `contentOf` returns what the card shows if that isn't these words. An element whose text
+ * isn't its description has that in `data-tip` instead; a button with a label needs neither.
+ */
+export function identify(element, words, contentOf) {
+  Object.assign(element, { ariaLabel: words, contentOf });
+  element.dataset.tip = "";
+}
+
+/** Label a chip with its token; its card has the token's text, bytes and id. */
 export function describe(chip, token, position, status = "") {
-  const card = byId("card");
   const statusWords = { changed: say("another token"), added: say("none") };
   const rows = [
     [say("symbol"), token.symbol],
@@ -19,24 +31,81 @@ export function describe(chip, token, position, status = "") {
   ];
   // The label leaves out the position and the shared character.
   const labelled = [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])];
-  chip.ariaLabel = labelled.map(([name, value]) => `${name} ${brief(value)}`).join(", ");
-  const show = () => {
-    const items = rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("bdi", {}, value))]);
-    card.replaceChildren(make("dl", {}, ...items));
-    card.hidden = false;
-    const box = chip.getBoundingClientRect();
-    const { width, height } = card.getBoundingClientRect();
-    const rightmost = document.documentElement.clientWidth - width - 8;
-    const fitsBelow = box.bottom + height + 8 < innerHeight;
-    card.style.left = `${Math.max(8, Math.min(box.left, rightmost))}px`;
-    card.style.top = `${fitsBelow ? box.bottom + 6 : Math.max(8, box.top - height - 6)}px`;
-    chip.setAttribute("aria-describedby", "card");
+  const items = () => rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("bdi", {}, value))]);
+  identify(chip, labelled.map(([name, value]) => `${name} ${brief(value)}`).join(", "), () => [make("dl", {}, ...items())]);
+}
+
+let described = null; // the element whose card is shown
+
+export function showCard(element) {
+  hideCard();
+  described = element;
+  byId("card").replaceChildren(...(element.contentOf?.() ?? [element.dataset.tip || element.ariaLabel]));
+  byId("card").hidden = false;
+  placeCard();
+  // A label isn't read twice.
+  if (element.contentOf || element.dataset.tip) element.setAttribute("aria-describedby", "card");
+}
+
+export function hideCard() {
+  byId("card").hidden = true;
+  if (described?.getAttribute("aria-describedby") === "card") described.removeAttribute("aria-describedby");
+  described = null;
+}
+
+/** Put the card below its element, or above if it doesn't fit. */
+function placeCard() {
+  if (!described) return;
+  const card = byId("card");
+  const box = described.getBoundingClientRect();
+  const { width, height } = card.getBoundingClientRect();
+  const rightmost = document.documentElement.clientWidth - width - 8;
+  const fitsBelow = box.bottom + height + 8 < innerHeight;
+  card.style.left = `${Math.max(8, Math.min(box.left, rightmost))}px`;
+  card.style.top = `${fitsBelow ? box.bottom + 6 : Math.max(8, box.top - height - 6)}px`;
+}
+
+const isTouch = ({ pointerType }) => pointerType === "touch";
+const DESCRIBED = ":is([data-tip], button[aria-label])";
+const ownerOf = ({ target }) => target.closest?.(DESCRIBED) ?? null;
+
+/** Show the card of what is touched once it has been held; the click that may follow is none. */
+function listenToTouch() {
+  let timer;
+  let isHeld = false;
+  addEventListener("pointerdown", (event) => {
+    isHeld = false;
+    if (!isTouch(event)) return;
+    const owner = ownerOf(event);
+    if (owner !== described) hideCard();
+    if (!owner) return;
+    timer = setTimeout(() => {
+      isHeld = true;
+      showCard(owner);
+    }, HOLD_MILLISECONDS);
+  });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => clearTimeout(timer));
+  const ignore = (event) => {
+    if (!isHeld) return;
+    isHeld = false;
+    event.preventDefault();
+    event.stopPropagation();
   };
-  const hide = () => {
-    card.hidden = true;
-    chip.removeAttribute("aria-describedby");
-  };
-  for (const event of ["pointerenter", "focus"]) chip.addEventListener(event, show);
-  for (const event of ["pointerleave", "blur"]) chip.addEventListener(event, hide);
-  chip.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  addEventListener("click", ignore, true);
+}
+
+export function startCard() {
+  addEventListener("pointerover", (event) => {
+    const owner = ownerOf(event);
+    if (isTouch(event) || owner === described) return;
+    if (owner) showCard(owner);
+    else hideCard();
+  });
+  document.documentElement.addEventListener("pointerleave", (event) => isTouch(event) || hideCard());
+  addEventListener("focusin", ({ target }) => target.matches(`${DESCRIBED}:focus-visible`) && showCard(target));
+  addEventListener("focusout", hideCard);
+  addEventListener("keydown", ({ key }) => key === "Escape" && hideCard());
+  addEventListener("scroll", placeCard, true); // of any part of the page
+  on("traces depth level openCell", hideCard); // what it was about may be gone
+  listenToTouch();
 }

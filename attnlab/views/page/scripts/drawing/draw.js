@@ -2,7 +2,7 @@
 // never as markup.
 
 import { brief, fixed, format, wordOf } from "../numbers/formats.js";
-import { description } from "../sources/description.js";
+import { description, say } from "../sources/description.js";
 import { on } from "../state/store.js";
 
 /**
@@ -51,20 +51,25 @@ export function moveByArrows(list, elementsOf) {
 
 /** A table's row: its heading, then numbers with this many decimals, or other content. */
 export function rowOf(heading, cells, digits) {
-  const contentOf = (x) => (typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x);
+  const contentOf = (x) => (typeof x === "number" ? exact(x, fixed(x, digits)) : x);
   return make("tr", {}, make("th", { scope: "row" }, heading), ...cells.map((x) => make("td", {}, contentOf(x))));
 }
 
-/** A table; `rows` and `feet` are elements. */
-export const tableOf = (caption, headings, rows, feet = []) =>
-  make(
+/** A table; `rows` and `feet` are elements. Its caption has buttons to copy and save it, see views/sharing.js. */
+export function tableOf(caption, headings, rows, feet = []) {
+  const button = (kind, words) => buttonOf(() => {}, { "data-csv": kind, "aria-label": words });
+  const buttons = [button("copy", say("Copy the table as CSV")), button("save", say("Save the table as CSV"))];
+  const table = make(
     "table",
     {},
-    make("caption", {}, caption),
+    make("caption", {}, ...buttons, caption),
     make("thead", {}, make("tr", {}, ...headings.map((name) => make("th", { scope: "col" }, name)))),
     make("tbody", {}, ...rows),
     make("tfoot", {}, ...feet),
   );
+  table.ariaLabel = table.caption.textContent; // without the buttons
+  return table;
+}
 
 /** A table in a scrollable box. */
 export const boxedTable = (caption, ...parts) =>
@@ -79,8 +84,11 @@ export function barOf(fraction, className = "") {
 
 export const byId = (id) => document.getElementById(id);
 
+/** A number in words, with all digits in the element's value. */
+export const exact = (x, words) => make("data", { value: String(x) }, words);
+
 /** A rounded number, with all digits in the element's value. */
-export const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
+export const number = (x, digits = 6) => exact(x, format(x, digits));
 
 /** A symbol, with the word that Look shows instead if it differs. */
 function withWord(symbol) {
@@ -186,10 +194,10 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
 export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
 export const isPresenting = () => document.documentElement.classList.contains("presenting");
 
-/** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */
+/** Fill a group, after its legend, with a radio button for each choice, [value, words, description]; choose one by its value, a string. */
 export function setChoices(id, choices, choose) {
-  const radioOf = (value) => make("input", { type: "radio", name: id, value, change: () => choose(value) });
-  const radios = choices.map(([value, words]) => make("label", {}, radioOf(String(value)), make("span", {}, words)));
+  const radioOf = (value, tip) => make("input", { type: "radio", name: id, value, change: () => choose(value), ...(tip && { "data-tip": tip }) });
+  const radios = choices.map(([value, words, tip]) => make("label", {}, radioOf(String(value), tip), make("span", {}, words)));
   byId(id).replaceChildren(byId(id).firstElementChild, ...radios);
 }
 

@@ -1,6 +1,6 @@
 // Going from one level of Look to another, animated: the model, a block, a head, one of its matrices, a number.
 
-import { chooseHead, openCellAt, openHead, showLevel } from "../state/actions.js";
+import { chooseHead, openCellAt, openHead, setDepth, showLevel } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
 import { isAt, isLook, LEVELS, selection } from "../state/store.js";
 import { views } from "../state/traces.js";
@@ -87,6 +87,20 @@ export function openArithmetic(cursor) {
 
 /** The cursor of the nth view's map. */
 export const cursorOf = (n) => byId("heatmaps").children.item(n < 0 ? views.length + n : n)?.querySelector(".cursor");
+
+/** Move to the table of next tokens. */
+export function focusPrediction() {
+  byId("prediction-title").scrollIntoView();
+  byId("prediction-title").focus({ preventScroll: true });
+}
+
+/** Leave Look for the table of next tokens, after `choose` has selected the token that they follow. */
+export function openPrediction(choose) {
+  startEntry();
+  choose();
+  setDepth("lab");
+  focusPrediction();
+}
 
 /** Move to the row of the pass's chosen step. */
 export const focusStrip = () => byId("strip").querySelector(".mark").focus();

@@ -6,6 +6,7 @@ import { hiddenIn, valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { isLook, selection } from "../state/store.js";
 import { nameOfPart, pendingTraces } from "../state/traces.js";
+import { identify } from "./card.js";
 import { bitmapOf, scaleOf } from "./colours.js";
 import { make } from "./draw.js";
 
@@ -112,7 +113,8 @@ function colourMap({ view, values, size, canvas, cell }) {
 export function makeMap(view, layer, head, attributes, ...labels) {
   const name = nameOfPart({ layer, head });
   const canvas = make("canvas", { "aria-hidden": "true" });
-  const cell = make("div", { ...attributes, tabindex: "-1", title: name, "aria-label": name }, canvas, ...labels);
+  const cell = make("div", { ...attributes, tabindex: "-1" }, canvas, ...labels);
+  identify(cell, name);
   visibilityObserver.observe(cell);
   const map = { view, layer, head, canvas, cell, name };
   allMaps.add(map);

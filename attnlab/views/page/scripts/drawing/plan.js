@@ -4,33 +4,34 @@ const LARGEST_MAP = 46;
 const LARGEST_MAP_OF_BLOCK = 132;
 const LARGEST_GRID = 132; // height of a block's maps in the whole model
 const PRESENTING_FACTOR = 1.7; // by which maps and lines may grow for presenting
-export const LABELLED_MAP = 26; // maps from this size on have a name below
+const LABELLED_MAP = 26; // maps from this size on have a name below
 const SMALLEST_LINE = 20; // height of a token's line
 const LARGEST_LINE = 46;
 const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
 const GAP = 8; // height left free where tokens are left out
 const TITLES_HEIGHT = 30;
 
-/** The layout of H maps in a width: columns, a map's size, a row's height (`pitch`), the total height. */
-function mapGrid(H, width, { isBlock, factor }) {
+/** The layout of H maps in a width: columns, a map's size and whether it has a label, a row's height (`pitch`), the total height. */
+function mapGrid(H, width, { isBlock, factor, scale }) {
   const [largestSize, largestHeight] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, LARGEST_GRID * factor];
   const gridOf = (columns) => {
     const size = Math.floor(Math.min(largestSize, (width - 8) / columns - 4));
-    const pitch = size + (size >= LABELLED_MAP ? 20 : 4); // with room for the label
-    return { columns, size, pitch, height: Math.ceil(H / columns) * pitch };
+    const isLabelled = size >= LABELLED_MAP * scale;
+    const pitch = size + (isLabelled ? 20 * scale : 4); // with room for the label
+    return { columns, size, isLabelled, pitch, height: Math.ceil(H / columns) * pitch };
   };
   const isUneven = ({ columns }) => Number(H % columns > 0); // the last row isn't full
   const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= largestHeight);
   // If labels fit, prefer full rows, then the lowest grid; if not, full rows, then the largest maps.
-  const labelled = isBlock ? [] : fitting.filter(({ size }) => size >= LABELLED_MAP);
+  const labelled = isBlock ? [] : fitting.filter(({ isLabelled }) => isLabelled);
   if (labelled.length) return labelled.sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height)[0];
   return fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6));
 }
 
 /** The columns: x where the embedding starts; then, for block n, its attention at 1 + 2n, its MLP at 2 + 2n; and the end. */
-function columnsOf(layers, count, H, { available, isPhone, isBlock, isPresented }) {
-  const left = isPhone ? 74 : isPresented ? 150 : 118;
-  const right = isPhone || isBlock ? 10 : 232;
+function columnsOf(layers, count, H, { available, scale, isPhone, isBlock, isPresented }) {
+  const left = (isPhone ? 74 : isPresented ? 150 : 118) * scale;
+  const right = isPhone || isBlock ? 10 : 232 * scale;
   // An attention's width is the unit; an MLP's and the embedding's are fractions of it.
   const [mlp, embedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
   const units = embedding + count * (1 + mlp);
@@ -45,34 +46,37 @@ function columnsOf(layers, count, H, { available, isPhone, isBlock, isPresented 
  * The picture's plan: its columns, the grid of a block's maps, and the y of each drawn token's line.
  *
  * @param sizes {layers, H, T} of the trace
- * @param shown {count: of layers, available: width, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
+ * @param shown {count: of layers, available: width, scale: of the text, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
  * @param chooseTokens (count) -> the positions to draw
  */
 export function planOf({ layers, H, T }, shown, chooseTokens) {
+  const { scale } = shown;
   const factor = shown.isPresented ? PRESENTING_FACTOR : 1;
   const columns = columnsOf(layers, shown.count, H, shown);
-  const grid = mapGrid(H, columns.unit, { isBlock: shown.isBlock, factor });
-  const top = TITLES_HEIGHT + grid.height + 18;
-  const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, shown.room));
+  const grid = mapGrid(H, columns.unit, { isBlock: shown.isBlock, factor, scale });
+  const titles = TITLES_HEIGHT * scale;
+  const smallestLine = SMALLEST_LINE * scale;
+  const top = titles + grid.height + 18;
+  const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320 * scale, Math.min(760 * factor * scale, shown.room));
   const room = total - top - 16;
-  const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
+  const pitch = T * smallestLine > room ? smallestLine + GAP / 2 : smallestLine; // tokens left out leave gaps
   const positions = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
   const gaps = positions.map((position, n) => n > 0 && position !== positions[n - 1] + 1);
   const free = room - GAP * gaps.filter(Boolean).length;
-  const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / positions.length));
+  const line = Math.max(smallestLine, Math.min(LARGEST_LINE * factor * scale, free / positions.length));
   const lines = new Map(); // y of each position's line
   let y = top - line / 2;
   positions.forEach((position, n) => {
     y += line + (gaps[n] ? GAP : 0);
     lines.set(position, y);
   });
-  return { ...columns, grid, top, line, lines, gaps, positions, height: y + line / 2 + 10 };
+  return { ...columns, titles, grid, top, line, lines, gaps, positions, height: y + line / 2 + 10 };
 }
 
 /** Where a head's map is in block number n of a plan. */
-export function mapPosition({ grid: { columns, size, pitch }, unit, starts }, n, head) {
+export function mapPosition({ grid: { columns, size, pitch }, titles, unit, starts }, n, head) {
   const margin = (unit - columns * (size + 4) + 4) / 2;
-  return [starts[1 + 2 * n] + margin + (head % columns) * (size + 4), TITLES_HEIGHT + Math.floor(head / columns) * pitch];
+  return [starts[1 + 2 * n] + margin + (head % columns) * (size + 4), titles + Math.floor(head / columns) * pitch];
 }
 
 /** A curve's ends in block number n: from the key's line at x = `from` to the query's at x = `to`. */
@@ -83,14 +87,14 @@ export const endsOfCurve = ({ starts, lines }, n, { i, j }) => ({
   queryY: lines.get(i),
 });
 
-/** Whether a point is less than 5 pixels above or below a curve with these ends. */
-export function isOnCurve({ from, to, keyY, queryY }, x, y) {
+/** Whether a point is less than `reach` pixels above or below a curve with these ends. */
+export function isOnCurve({ from, to, keyY, queryY }, x, y, reach = 5) {
   const t = (x - from) / (to - from);
   if (t < 0 || t > 1) return false;
   // The curve's parameter is s + 0.5, where s³ + 0.75 s = t - 0.5. Solved by Newton's method.
   let s = t - 0.5;
   for (let n = 0; n < 4; n++) s -= (s ** 3 + 0.75 * s - t + 0.5) / (3 * s * s + 0.75);
-  return Math.abs(keyY + (queryY - keyY) * (0.5 + 1.5 * s - 2 * s ** 3) - y) < 5;
+  return Math.abs(keyY + (queryY - keyY) * (0.5 + 1.5 * s - 2 * s ** 3) - y) < reach;
 }
 
 /** Continue a path from (x, y) to (toX, toY), horizontal at both ends. */

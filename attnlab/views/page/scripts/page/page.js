@@ -4,15 +4,17 @@ import { brief, wordOf } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openTraces, point, setDepth } from "../state/actions.js";
-import { followLink, updateLink } from "../state/link.js";
+import { followLink, followWholeLink, updateLink } from "../state/link.js";
 import { changed, isLook, LEVELS, on, selection, set, TEXT_SIZES } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { alignment, traces } from "../state/traces.js";
+import { startCard } from "../drawing/card.js";
 import { choosePalette } from "../drawing/colours.js";
 import { buttonOf, byId, isDark, isPrinted, make, markChoice, prefersDark, setChoices } from "../drawing/draw.js";
 import { zoomTo } from "../drawing/levels.js";
 import { colourMaps, forgetMaps, paintAll } from "../drawing/maps.js";
 import { startArithmetic } from "../views/arithmetic.js";
+import { startHelp } from "../views/help.js";
 import { startGrids } from "../views/grid.js";
 import { startHead } from "../views/head.js";
 import { startHeatmaps } from "../views/heatmap.js";
@@ -20,11 +22,13 @@ import { startLines } from "../views/lines.js";
 import { startPredictions } from "../views/next.js";
 import { startPass } from "../views/pass.js";
 import { startPicture } from "../views/picture.js";
+import { startSharing } from "../views/sharing.js";
 import { startStory } from "../views/story.js";
 import { startStrips } from "../views/strips.js";
 import { startSummary } from "../views/summary.js";
 import { startTexts } from "../views/tokens.js";
 import { startTour } from "../views/tour.js";
+import { startUndo } from "../views/undo.js";
 
 // Print in light colours, at a fixed width, without scrolling. The class is set before the browser lays
 // out the printed page, so that the drawings are placed correctly.
@@ -102,7 +106,11 @@ async function preloadLayers() {
 }
 
 function makeControls() {
-  setChoices("depth", [["look", say("Look")], ["lab", say("Lab")]], setDepth);
+  const depths = [
+    ["look", say("Look"), say("The model as a picture, with few words")],
+    ["lab", say("Lab"), say("Every step, with all its numbers")],
+  ];
+  setChoices("depth", depths, setDepth);
   byId("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     repaint();
@@ -122,6 +130,7 @@ function makeControls() {
 export function startPage() {
   choosePalette();
   makeControls();
+  startCard();
   on("traces", forgetMaps);
   on("depth level", showDepth);
   on("textSize", showTextSize);
@@ -139,7 +148,10 @@ export function startPage() {
   on("level depth head step openCell", showCrumbs);
   startStory();
   startPass();
-  on("head query key step display depth level textSize openCell chosenStep link", updateLink);
+  startSharing();
+  startHelp();
+  startUndo();
+  on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing settings", updateLink);
   openTraces(description.traces);
   set({ textSize: 1 });
   setTimeout(preloadLayers, 500);
@@ -147,5 +159,5 @@ export function startPage() {
   else setDepth(selection.depth);
   openStory();
   // Use the event's URL: `location` may have changed since.
-  addEventListener("hashchange", ({ newURL }) => followLink(new URL(newURL).hash));
+  addEventListener("hashchange", ({ newURL }) => followWholeLink(new URL(newURL).hash));
 }

@@ -10,18 +10,17 @@ import { clampedSelection, pendingTraces, traces } from "./traces.js";
 let linkTimer;
 
 export const linkParts = []; // functions that return further parts of the link
+export const linkFollowers = []; // functions that apply these parts of a link
 
 export function updateLink() {
   clearTimeout(linkTimer);
   linkTimer = setTimeout(writeLink, 200);
 }
 
-/** Write the link of what is shown into the address. */
-function writeLink() {
-  clearTimeout(linkTimer);
-  linkTimer = null;
+/** The link of what is shown, without its "#". */
+export function linkOfPage() {
   const { layer, head, step, query, key, display: look, textSize, depth, level } = selection;
-  const link = new URLSearchParams({
+  return new URLSearchParams({
     ...{ layer, head, step, query, key, look },
     ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
@@ -29,19 +28,35 @@ function writeLink() {
     ...linkOfArithmetic(),
     ...linkOfPass(),
     ...Object.assign({}, ...linkParts.map((part) => part())),
-  });
+  }).toString();
+}
+
+/** Write the link of what is shown into the address. */
+function writeLink() {
+  clearTimeout(linkTimer);
+  linkTimer = null;
   const write = selection.isNewEntry ? "pushState" : "replaceState";
   selection.isNewEntry = false;
   try {
-    history[write](history.state, "", `#${link}`);
+    history[write](history.state, "", `#${linkOfPage()}`);
   } catch {} // frames without an address (srcdoc) refuse it
+  changed("written");
 }
+
+/** Write what is shown now, if that is still to be done. */
+export const flushLink = () => linkTimer && writeLink();
 
 /** Show what follows as a new entry in the browser's history. */
 export function startEntry() {
-  if (linkTimer) writeLink();
+  flushLink();
   selection.isNewEntry = true;
   updateLink();
+}
+
+/** Apply a link with all its parts. */
+export function followWholeLink(link) {
+  followLink(link);
+  for (const follow of linkFollowers) follow(link);
 }
 
 /** Apply a link, such as #layer=1&head=2&query=9. */

@@ -144,7 +144,7 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
       event.preventDefault();
       goToVector(trace, position, name, component);
     };
-    return make("a", { href: "#pass", class: "leads", title: say("How it is computed"), click }, words);
+    return make("a", { href: "#pass", class: "leads", "data-tip": say("How it is computed"), click }, words);
   };
   const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(

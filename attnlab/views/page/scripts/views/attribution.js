@@ -4,7 +4,7 @@ import { pointsOfLens } from "../numbers/attribution.js";
 import { brief, fixed, percent } from "../numbers/formats.js";
 import { say, sayParts } from "../sources/description.js";
 import { source } from "../sources/source.js";
-import { make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 
 let isAttributionOpen = false; // stays when another trace is shown
 
@@ -32,13 +32,13 @@ function attributionTables(trace, id, numbers) {
   const word = () => tokenElement(trace.names.get(id));
   const points = pointsOfLens(layers).map((point) => {
     const [best, probability, probabilityOfToken, rank] = numbers.splice(0, 4);
-    const first = make("span", {}, tokenElement(trace.names.get(best)), ` ${percent(probability)}`);
-    return rowOf(point, [first, `#${rank}`, percent(probabilityOfToken, 1)]);
+    const first = make("span", {}, tokenElement(trace.names.get(best)), " ", exact(probability, percent(probability)));
+    return rowOf(point, [first, `#${rank}`, exact(probabilityOfToken, percent(probabilityOfToken, 1))]);
   });
   const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];
   const total = [...heads, ...mlps, ...rest].reduce((sum, part) => sum + part);
   const rounded = (x) => fixed(x, 2);
-  const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(rounded)));
+  const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp], 2));
   const [embedding, bias] = rest.map(rounded);
   const lensCaption = make("span", {}, ...sayParts("What the model would predict if it ended at each point, and {word} there", { word: word() }));
   const lensHeader = ["", say("most probable"), say("rank"), say("probability")];

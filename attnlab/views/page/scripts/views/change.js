@@ -1,23 +1,15 @@
 // How next-token probabilities change between the last two traces. Both need all logits, because a token that is
 // likely in one may have any rank in the other.
 
-import { align } from "../numbers/align.js";
 import { brief } from "../numbers/formats.js";
 import { samplingProbability } from "../numbers/sampling.js";
 import { say } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
 import { isLook, settings } from "../state/store.js";
-import { DIFFERENCE, distinctions, queryIn, traces } from "../state/traces.js";
-import { barOf, byId, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { alignment, DIFFERENCE, distinctions, queryIn, traces } from "../state/traces.js";
+import { barOf, buttonOf, byId, exact, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { nextTokenTitle } from "../drawing/names.js";
 import { CANDIDATES } from "./next.js";
-
-/** The earlier trace's position that is aligned with `position` or, if there is none, with the last one before it. */
-function positionBefore(pairs, position) {
-  const index = pairs.findIndex(([, later]) => later === position);
-  const [earlier] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
-  return earlier;
-}
 
 /** The most probable tokens of either prediction, as [id, before, now]; the most probable now come first. */
 function changesOf(predictions) {
@@ -26,15 +18,13 @@ function changesOf(predictions) {
   return [...new Set(likely)].map((id) => [id, ...probabilitiesOf(id)]).sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
-/** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`. */
-export function makeChange(before, now) {
+/** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`; `compare` shows both. */
+export function makeChange(before, now, compare) {
   const box = byId("change");
   const both = [before, now];
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
-  const pairs = before && align([before.ids, now.ids]);
-  const isCompared = traces.length === 2;
+  const isCompared = traces.length === 2; // if not, both have the same text
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
-  const positionFor = (trace) => (traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now)));
   const read = async (trace, position) => {
     const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
     return { ...prediction, all };
@@ -42,12 +32,12 @@ export function makeChange(before, now) {
   let loaded = { positions: [] }; // the last predictions read, which sliders reuse
   const draw = onceAFrame(async () => {
     if (isLook()) return;
-    if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
-    const positions = both.map(positionFor);
+    if (!before) return box.replaceChildren(noteOf());
+    const positions = both.map(queryIn);
     if (loaded.positions.join() !== positions.join()) {
       const predictions = await Promise.all(both.map((trace, n) => read(trace, positions[n])));
       // Another token or text may have been chosen since.
-      if (traces.at(-1) !== now || both.map(positionFor).join() !== positions.join()) return;
+      if (traces.at(-1) !== now || both.map(queryIn).join() !== positions.join()) return;
       loaded = { positions, predictions };
     }
     const position = positions.at(-1);
@@ -62,9 +52,15 @@ export function makeChange(before, now) {
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 
+  /** Without a trace before: how to get one. */
+  function noteOf() {
+    const button = compare && buttonOf(compare, { class: "leads" }, say("Compare with the previous text"));
+    return make("p", { class: "note" }, say("Ablate a head or an MLP to see what changes here."), ...(button ? [" ", button] : []));
+  }
+
   /** How the two traces differ, with the position in the earlier trace if it isn't the same. */
   function causeOf() {
-    const [a, b] = distinctions([before, now], pairs);
+    const [a, b] = distinctions(both, isCompared ? alignment.queries : now.ids.map((_, n) => [n, n]));
     const [earlier, later] = loaded.positions;
     const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
     const location = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
@@ -77,5 +73,5 @@ export function makeChange(before, now) {
 function probabilityElement(probability, isChange = false) {
   const sign = isChange && probability > 0 ? "+" : "";
   const shown = `${sign}${probability.toFixed(4)}`.replace("-", "−");
-  return make("data", { value: String(probability) }, shown);
+  return exact(probability, shown);
 }

@@ -6,10 +6,11 @@ import { unusualIn } from "../numbers/formats.js";
 import { description, joinSentences, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, select, showLevel } from "../state/actions.js";
-import { followLink, linkParts, startEntry } from "../state/link.js";
+import { followLink, linkFollowers, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { alignment, nameOfChange, nameOfPart, traceOf, traces, traceViews, views } from "../state/traces.js";
+import { identify } from "../drawing/card.js";
 import { barOf, buttonOf, byId, checkboxOf, make, number, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
@@ -205,10 +206,18 @@ async function showLatest() {
   if (traces === shown && traces.every(({ ids }) => ids.join() === previousIds)) select(query, key);
 }
 
-/** Show what changed from the previous trace to the last one. */
+/** Show what changed from the previous trace to the last one: of another text only if they are compared. */
 function followChange() {
-  const before = traceHistory.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(traceHistory.at(-2), 0)) : null;
-  change = makeChange(before, traces.at(-1));
+  const [previous] = traceHistory.slice(-2, -1);
+  const isComparing = traces.length === 2;
+  const isSameText = previous && previous.ids.join() === traces.at(-1).ids.join();
+  const before = isComparing ? traces[0] : isSameText ? traceOf(previous, 0) : null;
+  const compare = () => {
+    byId("compare").checked = true;
+    byId("compare").focus(); // the button is removed
+    showLatest();
+  };
+  change = makeChange(before, traces.at(-1), previous && compare);
   change.draw();
 }
 
@@ -343,7 +352,7 @@ function markAblated() {
     const isChanged = !isAblated && changes.length > 0;
     cell.classList.toggle("ablated", isAblated);
     cell.classList.toggle("changed", isChanged);
-    cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
+    identify(cell, isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name);
   }
   markToggles();
   if (source.hasEnded) source.markEnded();
@@ -440,7 +449,7 @@ export function makeExplorer() {
   followChange();
   markLatest();
   followLinkOfText(location.hash, true);
-  addEventListener("hashchange", ({ newURL }) => followLinkOfText(new URL(newURL).hash));
+  linkFollowers.push((link) => followLinkOfText(link));
 }
 
 /** The text box, its button and example texts. */

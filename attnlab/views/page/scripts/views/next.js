@@ -11,6 +11,7 @@ import { describe } from "../drawing/card.js";
 import { barOf, buttonOf, byId, checkboxOf, drawingsIn, make, moveByArrows, number, onceAFrame, positionsInWords,
   rowOf, symbolOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { lineOf } from "../drawing/explain.js";
+import { focusPrediction } from "../drawing/levels.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
 const ROWS = 10; // rows of the table, unless all are shown
@@ -55,7 +56,6 @@ export function makeSliders() {
   const topPs = [...description.sliders.topPs, null];
   const set = (values) => {
     Object.assign(settings, values);
-    showSettings();
     changed("settings");
   };
   const sliders = [
@@ -131,7 +131,7 @@ class Prediction {
     if (trace.number === 0) byId("drawn").replaceChildren();
     byId("drawn").append(this.sampled);
     this.title = make("h3");
-    const toArithmetic = buttonOf(() => goToTitle(), {}, `${say("from logits to probabilities")} ↓`);
+    const toArithmetic = buttonOf(focusPrediction, {}, `${say("from logits to probabilities")} ↓`);
     byId("texts").querySelectorAll(".following")[trace.number].append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
     this.draw = onceAFrame(() => this.#draw());
   }
@@ -178,11 +178,6 @@ class Prediction {
     this.sampled.replaceChildren(...(words ? [prefixOf(this.trace), past, ...words] : []));
     return isCurrent ? row : null;
   }
-}
-
-function goToTitle() {
-  byId("prediction-title").scrollIntoView();
-  byId("prediction-title").focus({ preventScroll: true });
 }
 
 /** The settings that differ from the defaults; "" if none do. */
@@ -303,5 +298,6 @@ export function startPredictions() {
     drawPredictions();
   });
   on("query", () => positionSlider.set(selection.query));
+  on("settings", showSettings);
   on("query settings depth", drawPredictions);
 }

@@ -11,13 +11,16 @@ import { select } from "../state/actions.js";
 import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
 import { isLoaded, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
-import { barOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas
-  } from "../drawing/draw.js";
-import { enterHead, zoomTo } from "../drawing/levels.js";
+import { identify } from "../drawing/card.js";
+import { barOf, buttonOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas,
+  textScale } from "../drawing/draw.js";
+import { enterHead, openPrediction, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { nameOf } from "../drawing/names.js";
 import { paintBands, paintCurves, paintDiscs, paintRibbons, paintStage } from "../drawing/paint.js";
-import { endsOfCurve, isOnCurve, LABELLED_MAP, mapPosition, planOf } from "../drawing/plan.js";
+import { mapPosition, planOf } from "../drawing/plan.js";
+import { Reach } from "../drawing/reach.js";
+import { Spot } from "./parts.js";
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MAX_CURVES = 1500; // the strongest ones are drawn
@@ -32,6 +35,7 @@ class Picture {
   curves = []; // {layer, head, i, j, weight}, the weakest first
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
   #nextAfter = new Map(); // the most probable tokens after a position, {id, word, probability}; [] while loading
+  #listed = ""; // what the list of next tokens shows
   #layers = []; // those that are drawn: all, or only the open block's
   #plan; // positions and sizes, see plan.js
   #reading; // a promise
@@ -51,8 +55,11 @@ class Picture {
     });
     this.next = make("ol", { class: "leaving", "aria-label": say("Next token") });
     this.probe = make("span", { hidden: "" }); // to resolve the style sheet's colours
-    this.scene = make("div", { class: "scene" }, this.canvas, this.bar, this.names, this.cells, this.probe);
-    byId("picture").replaceChildren(...nameOf(view), make("div", { class: "sideways" }, this.scene), this.next);
+    this.spot = new Spot(this.canvas, () => this.#shown(), (part, event) => this.#open(part, event));
+    this.scene = make("div", { class: "scene" }, this.canvas, this.bar, this.names, this.cells, this.spot.element, this.probe);
+    const sideways = make("div", { class: "sideways" }, this.scene);
+    this.reach = new Reach(sideways);
+    byId("picture").replaceChildren(...nameOf(view), sideways, this.reach.element, this.next);
     this.maps = Array.from({ length: layers * H }, (_, n) => this.#makeMap(Math.floor(n / H), n % H));
     this.draw = onceAFrame(() => this.#plan && palette && this.#draw());
     this.#listen();
@@ -123,13 +130,14 @@ class Picture {
   }
 
   /** Show a head's job on this text as a badge, with its mean weight in the title. */
-  #showBadge({ layer, head, badge, cell, name }) {
+  #showBadge(map) {
+    const { layer, head, badge, cell, name } = map;
     const [job, attention] = jobOf(this.trace, layer, head);
     if (!job) return;
     const label = say("{name}: {share} of its attention goes to {job}", { name, share: percent(attention), job: jobsInWords()[job] });
     badge.textContent = BADGES[job];
     badge.dataset.job = job;
-    cell.title = cell.ariaLabel = label;
+    identify(cell, (map.name = label));
   }
 
   // ---- tokens and curves -----------------------------------------------------------------------
@@ -184,11 +192,13 @@ class Picture {
     const available = box.clientWidth;
     if (!available) return;
     const { layers } = this.trace;
-    const [isPhone, isBlock, isPresented] = [available < 640, isAt("block"), isPresenting()];
+    const scale = textScale();
+    const [isPhone, isBlock, isPresented] = [available < 640 * scale, isAt("block"), isPresenting()];
+    box.classList.toggle("narrow", isPhone);
     this.#layers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
     const topInPage = box.getBoundingClientRect().top + scrollY;
     const room = innerHeight - topInPage - (isPresented ? 110 : 70); // below the picture: the tour's buttons
-    const shown = { count: this.#layers.length, available, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
+    const shown = { count: this.#layers.length, available, scale, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
     const plan = planOf(this.trace, shown, (count) => this.#chooseTokens(count));
     this.#plan = plan;
     Object.assign(this.scene.style, { width: `${plan.width}px`, height: `${plan.height}px` });
@@ -198,6 +208,8 @@ class Picture {
     this.next.hidden = isBlock;
     this.next.style.top = `${isPhone ? 0 : plan.top + this.scene.offsetTop}px`;
     this.#findCurves();
+    this.spot.forget();
+    this.reach.layOut(this.#layers.map((_, n) => plan.starts.slice(1 + 2 * n, 3 + 2 * n)), this.#layers);
     this.draw();
   }
 
@@ -205,7 +217,8 @@ class Picture {
   #nameElement(i, isAfterGap) {
     const { lines, line, left } = this.#plan;
     const { symbol } = this.trace.tokens[i];
-    const name = make("span", { class: "line", role: "option", tabindex: "-1", title: symbol }, make("bdi", {}, brief(wordOf(symbol))));
+    const name = make("span", { class: "line", role: "option", tabindex: "-1" }, make("bdi", {}, brief(wordOf(symbol))));
+    identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(symbol) }));
     name.position = i;
     name.classList.toggle("gap", isAfterGap);
     moveTo(name, 0, lines.get(i) - line / 2);
@@ -222,25 +235,26 @@ class Picture {
       title.style.width = `${to - from}px`;
       return title;
     };
-    const isTitled = unit >= 96;
-    const embedding = !isBlock && starts[1] - starts[0] >= 72 ? say("Embedding") : "";
+    const scale = textScale();
+    const isTitled = unit >= 96 * scale;
+    const embedding = !isBlock && starts[1] - starts[0] >= 72 * scale ? say("Embedding") : "";
     return [
       isTitled ? titleAt(embedding, starts[0], starts[1]) : titleAt(say("layer"), 0, left - 14),
       ...this.#layers.flatMap((layer, n) => {
         const [from, middle, to] = starts.slice(1 + 2 * n);
         const words = isTitled ? say("Attention {layer}", { layer }) : String(layer);
-        return [titleAt(words, from, middle, this.titles[layer]), titleAt(to - middle >= 50 ? `MLP ${layer}` : "", middle, to)];
+        return [titleAt(words, from, middle, this.titles[layer]), titleAt(to - middle >= 50 * scale ? `MLP ${layer}` : "", middle, to)];
       }),
     ];
   }
 
   #placeMap({ layer, head, cell, canvas }) {
     const n = this.#layers.indexOf(layer);
-    const { size } = this.#plan.grid;
+    const { size, isLabelled } = this.#plan.grid;
     cell.hidden = n < 0;
     if (n >= 0) moveTo(cell, ...mapPosition(this.#plan, n, head));
     canvas.style.width = canvas.style.height = `${size}px`;
-    cell.classList.toggle("unnamed", size < LABELLED_MAP);
+    cell.classList.toggle("unnamed", !isLabelled);
   }
 
   // ---- drawing ---------------------------------------------------------------------------------
@@ -258,7 +272,8 @@ class Picture {
     const stage = isAt("model") ? (selection.stage ?? undefined) : undefined;
     const { T } = this.trace;
     const query = Math.min(T - 1, queryIn(this.trace));
-    this.#paint(query, stage);
+    this.canvas.paintOn = (context) => this.#paint(context, query, stage); // on this canvas, or as SVG
+    this.canvas.paintOn(prepareCanvas(this.canvas, this.#plan.width, this.#plan.height));
     for (const name of this.names.children) {
       name.classList.toggle("query", name.position === query);
       name.classList.toggle("later", selection.isFollowing && name.position !== query);
@@ -278,9 +293,8 @@ class Picture {
     if (selection.isFollowing && !stage) byId("stage-words").textContent = this.#pathInWords(query);
   }
 
-  #paint(query, stage) {
+  #paint(context, query, stage) {
     const plan = this.#plan;
-    const context = prepareCanvas(this.canvas, plan.width, plan.height);
     const inks = this.#inks();
     this.next.style.setProperty("--hot", inks.hot);
     const largest = this.norms?.reduce((a, b) => Math.max(a, b), 0) || 1;
@@ -336,11 +350,16 @@ class Picture {
     if (hasLogits && !this.#nextAfter.has(position)) this.#readNext(position);
     const isAblated = isAmong(trace.changes ?? [], ablationOf(selection.layer, selection.head));
     const ablation = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
+    const shown = JSON.stringify([position, this.#nextAfter.get(position), ablation]);
+    if (shown === this.#listed) return; // what has the focus stays
+    this.#listed = shown;
     const token = brief(wordOf(trace.tokens[position].symbol));
     const item = ({ id, word, probability }) => {
       const n = ablation ? trace.story.ids.indexOf(id) : -1;
       const bars = [barOf(probability), ...(n >= 0 ? [barOf(ablation.after[n], "without")] : [])];
-      return make("li", {}, make("bdi", { class: "word" }, brief(word)), make("span", {}, percent(probability)), ...bars);
+      const button = buttonOf(() => openPrediction(() => select(queryOf(trace, position))), { class: "word" }, make("bdi", {}, brief(word)));
+      identify(button, say("“{word}”: {share}; open its numbers", { word, share: percent(probability, 2) }));
+      return make("li", {}, button, make("span", {}, percent(probability)), ...bars);
     };
     const notes = [
       !hasLogits && make("li", { class: "note" }, whyNoLogits(trace)),
@@ -365,7 +384,7 @@ class Picture {
   // ---- pointer and keys ------------------------------------------------------------------------
 
   #listen() {
-    const { cells, bar, names, canvas } = this;
+    const { cells, bar, names } = this;
     cells.addEventListener("click", ({ target }) => {
       const cell = target.closest(".mini");
       if (cell) enterHead(cell.map.layer, cell.map.head);
@@ -378,12 +397,6 @@ class Picture {
       if (name) this.#follow(name.position);
     });
     moveByArrows(names, () => [...names.children]);
-    canvas.addEventListener("pointermove", (event) => {
-      const curve = this.#curveUnder(event);
-      canvas.style.cursor = curve ? "pointer" : "";
-      canvas.title = curve ? this.#curveInWords(curve) : "";
-    });
-    canvas.addEventListener("click", (event) => this.#click(event));
   }
 
   /** Follow a token, or stop following it and show all again. */
@@ -393,23 +406,24 @@ class Picture {
     set({ isFollowing: !isFollowed });
   }
 
-  /** The strongest curve under the pointer. */
-  #curveUnder({ offsetX, offsetY }) {
-    return this.curves.findLast((curve) => isOnCurve(endsOfCurve(this.#plan, this.#layers.indexOf(curve.layer), curve), offsetX, offsetY));
+  /** What the spot on the canvas can be at. */
+  #shown() {
+    const { trace, curves } = this;
+    const norms = this.norms && { normsOf: (i) => this.#normsOf(i), mlpNorms: (layer) => this.mlpNorms(layer) };
+    return { plan: this.#plan, layers: this.#layers, curves, trace, query: queryIn(trace), ...norms };
   }
 
-  #curveInWords({ layer, head, i, j, weight }) {
-    const [query, key] = [i, j].map((n) => wordOf(this.trace.tokens[n].symbol));
-    return say("head {layer}.{head}: {query} → {key}, {share}", { layer, head, query, key, share: percent(weight) });
-  }
-
-  /** Open the head of the curve under the pointer, or the block whose attention is there. */
-  #click(event) {
-    const curve = this.#curveUnder(event);
-    if (curve) return enterHead(curve.layer, curve.head, () => select(queryOf(this.trace, curve.i)));
+  /** Open a part: a weight's head, a vector's path, the block of an MLP, or else the block whose attention is there. */
+  #open(part, { offsetX, offsetY }) {
+    const selectToken = () => select(queryOf(this.trace, part.i));
+    if (part?.kind === "weight") return enterHead(part.curve.layer, part.curve.head, selectToken);
+    if (part?.kind === "vector") return this.#follow(part.i);
+    if (part) selectToken();
+    if (!isAt("model")) return undefined;
+    if (part) return enterBlock(part.layer);
     const { starts, top } = this.#plan;
-    const n = this.#layers.findIndex((_, n) => event.offsetX >= starts[1 + 2 * n] && event.offsetX < starts[2 + 2 * n]);
-    if (isAt("model") && n >= 0 && event.offsetY > top) enterBlock(this.#layers[n]);
+    const n = this.#layers.findIndex((_, n) => offsetX >= starts[1 + 2 * n] && offsetX < starts[2 + 2 * n]);
+    return n >= 0 && offsetY > top ? enterBlock(this.#layers[n]) : undefined;
   }
 }
 
@@ -435,6 +449,6 @@ export function startPicture() {
   on("level depth", showPicture);
   onHead(() => picture.mark());
   on("query key hovered stage story", () => picture.draw());
-  on("presenting printed", () => isLook() && picture.layOut());
+  on("presenting printed textSize", () => isLook() && picture.layOut());
   addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
 }

@@ -9,7 +9,7 @@ import { chooseHead } from "../state/actions.js";
 import { isAt, isLook, on, selection } from "../state/store.js";
 import { headsToDescribe } from "../state/story.js";
 import { nameOfPart, traces } from "../state/traces.js";
-import { buttonOf, byId, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
@@ -52,10 +52,11 @@ function filterStory() {
   }
 }
 
-/** A paragraph about a head: a button with its name, which opens it, then the sentences. */
-function paragraphAbout({ layer, head }, sentences) {
+/** A paragraph about a head: a button with its name, which opens it, then the sentences. The first says what 1.0 means. */
+function paragraphAbout({ layer, head }, sentences, isFirst = false) {
   const title = nameOfPart({ layer, head });
-  const button = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
+  const name = isFirst ? say("Head {layer}.{head} (layer {layer}, head {head})", { layer, head }) : say("Head {layer}.{head}", { layer, head });
+  const button = buttonOf(() => enterHead(layer, head), { class: "leads", "data-tip": title }, name);
   return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
 
@@ -81,7 +82,7 @@ function showStory() {
   const { story } = trace;
   byId("story").ariaBusy = "false";
   const heads = story ? headsToDescribe(story) : [];
-  byId("story").replaceChildren(...heads.map((head) => paragraphAbout(head, sentencesOf(trace, story, head))));
+  byId("story").replaceChildren(...heads.map((head, n) => paragraphAbout(head, sentencesOf(trace, story, head), n === 0)));
   showFarthest();
   if (story) rankHeads(trace, story);
 }
@@ -110,11 +111,12 @@ async function rankHeads(trace, { ids, before, heads }) {
   if (traces.at(-1) !== trace) return;
   const rows = ranked.map(({ layer, head, key, weight, after }) => {
     const title = nameOfPart({ layer, head });
-    const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
+    const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", "data-tip": title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
-    const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
+    const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} `, exact(attention, percent(attention))) : "";
     const [then, now] = percentages(before[0], after[0]);
-    const cells = [`${then} → ${now}`, make("span", {}, tokenElement(trace.keys[key]), ` ${percent(weight)}`), badge];
+    const effects = make("span", {}, exact(before[0], then), " → ", exact(after[0], now));
+    const cells = [effects, make("span", {}, tokenElement(trace.keys[key]), " ", exact(weight, percent(weight))), badge];
     return rowOf(button, cells);
   });
   const query = trace.tokens.at(-1).symbol;

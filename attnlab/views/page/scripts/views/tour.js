@@ -78,11 +78,14 @@ function play() {
   timer = setInterval(() => showStage(stages.indexOf(selection.stage) + 1), STAGE_MILLISECONDS);
 }
 
-/** Enter or leave the mode for presenting the picture. */
+/** Enter or leave the mode for presenting the picture, in full screen if the browser allows it. */
 function present(isOn) {
+  const page = document.documentElement;
   if (isOn) showLevel("model");
-  document.documentElement.classList.toggle("presenting", isOn);
+  page.classList.toggle("presenting", isOn);
   changed("presenting");
+  if (isOn) page.requestFullscreen?.().catch(() => {}); // a frame may not
+  else if (document.fullscreenElement) document.exitFullscreen();
 }
 
 export function startTour() {
@@ -100,7 +103,10 @@ export function startTour() {
   byId("all-tokens").addEventListener("click", () => set({ isFollowing: false }));
   byId("earlier").addEventListener("click", () => stepStage(-1));
   byId("later").addEventListener("click", () => stepStage(1));
+  for (const [id, isOn] of [["present", true], ["leave", false]]) byId(id).addEventListener("click", () => present(isOn));
+  addEventListener("fullscreenchange", () => document.fullscreenElement || !isPresenting() || present(false));
   addEventListener("keydown", (event) => {
+    if (document.querySelector("dialog[open]")) return;
     if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.altKey || event.metaKey || !isLook()) return;
     if (event.key.toLowerCase() === "p") present(!isPresenting());
     else if (isPresenting() && event.key === "Escape") present(false);

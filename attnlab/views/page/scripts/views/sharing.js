@@ -1,0 +1,91 @@
+// Copying a link, and saving pictures and tables.
+
+import { csvOf } from "../numbers/csv.js";
+import { say } from "../sources/description.js";
+import { matrixOf } from "../sources/rows.js";
+import { linkOfPage } from "../state/link.js";
+import { isLook, on, selection } from "../state/store.js";
+import { isLoaded, traces, views } from "../state/traces.js";
+import { byId } from "../drawing/draw.js";
+import { announce, copyText, saveFile } from "../drawing/files.js";
+import { pngOf, svgOf } from "../drawing/snapshot.js";
+
+const BYTE_ORDER_MARK = "\ufeff"; // so that spreadsheets read UTF-8
+
+/** The name of a file that shows what the page does. */
+const fileName = (ending) => {
+  const { layer, head } = selection;
+  const isOfHead = byId("head").checkVisibility();
+  return ["attnlab", traces[0].model, ...(isOfHead ? [`${layer}.${head}`] : [])].filter(Boolean).join("-").replace(/[^\w.-]+/g, "-") + ending;
+};
+
+const saveTable = (rows) => saveFile(fileName(".csv"), BYTE_ORDER_MARK + csvOf(rows), "text/csv");
+
+// ---- tables --------------------------------------------------------------------------------------
+
+/** A cell's text, with its numbers at full precision. */
+function cellText(cell) {
+  const copy = cell.cloneNode(true);
+  for (const data of copy.querySelectorAll("data")) data.textContent = data.value;
+  return copy.textContent.trim();
+}
+
+const cellsOf = (table) => [...table.rows].map(({ cells }) => [...cells].map(cellText));
+
+/** The buttons in a table's caption copy or save it. */
+function listenToTables() {
+  addEventListener("click", async ({ target }) => {
+    const button = target.closest?.("[data-csv]");
+    if (!button) return;
+    const rows = cellsOf(button.closest("table"));
+    if (button.dataset.csv === "save") return saveTable(rows);
+    await copyText(csvOf(rows));
+    announce(say("Copied."));
+  });
+}
+
+/** A view's map: its keys above, its queries at the left. */
+function cellsOfMap(view) {
+  const matrix = matrixOf(view, selection);
+  const row = (i) => [view.querySymbols[i], ...matrix.subarray(i * view.Tk, (i + 1) * view.Tk)];
+  return [[`${selection.step}${view.name ? ` ${view.name}` : ""}`, ...view.keySymbols], ...[...view.querySymbols.keys()].map(row)];
+}
+
+// ---- pictures ------------------------------------------------------------------------------------
+
+const PICTURES = ["picture", "lines", "heatmaps", "strips"];
+
+function pictureShown() {
+  const shown = PICTURES.map(byId).filter((element) => element.checkVisibility());
+  return svgOf(shown, document.title);
+}
+
+const ACTIONS = {
+  "copy-link": async () => {
+    await copyText(location.href.replace(/#.*|$/, `#${linkOfPage()}`));
+    announce(say("Link copied."));
+  },
+  "save-svg": () => saveFile(fileName(".svg"), pictureShown().svg, "image/svg+xml"),
+  "save-png": async () => saveFile(fileName(".png"), await pngOf(pictureShown()), "image/png"),
+  "save-map": () => saveTable(views.filter((view) => isLoaded(view, selection)).flatMap(cellsOfMap)),
+};
+
+export function startSharing() {
+  const menu = byId("share");
+  for (const [id, act] of Object.entries(ACTIONS))
+    byId(id).addEventListener("click", () => {
+      menu.open = false;
+      menu.firstElementChild.focus();
+      act();
+    });
+  // A click elsewhere, or Escape, closes the menu.
+  addEventListener("pointerdown", ({ target }) => menu.contains(target) || (menu.open = false));
+  menu.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !menu.open) return;
+    event.stopPropagation();
+    menu.open = false;
+    menu.firstElementChild.focus();
+  });
+  on("level depth", () => (byId("save-map").hidden = isLook() && !byId("head").checkVisibility()));
+  listenToTables();
+}

@@ -1,0 +1,367 @@
+"""What the page does under the hand: it names what is pointed at, undoes, saves, and fits."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from conftest import Watched
+from pages import drawn, gpt2_shaped, idle, until
+
+from attnlab import GPT2, Trace
+
+BALL = "The dog chased the ball, but it"
+OTHER = "The hen saw the cat"
+
+Look = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def ball(pocket: GPT2) -> Trace:
+    return pocket.trace(BALL)
+
+
+@pytest.fixture
+def look(watched: Watched, tmp_path: Path) -> Iterator[Look]:
+    """Open a trace's page in Look; check at the end that it logged nothing."""
+    file = tmp_path / "page.html"
+
+    def open_(trace: Trace, link: str = "depth=look&layer=1&head=0", **settings: Any) -> Any:
+        trace.save(file)
+        return complete(watched.open(f"{file.as_uri()}#{link}", **settings))
+
+    yield open_
+    watched.close()
+    assert watched.said == []
+
+
+def complete(page: Any) -> Any:
+    """Wait until a page's picture has its numbers."""
+    until(page, "traces.at(-1).story !== undefined")
+    until(
+        page,
+        "document.body.dataset.depth === 'lab' || (picture.norms && picture.nextTokens.length)",
+    )
+    drawn(page)
+    return page
+
+
+def card(page: Any) -> str | None:
+    """What the tooltip says; None if it is hidden."""
+    element = page.locator("#card")
+    return element.inner_text() if element.is_visible() else None
+
+
+def length(vector: Any) -> str:
+    return f"{np.linalg.norm(np.asarray(vector, np.float64)):.2f}"
+
+
+def test_keys_walk_along_a_tokens_parts(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    first, last = ball.blocks
+    page.locator(".spot").focus()
+    said = [card(page)]
+    while len(said) < 40:
+        page.keyboard.press("ArrowRight")
+        if (words := card(page)) == said[-1]:
+            break
+        assert page.locator(".spot").get_attribute("aria-label") == words
+        said.append(words)
+    assert [words for words in said if "length" in str(words)] == [
+        f"“it” before layer 0: a vector of length {length(ball.embedding[7])}",
+        f"“it” after attention 0: a vector of length {length(first.mid[7])}",
+        f"“it” after MLP 0: a vector of length {length(first.output[7])}",
+        f"MLP 0 adds to “it” a vector of length {length(first.mlp.output[7])}",
+        f"“it” after attention 1: a vector of length {length(last.mid[7])}",
+        f"“it” after MLP 1: a vector of length {length(last.output[7])}",
+        f"MLP 1 adds to “it” a vector of length {length(last.mlp.output[7])}",
+    ]
+    drawn_weights = {
+        f"head {layer}.{head}: “it” gives “{ball.tokens[key].text.strip()}” "
+        f"{100 * float(weight):.1f}\xa0% of its attention"
+        for layer, block in enumerate(ball.blocks)
+        for (head, key), weight in np.ndenumerate(block.attention.weights[:, 7, :7])
+        if weight >= 0.12
+    }
+    assert drawn_weights <= set(said)
+    page.keyboard.press("ArrowUp")
+    assert card(page) == f"MLP 1 adds to “but” a vector of length {length(last.mlp.output[6])}"
+    page.keyboard.press("Enter")
+    until(page, "document.body.dataset.level === 'block' && selection.query === 6")
+
+
+def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    canvas = page.locator(".scene > canvas")
+
+    def hover(kind: str) -> Any:
+        find = f"""partsOf(...[picture.spot.shown()].flatMap(({{ plan, layers, curves }}) =>
+            [plan, layers, curves, 5])).findLast(({{ kind }}) => kind === {kind!r})"""
+        at = page.evaluate(f"(({{ x, y }}) => ({{ x, y }}))({find})")
+        canvas.hover(position=at, force=True)
+        return at
+
+    hover("added")
+    assert (
+        card(page) == f"MLP 1 adds to “,” a vector of length {length(ball.blocks[1].mlp.output[5])}"
+    )
+    at = hover("vector")
+    canvas.click(position={"x": at["x"] + 40, "y": at["y"]}, force=True)
+    assert page.evaluate("[selection.isFollowing, selection.query]") == [True, 5]
+    page.mouse.move(0, 0)
+    assert card(page) is None
+    page.locator(".mini").nth(1).hover()
+    assert str(card(page)).startswith("layer 0, head 1")
+    page.locator("#all-tokens").click()
+    best = page.locator(".leaving .word").first
+    best.hover()
+    token = ball.next_tokens(1)[0]
+    assert (
+        card(page)
+        == f"“{token.text.strip()}”: {100 * token.probability:.2f}\xa0%; open its numbers"
+    )
+    best.click()
+    until(page, "document.activeElement.id === 'prediction-title'")
+    assert page.evaluate("selection.depth") == "lab"
+
+
+def test_a_finger_names_before_it_opens(ball: Trace, look: Look) -> None:
+    page = look(ball, has_touch=True, viewport={"width": 1000, "height": 800})
+    box = page.locator(".scene > canvas").bounding_box()
+    part = """(({ plan, layers, curves }) => partsOf(plan, layers, curves, 7).find(
+        ({ kind }) => kind === "added"))(picture.spot.shown())"""
+    at = page.evaluate(part)
+    touch = (box["x"] + at["x"], box["y"] + at["y"])
+    page.touchscreen.tap(*touch)
+    assert (
+        card(page)
+        == f"MLP 0 adds to “it” a vector of length {length(ball.blocks[0].mlp.output[7])}"
+    )
+    assert page.evaluate("selection.level") == "model"
+    page.touchscreen.tap(*touch)
+    until(page, "selection.level === 'block' && selection.layer === 0")
+
+
+def test_a_held_touch_names_and_opens_nothing(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    hold = """(mini) => {
+        const touch = { pointerType: "touch", bubbles: true };
+        mini.dispatchEvent(new PointerEvent("pointerdown", touch));
+        setTimeout(() => {
+            mini.dispatchEvent(new PointerEvent("pointerup", touch));
+            mini.dispatchEvent(new PointerEvent("click", { ...touch, cancelable: true }));
+            window.isHeld = true;
+        }, HOLD_MILLISECONDS + 100);
+    }"""
+    page.locator(".mini").nth(2).evaluate(hold)
+    until(page, "window.isHeld")
+    assert str(card(page)).startswith("layer 0, head 2")
+    assert page.evaluate("selection.level") == "model"
+
+
+def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Look) -> None:
+    page = look(ball, "depth=look&layer=1&head=0&level=head")
+    page.keyboard.press("?")
+    assert "Layer 1, head 0" in page.locator("#help").inner_text()
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    assert page.evaluate("selection.level") == "head"
+
+
+def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
+    pocket.playground(tmp_path / "model.html", BALL)
+    page = complete(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
+    state = "[selection.depth, selection.layer, selection.head, selection.textSize, traces.length]"
+    first = page.evaluate(state)
+    text = "traces.at(-1).tokens.map((token) => token.text).join('')"
+
+    def settle() -> None:
+        idle(page)
+        until(page, "linkTimer === null")
+
+    settle()
+    page.keyboard.press("Control+z")  # nothing has been done
+    assert page.evaluate(state) == first
+    page.locator("#larger-letters").click()
+    settle()
+    page.locator("#depth input").nth(1).check()
+    settle()
+    page.locator("#grids .map").nth(5).click()
+    settle()
+    page.locator("#prompt").fill(OTHER)
+    page.locator("#prompt").press("Enter")
+    settle()
+    page.locator("#head-title").click()  # out of the text box, which has an undo of its own
+    page.locator("#head-toggle").click()
+    settle()
+    assert len(page.evaluate("traces[0].changes")) == 1
+    page.keyboard.press("Control+z")
+    settle()
+    assert page.evaluate("traces[0].changes") == []
+    assert page.evaluate(text) == OTHER
+    page.keyboard.press("Control+z")
+    settle()
+    assert page.evaluate(text) == BALL
+    assert page.evaluate(state) == ["lab", 1, 1, 1.25, 1]
+    page.keyboard.press("Control+z")
+    settle()
+    assert page.evaluate(state) == ["lab", *first[1:3], 1.25, 1]
+    page.keyboard.press("Control+z")
+    settle()
+    page.keyboard.press("Control+z")
+    settle()
+    assert page.evaluate(state) == first
+    for key in ("Control+y", "Control+Shift+z", "Control+y", "Control+y"):
+        page.keyboard.press(key)
+        settle()
+    assert page.evaluate(text) == OTHER
+    assert watched.said == []
+
+
+def saved(page: Any, click: Callable[[], None], file: Path) -> bytes:
+    with page.expect_download() as download:
+        click()
+    download.value.save_as(file)
+    return file.read_bytes()
+
+
+def test_pictures_are_saved(ball: Trace, look: Look, tmp_path: Path) -> None:
+    page = look(ball)
+
+    def save(kind: str) -> Callable[[], None]:
+        def click() -> None:
+            page.locator("#share summary").click()
+            page.locator(f"#save-{kind}").click()
+
+        return click
+
+    svg = ElementTree.fromstring(saved(page, save("svg"), tmp_path / "a.svg"))
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in svg.iter(f"{name}text")]
+    words = BALL.replace(",", "").split()
+    assert [text for text in texts if text in words] == words
+    assert "1.0" in texts
+    strokes = [path for path in svg.iter(f"{name}path") if path.get("fill") == "none"]
+    assert len(strokes) == page.evaluate("picture.curves.length") + 2 * 8  # curves and circles
+    assert len(list(svg.iter(f"{name}image"))) == 8  # the heads' maps
+    png = saved(page, save("png"), tmp_path / "a.png")
+    assert png.startswith(b"\x89PNG")
+    size = [int.from_bytes(png[at : at + 4]) for at in (16, 20)]
+    assert size == [2 * int(str(svg.get(side))) for side in ("width", "height")]
+
+
+def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Look, tmp_path: Path) -> None:
+    page = look(ball, "depth=lab&layer=1&head=2")
+
+    def rows(click: Callable[[], None]) -> list[list[str]]:
+        content = saved(page, click, tmp_path / "a.csv").decode("utf-8-sig")
+        return list(csv.reader(io.StringIO(content, newline="")))
+
+    def save_map() -> None:
+        page.locator("#share summary").click()
+        page.locator("#save-map").click()
+
+    heading, *body = rows(save_map)
+    assert heading[1:] == [row[0] for row in body] == list(ball.tokens.symbols)
+    weights = np.array([[float(x) for x in row[1:]] for row in body])
+    assert np.allclose(weights, ball.head(1, 2).weights, rtol=1e-5, atol=1e-7)
+    table = page.locator("#predictions table")
+    heading, *body = rows(lambda: table.locator("[data-csv=save]").click())
+    assert heading[:2] == ["token", "logit"]
+    logits = {token.symbol: float(ball.next_logits[token.id]) for token in ball.next_tokens(10)}
+    shown = {row[0]: float(row[1]) for row in body[:10]}
+    assert shown == pytest.approx(logits, rel=1e-5)
+    assert table.locator("caption").inner_text().startswith("The 10 most probable of")
+
+
+def test_a_link_is_copied(ball: Trace, look: Look) -> None:
+    page = look(ball, "depth=lab&layer=1&head=2")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#share summary").click()
+    page.locator("#copy-link").click()
+    until(page, "document.querySelector('#done').textContent === 'Link copied.'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.evaluate("location.href")
+    assert "layer=1&head=2" in copied
+
+
+def test_presenting_by_a_button(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    page.locator("#present").click()
+    until(page, "document.documentElement.classList.contains('presenting')")
+    assert not page.locator(".masthead").is_visible()
+    page.locator("#leave").click()
+    until(page, "!document.documentElement.classList.contains('presenting')")
+    assert page.locator(".masthead").is_visible()
+
+
+# JavaScript: pairs of controls and texts of the first screen that overlap.
+OVERLAPS = """() => {
+    const shown = "button, .leaving li, .line, #story p, .mini, #prompt";
+    const all = [...document.querySelectorAll(shown)]
+        .filter((one) => one.checkVisibility({ visibilityProperty: true }));
+    const boxes = all.map((one) => one.getBoundingClientRect());
+    const name = (n) => `${all[n].id || all[n].className} ${all[n].textContent.slice(0, 20)}`;
+    const pairs = [];
+    for (let n = 0; n < all.length; n++)
+        for (let m = 0; m < n; m++) {
+            if (all[n].contains(all[m]) || all[m].contains(all[n])) continue;
+            const [a, b] = [boxes[n], boxes[m]];
+            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            if (wide > 2 && high > 2) pairs.push([name(n), name(m)]);
+        }
+    return pairs;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_nothing_overlaps_in_large_letters(width: int, ball: Trace, look: Look) -> None:
+    page = look(ball, viewport={"width": width, "height": 844})
+    for _ in range(3):
+        drawn(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(OVERLAPS) == []
+        if page.locator("#larger-letters").is_enabled():
+            page.locator("#larger-letters").click()
+    assert page.evaluate("textScale()") == 1.5
+
+
+def test_on_a_phone_the_text_box_comes_first_and_all_layers_are_reached(
+    pocket: GPT2, watched: Watched, tmp_path: Path
+) -> None:
+    pocket.playground(tmp_path / "model.html", BALL)
+    address = f"{(tmp_path / 'model.html').as_uri()}#depth=look"
+    page = complete(watched.open(address, viewport={"width": 390, "height": 844}))
+    box = page.locator("#prompt").bounding_box()
+    assert box["y"] + box["height"] < page.locator("#story").bounding_box()["y"]
+    page.evaluate("scrollTo(0, 1e6)")
+    # No bar lies over what is scrolled to.
+    positions = page.locator("main *").evaluate_all(
+        "(all) => all.filter((one) => one.checkVisibility())"
+        ".map((one) => getComputedStyle(one).position)"
+    )
+    assert not {"fixed", "sticky"} & {*positions}
+    assert watched.said == []
+
+
+def test_a_wide_pictures_layers_are_reached_on_a_phone(
+    odd: GPT2, short_story: None, look: Look
+) -> None:
+    page = look(gpt2_shaped(odd, 6, seed=0, n_embd=96), viewport={"width": 390, "height": 844})
+    reach = page.locator(".reach span")
+    assert reach.inner_text().startswith("layers 0 to ")
+    assert page.locator(".reach button").first.is_disabled()
+    last = page.locator(".reach button").last
+    for _ in range(12):
+        if last.is_disabled():
+            break
+        before = reach.inner_text()
+        last.click()
+        until(page, f"document.querySelector('.reach span').innerText !== {before!r}")
+        page.wait_for_timeout(500)  # the scroll is smooth
+    assert " to 11 of 12" in reach.inner_text()
