@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from conftest import REFERENCE
+from truth_sentences import sentences
 
 from attnlab import GPT2, at
 from attnlab.errors import InvalidTypeError, InvalidValueError
@@ -22,7 +23,6 @@ from attnlab.pocket.truth import (
     interaction_indices,
     kept_parts,
     open_truth,
-    sentences,
     shapley_values,
     spearman,
 )
