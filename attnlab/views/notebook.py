@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -101,46 +102,7 @@ STYLE = (
     f".attnlab{{{_variables(LIGHT)}}}"
     f"@media (prefers-color-scheme:dark){{{_dark_css(f'body:not({IS_LIGHT})')}}}"
     f"{_dark_css(IS_DARK)}"
-    """
-.attnlab{background:var(--paper);color:var(--ink);font:13px/1.5 system-ui,sans-serif;padding:8px;
-overflow-x:auto;text-align:left}
-.attnlab .title{font-weight:600;margin-bottom:4px}
-.attnlab .faint{color:var(--faint);font-size:12px}
-.attnlab pre{background:none;color:inherit;font:12px/1.45 ui-monospace,monospace;margin:6px 0;
-padding:0;white-space:pre}
-.attnlab .chip{display:inline-block;border:1px solid var(--masked);border-radius:4px;
-margin-bottom:4px;padding:0 5px;unicode-bidi:isolate}
-.attnlab .chip code{background:none;border:0;color:inherit;
-font:13px ui-monospace,monospace;padding:0}
-.attnlab .chip small{color:var(--faint);font:10px ui-monospace,monospace}
-.attnlab summary{cursor:pointer;font-size:12px}
-.attnlab table{border:0;border-collapse:collapse;margin:6px 0;font-variant-numeric:tabular-nums;
-width:auto}
-.attnlab :is(td,th){color:inherit;border:0;text-align:right;padding:1px 12px 1px 0;
-font-size:12px;unicode-bidi:isolate;white-space:pre}
-.attnlab th{color:var(--faint);font-weight:400}
-.attnlab .lines .l{font-family:ui-monospace,monospace;text-align:left}
-.attnlab table tr:nth-child(n){background:none}
-.attnlab .map{border-collapse:separate;border-spacing:1px}
-.attnlab .map :is(td,th){padding:0;line-height:1}
-.attnlab .map td{font-size:0;height:var(--cell);max-width:var(--cell);min-width:var(--cell)}
-.attnlab .map th{color:var(--ink);font:11px/1.2 ui-monospace,monospace;padding-right:5px}
-.attnlab .map .c{writing-mode:vertical-rl;text-orientation:sideways;transform:rotate(180deg);
-padding:4px 0 0}
-.attnlab .map.texts td{font-size:11px;max-width:none;min-width:34px;padding:0 4px;
-text-align:center}
-.attnlab .map.texts .m{color:var(--faint)}
-.attnlab .short .c{writing-mode:horizontal-tb;transform:none;padding:0;text-align:center}
-.attnlab .grid{display:inline-block;margin:0 16px 8px 0;vertical-align:top}
-.attnlab .m{background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px 4px)}
-.attnlab .layers :is(td,th){padding:1px 6px 1px 0;text-align:center}
-.attnlab .written{white-space:pre-wrap;margin:6px 0}
-.attnlab .written b{background:var(--zero);color:var(--positive)}
-.attnlab .step{margin-top:8px;font-family:ui-monospace,monospace}
-.attnlab .line{margin-left:20px;overflow-wrap:anywhere}
-.attnlab img{image-rendering:pixelated;max-width:none;margin:0;
-background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px 4px)}
-""".replace("\n", "")
+    + Path(__file__).with_suffix(".css").read_text(encoding="utf-8").replace("\n", "")
 )
 
 
