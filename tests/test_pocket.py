@@ -15,7 +15,7 @@ from attnlab.errors import ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, corpus
 from attnlab.pocket.jobs import JOBS, head_jobs
-from attnlab.pocket.losses import HeldOut, held_out_losses
+from attnlab.pocket.make import Loss, held_out_losses
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
 CARD = (BUILT_IN["pocket"].directory / "MODEL_CARD.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ PROMPT = "It’s very hot in summer. Swimming is"
 
 
 @pytest.fixture(scope="module")
-def losses(pocket: GPT2) -> HeldOut:
+def losses(pocket: GPT2) -> dict[str, Loss]:
     return held_out_losses(pocket)
 
 
@@ -100,14 +100,14 @@ def test_losses_are_means_over_the_predicted_tokens(pocket: GPT2) -> None:
         powers = np.exp(trace.logits[:-1].astype(float))
         ids = trace.tokens.ids[1:]
         nats.extend(-np.log(powers[np.arange(len(ids)), ids] / powers.sum(axis=-1)))
-    loss = held_out_losses(pocket, 3).all
+    loss = held_out_losses(pocket, 3)["all"]
     assert (loss.tokens, loss.model) == (len(nats), pytest.approx(np.mean(nats), rel=1e-4))
 
 
 @pytest.mark.slow
-def test_loss_is_close_to_the_grammars_entropy(losses: HeldOut) -> None:
-    assert losses.all.tokens > 20_000
-    assert losses.all.grammar < losses.all.model < losses.all.grammar + 0.06
+def test_loss_is_close_to_the_grammars_entropy(losses: dict[str, Loss]) -> None:
+    assert losses["all"].tokens > 20_000
+    assert losses["all"].grammar < losses["all"].model < losses["all"].grammar + 0.06
 
 
 def test_model_card_jobs_of_heads(pocket: GPT2, jobs: HeadJobs) -> None:
@@ -126,11 +126,11 @@ def test_model_card_jobs_of_heads(pocket: GPT2, jobs: HeadJobs) -> None:
 
 
 @pytest.mark.slow
-def test_model_card_losses(losses: HeldOut) -> None:
+def test_model_card_losses(losses: dict[str, Loss]) -> None:
     _, *rows = card_table("Losses")
     assert {kind for kind, *_ in rows} == {*KINDS, "all"}
     for kind, tokens, model, grammar in rows:
-        loss = losses.all if kind == "all" else losses.kinds[kind]
+        loss = losses[kind]
         assert int(tokens) == loss.tokens
         assert abs(float(model) - loss.model) < 0.0051
         assert abs(float(grammar) - loss.grammar) < 0.0051

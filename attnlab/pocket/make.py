@@ -14,16 +14,18 @@ import os
 import platform
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from attnlab.errors import AttnlabError
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
-from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
+from attnlab.model.gpt2 import GPT2
+from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, Corpus, corpus
 from attnlab.pocket.jobs import head_jobs
-from attnlab.pocket.losses import held_out_losses
 from attnlab.pocket.vocabulary import learn_vocabulary
 from attnlab.support.files import write_atomically
 from attnlab.support.tables import align
@@ -69,6 +71,9 @@ def card(run: Training) -> str:
     for prompt in PROMPTS:
         for token in model.trace(prompt).next_tokens(2):
             lines.append((prompt, token.text, f"{token.probability:.2f}"))
+    losses = [("kind", "tokens", "model", "grammar")]
+    for kind, loss in held_out_losses(model).items():
+        losses.append((kind, str(loss.tokens), f"{loss.model:.2f}", f"{loss.grammar:.2f}"))
     return (
         (Path(__file__).parent / "card.md")
         .read_text(encoding="utf-8")
@@ -83,11 +88,36 @@ def card(run: Training) -> str:
             minutes=run.seconds / 60,
             machine=f"{os.cpu_count()} cores ({processor()})",
             held_out_seed=HELD_OUT_SEED,
-            losses=held_out_losses(model),
+            losses=align(losses),
             jobs=head_jobs(model).table(),
             following=align(lines, left=(0, 1)),
         )
     )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Mean losses on texts, in nats per token."""
+
+    tokens: int  # number of predicted tokens
+    model: float  # the model's cross-entropy
+    grammar: float  # the grammar's -log probability: the lowest expected loss
+
+
+def held_out_losses(model: GPT2, samples: int = 1000) -> dict[str, Loss]:
+    """The losses on held-out texts, each between line breaks, by kind, and of "all" together."""
+    sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, the model's nats, the grammar's nats
+    for sample in corpus(HELD_OUT_SEED, samples).samples:
+        trace = model.trace(f"\n{sample.text}\n")
+        loss, _ = cross_entropy(trace.logits[:-1], trace.tokens.ids[1:])
+        tokens = len(trace.tokens) - 1
+        sums[sample.kind] += tokens, loss * tokens, Corpus((sample,)).nats
+
+    def mean(tokens: float, model_nats: float, grammar_nats: float) -> Loss:
+        return Loss(int(tokens), model_nats / tokens, grammar_nats / tokens)
+
+    kinds = {kind: mean(*numbers) for kind, numbers in sums.items() if numbers[0]}
+    return {**kinds, "all": mean(*np.sum([*sums.values()], axis=0))}
 
 
 def processor() -> str:
