@@ -469,7 +469,7 @@ def test_errors_are_in_english(
     odd: GPT2, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So that they can be searched for."""
-    from attnlab.checking.exercise import checked
+    from attnlab.checking import checked
 
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     trace, english = odd.trace("the hen"), "there is no layer 7; layers are 0 to 2"

@@ -323,6 +323,21 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     return verdict if verdict.agrees else explain(verdict, trace, run, submitted)
 
 
+def checked(
+    expected: Result, write: Callable[..., Mapping[str, Any]], *arguments: Any
+) -> Verdict | str:
+    """Check what a learner's function returns, or describe the error that stopped it."""
+    try:
+        return check(write(*arguments), expected)
+    except NotImplementedError:
+        return Message("{name} isn't written yet.", name=write.__name__)
+    except AttnlabError as error:
+        return str(error)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return Message("{name} stopped with {error}", name=write.__name__, error=reason)
+
+
 # ---- the user's numbers --------------------------------------------------------------------------
 
 
