@@ -40,7 +40,7 @@ from attnlab.support import door
 from attnlab.support.checks import check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import (
@@ -253,8 +253,6 @@ class HeadProfile(Analysis):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.support.messages import say
-
         numbers = np.stack([measure.mean.ravel() for measure in self._measured])
         errors = np.stack([measure.error.ravel() for measure in self._measured])
         selected = int(np.ravel_multi_index(self._index, self._measured[0].mean.shape))
@@ -591,7 +589,7 @@ class Atlas(Document, Mapping[str, Measured]):
         about = {"texts": self.texts, "tokens": self.tokens, "model": self.model}
         if "loss" in self.measures:
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
-        return door.grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
+        return door.grid(numbers, heads, about)
 
     def to_html(self, *, language: str | None = None) -> str:
         """A page with a map of every measure; each cell links to its head's passages.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,6 @@ class Scale:
         above = self.bound * (fractions**2 if self.is_sqrt else fractions)
         below = [-self.bound, *-above[::-1]] if self.is_signed else [0.0]
         return np.array([*below, *above, self.bound])
-
-    def as_data(self) -> dict[str, Any]:
-        """The scale for the page."""
-        return asdict(self)
 
 
 # Scales for attention weights and for their differences: the same for all heads, so that colours

@@ -40,7 +40,6 @@ from functools import cached_property, partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,14 +57,14 @@ from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
 from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
-from attnlab.views.page.modules import STEPS_TO_CHANGE
+from attnlab.views.page.modules import SERVED, STEPS_TO_CHANGE
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
+    assembled,
     description_of,
     first_text,
-    live_page,
-    live_policy,
     names_of,
+    policy_of,
     token_of,
 )
 from attnlab.views.page.token_pass import packed_paths
@@ -320,7 +319,7 @@ class TraceCache:
         if self.atlas is not None:
             description["atlas"] = source
         trace = self.get(description["id"]).trace
-        return live_page(trace, description, self._names)
+        return assembled(trace, [description], SERVED, self._names)
 
     @cached_property
     def _names(self) -> str:
@@ -358,9 +357,7 @@ class TraceCache:
 
     def story(self, id: str) -> Iterator[bytes]:
         """The pack "story" of a trace, in parts."""
-        for part in story_parts(self.get(id).trace):
-            self._evict()
-            yield part
+        return story_parts(self.get(id).trace)  # computed in forks, so the cache doesn't grow
 
     def start_generation(
         self, id: str, count: Any, content: Mapping[str, Any]
@@ -420,21 +417,9 @@ def size_of(traces: Iterable[Trace]) -> int:
         while run is not None:
             runs[id(run)] = run
             run = getattr(run, "base", None)  # an edited run's original
-    return sum(map(_size_of_run, runs.values()))
-
-
-# For each run, its number of values when it was measured, and their size in bytes.
-_sizes: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
-
-
-def _size_of_run(run: Any) -> int:
-    """The size of a run's arrays in bytes, measured again only if there are more."""
-    count = len(run.values)
-    if _sizes.get(run, (0, 0))[0] != count:
-        # The pickled values: without parameters and without views of other arrays.
-        values = run.__getstate__()["values"].values()
-        _sizes[run] = count, sum(v.nbytes for v in values if isinstance(v, np.ndarray))
-    return _sizes[run][1]
+    # The pickled values: without parameters and without views of other arrays.
+    values = (value for run in runs.values() for value in run.__getstate__()["values"].values())
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def edits_of(
@@ -556,7 +541,7 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         passage = request.query_params.get("passage", "")
         html = await compute(request, lambda: cache.page(passage))
         return HTMLResponse(
-            html, headers={"content-security-policy": f"{live_policy()}; {FRAME_ANCESTORS}"}
+            html, headers={"content-security-policy": f"{policy_of(SERVED)}; {FRAME_ANCESTORS}"}
         )
 
     async def atlas(request: Request) -> Response:

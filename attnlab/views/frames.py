@@ -81,22 +81,10 @@ def _results_with(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
 
 
 def grid(
-    variables: Mapping[str, AnyArray],
-    dimensions: Mapping[str, Sequence[str] | None],
-    attributes: Mapping[str, Any],
+    variables: Mapping[str, AnyArray], measures: Sequence[str], attributes: Mapping[str, Any]
 ) -> xr.Dataset:
-    """Arrays with the same dimensions as a Dataset.
-
-    Parameters
-    ----------
-    dimensions : by name, the labels along each dimension; None to number them
-    """
-    names = list(dimensions)
-    shape = next(iter(variables.values())).shape
-    coordinates = {
-        name: list(range(size)) if labels is None else list(labels)
-        for (name, labels), size in zip(dimensions.items(), shape, strict=True)
-    }
-    return xr.Dataset(
-        {name: (names, array) for name, array in variables.items()}, coordinates, dict(attributes)
-    )
+    """Measures of heads, arrays (measures, L, H) by name, as a Dataset."""
+    _, L, H = next(iter(variables.values())).shape
+    coordinates = {"measure": [*measures], "layer": [*range(L)], "head": [*range(H)]}
+    arrays = {name: ([*coordinates], array) for name, array in variables.items()}
+    return xr.Dataset(arrays, coordinates, dict(attributes))

@@ -21,7 +21,7 @@ from attnlab.corpus.result import Atlas, Measured, Passage
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
-from attnlab.support.tables import format_with_error, printable
+from attnlab.support.tables import plus_minus, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.page.page import MARK, digest, style
 
@@ -275,9 +275,7 @@ def location_of(passage: Passage) -> str:
 
 def _formatted(measure: Measured, layer: int, head: int) -> str:
     mean, error = measure.mean[layer, head], measure.error[layer, head]
-    if np.isnan(mean):
-        return "–"
-    return " ± ".join(filter(None, format_with_error(mean, error)))
+    return "–" if np.isnan(mean) else plus_minus(mean, error)
 
 
 def _anchor(layer: int, head: int) -> str:

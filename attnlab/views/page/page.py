@@ -18,6 +18,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from attnlab.forward.attention import Head
 from attnlab.forward.parameters import Parameters
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.steps import as_data
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say, translations
@@ -48,7 +50,7 @@ from attnlab.views.page.modules import (
     SERVED,
     scripts_of,
 )
-from attnlab.views.page.packs import edited_heads, elements, embedded
+from attnlab.views.page.packs import edited_heads, elements
 from attnlab.views.purposes import purpose
 
 # A head's steps that the page shows.
@@ -85,7 +87,7 @@ def page(traces: Sequence[Trace], language: str | None = None) -> str:
         descriptions = [description_of(trace) for trace in traces]
         for description, name in zip(descriptions, _names_of_models(traces), strict=True):
             description["model"] = name
-        return _page(traces[0], descriptions, SAVED, elements(traces))
+        return assembled(traces[0], descriptions, SAVED, elements(traces))
 
 
 def _names_of_models(traces: Sequence[Trace]) -> list[str]:
@@ -103,46 +105,14 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
     ]
 
 
-def live_page(trace: Trace, first: dict[str, Any], names: str) -> str:
-    """The page as an explorer serves it: without packs, which it requests.
-
-    Parameters
-    ----------
-    first : from `description_of`, with the server's id of the trace
-    names : from `names_of`
-    """
-    return _page(trace, [first], SERVED, names)
-
-
 def names_of(vocabulary: Any) -> str:
     """An element with the names of all tokens, for a served page."""
     names = prediction.names(vocabulary, vocabulary.ids.tolist())
     return f'<script type="application/json" id="names">{_json(names)}</script>'
 
 
-def live_policy() -> str:
-    """The Content-Security-Policy of a served page, for the response's header."""
-    return _policy(SERVED)
-
-
-def local_page(
-    trace: Trace,
-    first: dict[str, Any],
-    model: Mapping[str, Any],
-    numbers: bytes,
-) -> str:
-    """The page that includes a model and runs it.
-
-    Parameters
-    ----------
-    first : from `description_of`, with its id
-    model, numbers : the model's description and parameters, for `model.js`
-    """
-    pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
-    return _page(trace, [first], PLAYGROUND, pack, model)
-
-
-def _policy(entries: tuple[str, ...]) -> str:
+def policy_of(entries: tuple[str, ...]) -> str:
+    """The Content-Security-Policy of a kind of page."""
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
     policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
     if entries == SERVED:
@@ -153,17 +123,26 @@ def _policy(entries: tuple[str, ...]) -> str:
     return policy
 
 
-def _page(
+def assembled(
     result: Trace,
     descriptions: list[dict[str, Any]],
     entries: tuple[str, ...],
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
+    """The HTML of a kind of page.
+
+    Parameters
+    ----------
+    descriptions : of the traces, from `description_of`
+    entries : the scripts of this kind of page, see `modules`
+    packs : elements with the numbers that it includes
+    model : the description of the model that it runs, for `model.js`
+    """
     language, built_in = language_of(), _built_in(result.parameters)
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
-        "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
+        "scales": {"weights": asdict(WEIGHTS), "difference": asdict(DIFFERENCE)},
         "words": translations() if language == CHINESE else {},
         "steps": {name: _step(result.head(0, 0), name) for name in STEPS},
         "explanations": derivations.as_data(),
@@ -174,12 +153,15 @@ def _page(
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
-        "policy": _policy(entries),
+        "policy": policy_of(entries),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
         "description": _json(description),
         "packs": packs,
-        "scripts": "\n".join(map(_element, entries, scripts_of(entries))),
+        "scripts": "\n".join(
+            f'<script id="{Path(entry).stem}">{script}</script>'
+            for entry, script in zip(entries, scripts_of(entries), strict=True)
+        ),
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1]), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
@@ -224,10 +206,6 @@ def is_page(file: Path) -> bool:
 
 def _json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _element(entry: str, script: str) -> str:
-    return f'<script id="{Path(entry).stem}">{script}</script>'
 
 
 def style(name: str) -> str:
@@ -277,7 +255,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
-        "graph": trace._graph_as_data(),
+        "graph": as_data(trace._run.graph),
         "hyperparameters": _hyperparameters(trace),
         "pass": token_pass.description(trace, has_model),
         "scales": _scales(trace),

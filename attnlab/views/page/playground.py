@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,13 +15,14 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidValueError
 from attnlab.model.gpt2 import GPT2
-from attnlab.model.trace import Trace
 from attnlab.support.checks import as_count
 from attnlab.support.files import write_atomically
-from attnlab.support.language import language_of, using_language
+from attnlab.support.language import using_language
 from attnlab.text.tokens import Tokens
 from attnlab.views.notebook import View, frame
-from attnlab.views.page.page import as_page_path, description_of, first_text, local_page
+from attnlab.views.page.modules import PLAYGROUND
+from attnlab.views.page.packs import embedded
+from attnlab.views.page.page import as_page_path, assembled, description_of, first_text
 from attnlab.views.page.prediction import TOKENS
 
 # Browsers can't open pages with more bytes of parameters.
@@ -39,29 +38,20 @@ def playground(
 ) -> View | None:
     """Write the page, or return it in a frame; see `GPT2.playground`."""
     file = None if path is None else as_page_path(path)
-    language, height = language_of(language), as_count(height, "height", least=1)
-    tokenizer = model.tokenizer.as_data()
-    if text_or_ids is None:
-        text_or_ids = first_text(model)
-    page = playground_page(model.trace(text_or_ids), tokenizer, rules(), language)
+    height = as_count(height, "height", least=1)
+    with using_language(language):
+        page = playground_page(model, text_or_ids)
     if file is None:
         return frame(page, "The playground", height, "model.playground('model.html')")
     write_atomically(file, page.encode())
     return None
 
 
-def playground_page(
-    trace: Trace, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
-) -> str:
-    """The page as HTML.
-
-    Parameters
-    ----------
-    trace : the first trace shown
-    tokenizer : from `Tokenizer.as_data`
-    rules : for opening other models in `opening.js`, from `attnlab.checkpoints.rules`
-    """
-    parameters = trace.parameters
+def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
+    """The page as HTML, which opens with a text."""
+    tokenizer = model.tokenizer.as_data()
+    trace = model.trace(first_text(model) if text_or_ids is None else text_or_ids)
+    parameters = model.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
@@ -75,18 +65,18 @@ def playground_page(
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
-    with using_language(language):
-        description = description_of(trace, has_model=True)
-        fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
-        model = {
-            "config": {name: getattr(trace.config, name) for name in fields},
-            "graph": description["graph"],
-            "hyperparameters": description["hyperparameters"],
-            "tokenizer": tokenizer,
-            "shapes": shapes,
-            "rules": rules,
-            "most_tokens": TOKENS,
-        }
-        text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-        first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": []}
-        return local_page(trace, {**first_text, **description}, model, numbers.tobytes())
+    description = description_of(trace, has_model=True)
+    fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    model_data = {
+        "config": {name: getattr(trace.config, name) for name in fields},
+        "graph": description["graph"],
+        "hyperparameters": description["hyperparameters"],
+        "tokenizer": tokenizer,
+        "shapes": shapes,
+        "rules": rules(),  # for opening other models, see `opening.js`
+        "most_tokens": TOKENS,
+    }
+    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    first = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": [], **description}
+    pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
+    return assembled(trace, [first], PLAYGROUND, pack, model_data)

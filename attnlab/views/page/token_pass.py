@@ -161,24 +161,23 @@ def packs_of_pass(trace: Trace) -> list[str]:
 
 
 def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
-    """The columns of parameters that a file includes, as (path, start, stop)."""
-    count = min(NEXT_TOKENS, trace.config.vocab_size)
-    next_ids = sorted(token.id for token in trace.next_tokens(count))
-    return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
+    """The columns of parameters that a file includes, as (path, start, stop).
 
-
-def _columns_of_matrices(trace: Trace) -> list[tuple[str, int, int]]:
-    """The same number of columns of each matrix; if none fit, one of each matrix of block 0."""
+    The same number of each matrix, or if none fit, one of each matrix of block 0; and those of the
+    next tokens.
+    """
     D, F, L = _sizes(trace)
     # Gain and bias of 2 L + 1 LayerNorms, and the rows.
     other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
     # One column of each matrix, with its bias; W_2's columns have F numbers.
     floats_per_column = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - other_floats) // floats_per_column
-    return [
+    columns = [
         (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
         for path in _matrices_of_first(L if count > 0 else 1)
     ]
+    next_tokens = trace.next_tokens(min(NEXT_TOKENS, trace.config.vocab_size))
+    return columns + [("W_U", id, id + 1) for id in sorted(token.id for token in next_tokens)]
 
 
 def _matrices_of_first(blocks: int) -> list[str]:
