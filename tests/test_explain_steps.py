@@ -17,10 +17,11 @@ from attnlab.equations import identity
 from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
-from attnlab.steps import Result
+from attnlab.steps import Result, step_at
 from attnlab.views.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS
 from attnlab.views.derivations import COMPUTING, Symbol, derivation
-from attnlab.views.explanation import Line, Term, format_value
+from attnlab.views.explain import explain
+from attnlab.views.explanation import Explanation, Line, Term, format_value
 from attnlab.views.formulas import leaves, write
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
@@ -35,6 +36,11 @@ INDEX_NAMES = ("token", "query", "key", "id", "position", "row", "column", "comp
 @pytest.fixture(scope="module")
 def pocket() -> Trace:
     return GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
+
+
+def explained(part: Result, step: str, *choices: Any) -> Explanation:
+    """One number of a step, or a row of weights."""
+    return explain(*step_at(part, step), *choices)
 
 
 # ---- the numbers used ---------------------------------------------------------------------------
@@ -160,7 +166,7 @@ def test_every_line_evaluates_in_python(name: str) -> None:
         if getattr(part, step) is None or is_of_all_heads(part, step):
             continue
         of_pair = (2, 1) if part.axes_of(step) == "Tq Tk" else (None, None)
-        explanation = part._explain(step, *of_pair)
+        explanation = explained(part, step, *of_pair)
         for line in [line for line in explanation.lines if isinstance(line, Line)]:
             if values := evaluate_line(line):
                 assert values[0] == pytest.approx(values[1], rel=2e-5, abs=1e-6), line.text
@@ -476,7 +482,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
         replace_steps(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
         column = None if name == "scale" else int(step.axes.split()[-1:] == ["Tk"])
         with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
-            part._explain(name, None, column)
+            explained(part, name, None, column)
         refused.append(name)
     expected = {
         "whole": "token_embedding position_embedding embedding final logits next_logits",
@@ -513,7 +519,7 @@ def test_every_edit_has_an_explanation(T: int) -> None:
                 continue
             is_by_key = part.axes_of(step) == "Tq Tk"
             key = 1 if is_by_key else None
-            explanation = part._explain(step, None, None, key)
+            explanation = explained(part, step, None, None, key)
             if part.path == part_path and step == name and "unedited" in explanation.numbers:
                 numbers = explanation.numbers
                 value = numbers[name] if is_by_key and name == "weights" else numbers["value"]
@@ -650,7 +656,7 @@ def test_after_a_cache(odd: GPT2) -> None:
     assert "query 4 (" in head.explain(step="Q").title
     for part, name in every_step(step):
         if getattr(part, name) is not None and not is_of_all_heads(part, name):
-            assert part._explain(name, None, None).numbers
+            assert explained(part, name, None, None).numbers
 
 
 # ---- probabilities -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.model.trace import Trace
-from attnlab.steps import Result
+from attnlab.steps import Result, as_data
 
 KINDS = (Attention, SelfAttention, Head, MultiHeadAttention, BlockAttention, MLP, Block, Trace)
 LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms
@@ -52,7 +52,7 @@ def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
 
 def test_the_graph_as_data() -> None:
     """As `as_data` says; only the first block's input differs from those of the other blocks."""
-    data = GPT2.from_pretrained("pocket").trace([1, 2])._graph_as_data()
+    data = as_data(GPT2.from_pretrained("pocket").trace([1, 2])._run.graph)
     assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
     assert data["blocks.#.attention.heads.@.scale"] == ["", "shared"]
     assert [path for path in data if path.startswith("blocks.0.")] == ["blocks.0.input"]

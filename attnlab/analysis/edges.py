@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.many import plus_minus, ratio_of_means
+from attnlab.analysis.many import ratio_of_means
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
@@ -43,7 +43,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Table, format_with_error, header
+from attnlab.support.tables import Table, format_with_error, header, plus_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -119,12 +119,7 @@ class ValueWeighted(Analysis):
 
 def weighted_value_norms(head: Trace) -> Array:
     """‖weights[q, k] V[k] W_O‖, (Tq, Tk)."""
-    return np.abs(head.weights) * output_norms(head.V, head.W_O)
-
-
-def output_norms(values: Array, W_O: Array) -> Array:
-    """‖value W_O‖ of each row, (..., Dh) -> (...)."""
-    return norms(values @ W_O)
+    return np.abs(head.weights) * norms(head.V @ head.W_O)
 
 
 def norms(x: Array) -> Array:

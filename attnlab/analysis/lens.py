@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from attnlab.analysis.base import (
 from attnlab.analysis.many import standard_error, value_for_each
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.forward.fast import ROWS
-from attnlab.steps import Part, at, read_only
+from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid, label, token_index
 from attnlab.support.checks import as_count, as_index, check_choice
 from attnlab.support.messages import Message
@@ -76,7 +77,7 @@ class Lens(Analysis):
         self.title, self.stops, self._trace, self._columns = title, points_of(trace), trace, columns
         self.ids, self.ranks, self.probabilities = map(read_only, numbers)
 
-    @Part
+    @cached_property
     def tokens(self) -> tuple[tuple[Token, ...], ...]:
         vocabulary = self._trace.vocabulary
         return tuple(tuple(vocabulary.token(int(id)) for id in row) for row in self.ids)

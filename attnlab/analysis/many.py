@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
-from attnlab.support.tables import format_with_error
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
@@ -24,11 +23,6 @@ TOKENS_IN_GROUP = 512
 def as_result(numbers: AnyArray) -> Any:
     """An array as a result has it: read-only, or a float if it has no axes."""
     return read_only(numbers) if numbers.ndim else float(numbers)
-
-
-def plus_minus(number: float, error: float) -> str:
-    """A number ± its standard error; only the number if the error isn't finite."""
-    return " ± ".join(filter(None, format_with_error(number, error)))
 
 
 def standard_error(numbers: AnyArray) -> NDArray[np.float64]:

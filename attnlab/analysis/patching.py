@@ -26,7 +26,6 @@ from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     group_equal,
-    plus_minus,
     ratio_of_means,
     standard_error,
     value_for_each,
@@ -51,7 +50,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, format_with_error, header
+from attnlab.support.tables import Table, format_with_error, header, plus_minus
 
 HEADS = "blocks.*.attention.heads.*.context"
 

@@ -212,19 +212,15 @@ class Checkpoint(Parameters):
         return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
+        """Read a tensor, or some of its rows; its numbers must be finite."""
         stored = entry.read() if rows is None else entry.read_rows(rows)
-        return decode_tensor(entry, name, stored, self.dtype)
-
-
-def decode_tensor(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -> Array:
-    """Convert a tensor from its stored dtype; its numbers must be finite."""
-    if entry.dtype == "BF16":
-        stored = (stored.astype("<u4") << 16).view("<f4")
-    with np.errstate(over="ignore", invalid="ignore"):  # checked below
-        values: Array = stored.astype(dtype, copy=False)
-    if not is_finite(values):
-        raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
-    return values
+        if entry.dtype == "BF16":
+            stored = (stored.astype("<u4") << 16).view("<f4")
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            values: Array = stored.astype(self.dtype, copy=False)
+        if not is_finite(values):
+            raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
+        return values
 
 
 @dataclass(frozen=True)

@@ -217,24 +217,15 @@ def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
     return [(name, revision) for name in (repository, short) for revision in revisions]
 
 
-def _cache_of(repository: str) -> Path:
-    """A repository's directory in the hub's cache."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
-
-
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     """The snapshot of a revision in the cache, which may be incomplete."""
-    cache = _cache_of(repository)
-    if not os.path.isdir(cache):
-        return None
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    cache = Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
     ref = cache / "refs" / (revision or "main")
-    commit = ref.read_text().strip() if ref.is_file() else revision
-    if not commit:
-        return None
-    snapshot = cache / "snapshots" / commit
-    return snapshot if snapshot.is_dir() else None
+    commit = ref.read_text().strip() if os.path.isfile(ref) else revision
+    snapshot = cache / "snapshots" / (commit or "")
+    return snapshot if commit and os.path.isdir(snapshot) else None
 
 
 def _missing_files(snapshot: Path, variant: str | None) -> list[str]:
@@ -364,24 +355,20 @@ def _no_access(repository: str) -> MissingFileError:
 def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a function in a thread; raise TimeoutError if it takes longer."""
     import threading  # here, so that `import attnlab` is quick
+    from concurrent.futures import Future, wait
 
-    results: list[Value] = []
-    errors: list[Exception] = []
+    future: Future[Value] = Future()
 
     def run() -> None:
         try:
-            results.append(call())
+            future.set_result(call())
         except Exception as error:
-            errors.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)  # doesn't keep the process alive
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
+    threading.Thread(target=run, daemon=True).start()  # doesn't keep the process alive
+    if not wait([future], seconds).done:
         raise TimeoutError(f"no answer within {seconds:g} seconds")
-    return results[0]
+    return future.result()
 
 
 def _one_line(error: Exception) -> str:

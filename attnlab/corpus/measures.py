@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnlab import equations
 from attnlab.analysis.attribution import direction
-from attnlab.analysis.flow import norms, output_norms
+from attnlab.analysis.flow import norms
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.analysis.lens import log_probabilities_of
 from attnlab.equations import AnyArray, Array
@@ -164,7 +164,7 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
         attention.weights  # noqa: B018  stored, so that a long text's context reuses them
         W_O = attention.W_O.reshape(trace.config.n_head, -1, trace.config.n_embd)  # (H, Dh, D)
         if by_value:
-            factors[BY_VALUE] = output_norms(attention.V, W_O)
+            factors[BY_VALUE] = norms(attention.V @ W_O)
         if writers is not None or "size" in layers:
             written = attention.context @ W_O  # (H, T, D)
         if writers is not None:

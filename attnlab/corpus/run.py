@@ -166,7 +166,8 @@ def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chun
     """Yield the chunks and add their texts to a digest, which is independent of chunk size."""
     for chunk in chunks:
         for text in chunk.texts:
-            digest.update(sha256([text.content.encode()]).encode())
+            content = text.content.encode(errors="surrogatepass")
+            digest.update(sha256([content]).encode())
         yield chunk
 
 

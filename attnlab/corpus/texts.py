@@ -101,16 +101,8 @@ def texts_of(texts: Any) -> Iterator[Text]:
 
 def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(texts):
-        name = f"text {number}"
-        if not isinstance(text, str):
-            yield Text(name, "", f"not a string: {quoted(text)}")
-            continue
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            yield Text(name, "", "contains an unpaired surrogate")
-        else:
-            yield Text(name, text)
+        fault = "" if isinstance(text, str) else f"not a string: {quoted(text)}"
+        yield Text(f"text {number}", "" if fault else text, fault)
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:

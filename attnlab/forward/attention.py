@@ -13,13 +13,14 @@ The equations are in `attnlab.equations`, one for each computed step.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnlab import equations
 from attnlab.equations import Array, Mask
 from attnlab.forward import fast
 from attnlab.forward.products import Product
-from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
+from attnlab.steps import Numbered, Result, Run, Step, step_at, view_of
 from attnlab.support import door
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
@@ -130,7 +131,8 @@ class Attention(Result):
         >>> head.explain("it", "dog")
         >>> head.explain("it", step="Q", component=3)
         """
-        return self._explain(step, query, component, key)
+        # Explanations are views, which import results: the door finds them on first use.
+        return door.explain(*step_at(self, step), query, component, key)
 
     def plot(
         self,
@@ -385,7 +387,7 @@ class MultiHeadAttention(SelfAttention):
     # transient: in a block, `mid` is the sum of the stream and this.
     output = affine_step("Tq D", "concat", "W_O", "b_O", transient=True, fast=fast.affine)
 
-    @Part
+    @cached_property
     def heads(self) -> Numbered[Head]:
         return Numbered(
             "head",

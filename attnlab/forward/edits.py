@@ -31,8 +31,8 @@ from attnlab.support.names import dots_hint, hint_for, with_dots
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
-# The effect of an edit on another step: a function of the run and the original.
-Effect: TypeAlias = Callable[["EditedRun", Any], Any]
+# The effect of an edit on another step: a function of the edited run and the original.
+Effect: TypeAlias = Callable[[Run, Any], Any]
 
 # Steps that can't be edited: they depend on the text or the config, or are aliases of W_E or X.
 FIXED = (
@@ -239,43 +239,32 @@ def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     elif is_in_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif is_in_head and name == "scale":
-        yield f"{layer}.scores", with_head_scale(prefix)
+        yield f"{layer}.scores", partial(with_head_scale, prefix)
     # Another X for one head: its columns of QKV, which the layer computes from one X for all heads.
     elif is_in_head and name == "X":
         yield f"{prefix}.memory", lambda run, X: run.value(path)
-        yield f"{layer}.QKV", with_head_X(prefix)
+        yield f"{layer}.QKV", partial(with_head_X, prefix)
 
 
-def with_head_scale(head: str) -> Effect:
+def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
     """The effect of a head's scale: the layer's scores, with this head's divided by it."""
-
-    def effect(run: EditedRun, scores: AnyArray) -> AnyArray:
-        # A copy: the original run may keep `scores`.
-        new_scores = np.array(scores)
-        select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
-            run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
-        )
-        return new_scores
-
-    return effect
+    new_scores = np.array(scores)  # a copy: the original run may keep `scores`
+    select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
+        run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
+    )
+    return new_scores
 
 
-def with_head_X(head: str) -> Effect:
+def with_head_X(head: str, run: Run, QKV: AnyArray) -> AnyArray:
     """The effect of a head's X: the layer's QKV, with this head's columns computed from it."""
-
-    def effect(run: EditedRun, QKV: AnyArray) -> AnyArray:
-        new_QKV, X = np.array(QKV), run.value(f"{head}.X")
-        node = run.graph[f"{head}.X"]
-        # W_Q is the first third of any array's columns, here of QKV's.
-        for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-            part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
-            # part is a view of new_QKV.
-            part[...] = equations.affine(
-                X, run.value(f"{head}.W_{name}"), run.value(f"{head}.b_{name}")
-            )
-        return new_QKV
-
-    return effect
+    new_QKV, X = np.array(QKV), run.value(f"{head}.X")
+    node = run.graph[f"{head}.X"]
+    # W_Q is the first third of any array's columns, here of QKV's.
+    for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
+        part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
+        W, b = (run.value(f"{head}.{kind}_{name}") for kind in "Wb")
+        part[...] = equations.affine(X, W, b)  # part is a view of new_QKV
+    return new_QKV
 
 
 # ---- paths ---------------------------------------------------------------------------------------

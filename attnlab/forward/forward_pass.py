@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,8 @@ from attnlab.forward.attention import MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
-from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
+from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at, view_of
+from attnlab.support import door
 from attnlab.support.checks import as_floats, check_kind, check_shape
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_ids, check_ids
@@ -130,7 +132,8 @@ class Explainable(Result):
                 f"{step} is a token, not a step of {self.title}. To explain a weight between "
                 f"tokens: trace.head(layer, head).explain({step}, {key})"
             )
-        return self._explain(self._default_step if step is None else step, token, component)
+        step = self._default_step if step is None else step
+        return door.explain(*step_at(self, step), token, component)
 
 
 class MLP(Explainable):
@@ -289,14 +292,14 @@ class Block(Explainable):
         blocks_needed = layer if name == "input" else layer + 1  # layers count from 0
         return self._run.is_quick(blocks_needed)
 
-    @Part
+    @cached_property
     def attention(self) -> BlockAttention:
         layer = self.path.rpartition(".")[2]
         title = Message("Layer {layer}, attention", layer=layer)
         path = f"{self.path}.attention"
         return view_of(BlockAttention, title, self._run, path)
 
-    @Part
+    @cached_property
     def mlp(self) -> MLP:
         layer = self.path.rpartition(".")[2]
         return view_of(
@@ -316,6 +319,7 @@ class ForwardPass(Explainable):
     parameters : the model's parameters; copied if they are writable
     cache : keys and values of earlier tokens, or None
     dropout : dropout masks for training, by path; None for no dropout
+    tokens : the ids' Tokens, if known
 
     Attributes
     ----------
@@ -392,18 +396,8 @@ class ForwardPass(Explainable):
         parameters: Parameters,
         cache: KeyValueCache | None = None,
         dropout: Mapping[str, Array] | None = None,
-    ) -> None:
-        self._init_pass(ids, parameters, cache, {} if dropout is None else dropout)
-
-    def _init_pass(
-        self,
-        ids: ArrayLike,
-        parameters: Parameters,
-        cache: KeyValueCache | None,
-        dropout: Mapping[str, Array],
         tokens: Tokens | None = None,
     ) -> None:
-        """Like `__init__`, also for a text's tokens."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
         if cache is not None:
@@ -431,7 +425,7 @@ class ForwardPass(Explainable):
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
-            **check_dropout(dropout, config, new_ids.shape, cached),
+            **({} if dropout is None else check_dropout(dropout, config, new_ids.shape, cached)),
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
         # A model with its own output matrix: W_U is read, not computed from W_E.
@@ -469,7 +463,7 @@ class ForwardPass(Explainable):
             return True
         return config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
 
-    @Part
+    @cached_property
     def blocks(self) -> Numbered[Block]:
         layers = range(self.config.n_layer)
         return Numbered(

@@ -126,12 +126,8 @@ def self_attention(
 ) -> SelfAttention:
     """Compute self-attention: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
 
-    Parameters are as in `cross_attention`, without `memory`.
-
-    Returns
-    -------
-    SelfAttention
-        X, the parameters, and all that `attention` returns
+    Parameters are as in `cross_attention`, without `memory`. The result also has X and the
+    parameters.
     """
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens)
@@ -165,11 +161,6 @@ def cross_attention(
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
     mask, dropout, rng, tokens, memory_tokens : as in `attention`
-
-    Returns
-    -------
-    SelfAttention
-        X, memory, the parameters, and all that `attention` returns
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens, memory_tokens)
@@ -207,11 +198,6 @@ def multi_head_attention(
     memory : (..., Tk, D') for cross-attention; None for self-attention
     mask : broadcasts to (..., H, Tq, Tk)
     X and all others : as in `cross_attention`
-
-    Returns
-    -------
-    MultiHeadAttention
-        the steps with a head axis, concat, output, and each head in `heads`
     """
     n_head = as_count(n_head, "n_head", least=1)
     # Without memory, the step of that name is X.

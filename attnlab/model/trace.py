@@ -73,7 +73,7 @@ class Trace(ForwardPass):
     ) -> None:
         check_kind(tokens, Tokens, "tokens")
         check_kind(vocabulary, Vocabulary, "vocabulary")
-        self._init_pass(tokens.ids, parameters, cache, {}, tokens)  # {}: no dropout
+        super().__init__(tokens.ids, parameters, cache, tokens=tokens)
         vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:

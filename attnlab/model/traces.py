@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
@@ -14,10 +15,11 @@ from attnlab.analysis.lens import OneToken, mean_lens
 from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
-from attnlab.steps import Numbered, Part, ReadOnly
+from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide, header
@@ -55,7 +57,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         vars(self).update(texts=tuple(texts), vocabulary=vocabulary)
         vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
-    @Part
+    @cached_property
     def _traces(self) -> Numbered[Trace]:
         traces: dict[int, Trace] = {}
         for indices in self.groups():
@@ -95,7 +97,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         if not others:  # the fork stands for the stack, so that its steps are stored separately
             return first._with_run(first._run.fork()), [first]
         stacked = object.__new__(Trace)  # its __init__ takes the Tokens of one text
-        stacked._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
+        ForwardPass.__init__(stacked, np.stack([text.ids for text in texts]), self.parameters)
         vars(stacked).update(vocabulary=self.vocabulary)
         traces = [
             trace._with_run(TextRun(trace._run, stacked._run, number))

@@ -22,7 +22,7 @@ from attnlab.steps.result import (
     view_of,
 )
 from attnlab.steps.run import Run, is_finite, overflow_error
-from attnlab.support.parts import Numbered, Part, read_only
+from attnlab.support.parts import Numbered, read_only
 
 __all__ = [
     "Formulas",
@@ -30,7 +30,6 @@ __all__ = [
     "Computation",
     "Node",
     "Numbered",
-    "Part",
     "ReadOnly",
     "Result",
     "Run",

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps.declaration import Step, parameters_of
-from attnlab.steps.graph import as_data, steps_below
+from attnlab.steps.graph import steps_below
 from attnlab.steps.run import Run
 from attnlab.support import door
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for
-from attnlab.support.parts import Numbered, Part
+from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
-
-if TYPE_CHECKING:
-    from attnlab.support.door import Explanation
 
 
 class Computation(NamedTuple):
@@ -109,7 +106,7 @@ class Result(ReadOnly, StdoutSafe):
         return {
             name: value
             for name, value in dict(vars(self)).items()  # a copy: threads may be adding parts
-            if not isinstance(getattr(type(self), name, None), Part)
+            if not isinstance(getattr(type(self), name, None), cached_property)
         }
 
     @property
@@ -186,17 +183,6 @@ class Result(ReadOnly, StdoutSafe):
             node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
         )
 
-    def _explain(
-        self,
-        path: str,
-        token: int | str | None,
-        component: int | str | None,
-        key: int | str | None = None,
-    ) -> Explanation:
-        """The arithmetic of one number of a step, given the step's path from this result."""
-        # Explanations are views, which import results: the door finds them on first use.
-        return door.explain(*step_at(self, path), token, component, key)
-
     def _computes_for_repr(self, name: str) -> bool:
         """Whether a step is quick enough to compute just for the table."""
         return False
@@ -226,10 +212,6 @@ class Result(ReadOnly, StdoutSafe):
         """The right-hand side of a step's equation, or a description of an input."""
         # formulas: those of a variant, such as exact GELU.
         return self._run.graph.formulas.get(name, self._step(name).formula)
-
-    def _graph_as_data(self) -> dict[str, list[str]]:
-        """How each step is computed, for running the graph outside Python."""
-        return as_data(self._run.graph)
 
     def heading_of(self, name: str) -> str:
         """A step's heading in views."""

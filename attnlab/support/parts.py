@@ -1,9 +1,9 @@
-"""What results are made of: read-only arrays, and parts that are created on first access."""
+"""What results are made of: read-only arrays, and numbered parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from collections.abc import Iterable
+from typing import SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -20,30 +20,6 @@ def read_only(value: Value) -> Value:
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     return value
-
-
-class Part(Generic[Value]):
-    """An attribute that is computed on first access, such as a result's heads.
-
-    Unlike `functools.cached_property` before Python 3.12, it takes no lock.
-    """
-
-    def __init__(self, make: Callable[[Any], Value]) -> None:
-        self.make = make
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, result: None, owner: type) -> Part[Value]: ...
-    @overload
-    def __get__(self, result: object, owner: type) -> Value: ...
-    def __get__(self, result: object | None, owner: type) -> Part[Value] | Value:
-        if result is None:
-            return self
-        # From now on Python finds the stored value first, since Part has no __set__.
-        return vars(result).setdefault(self.name, self.make(result))
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):

@@ -54,6 +54,11 @@ def format_with_error(number: float, error: float) -> tuple[str, str]:
     return f"{number:.{decimals}f}", f"{error:.{decimals}f}"
 
 
+def plus_minus(number: float, error: float) -> str:
+    """A number ± its standard error; only the number if the error isn't finite."""
+    return " ± ".join(filter(None, format_with_error(number, error)))
+
+
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
     """Format rows of cells as text in aligned columns; `left` lists the left-aligned ones."""
     rows = [[*map(str, row)] for row in rows]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnlab.errors import InvalidValueError, VocabularyError, quoted
 from attnlab.support.checks import reraised_as
-from attnlab.support.parts import Part
 from attnlab.text.tokens import BYTES
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Merges:
             ids = self._encoding.encode_ordinary(text)
         return ids if self._are_from_merges(ids) else None
 
-    @Part
+    @cached_property
     def _encoding(self) -> tiktoken.Encoding | None:
         try:
             import tiktoken  # here, so that `import attnlab` is quick
@@ -100,12 +100,12 @@ class Merges:
             "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
         )
 
-    @Part
+    @cached_property
     def _byte_ids(self) -> dict[str, int]:
         """The ids of single bytes, by symbol."""
         return {symbol: self._ids[symbol] for symbol in BYTES if symbol in self._ids}
 
-    @Part
+    @cached_property
     def _is_in_order(self) -> bool:
         """Whether merged tokens' ids ascend, and each merge joins bytes or earlier results."""
         pairs, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
@@ -114,7 +114,7 @@ class Merges:
         is_ascending = np.diff(merged, axis=0) > 0
         return bool(is_ascending.all() and (is_byte | is_earlier_result).all())
 
-    @Part
+    @cached_property
     def _verified(self) -> set[int]:
         """Ids for which `_are_from_merges` is known to be true; initially the bytes."""
         return set(self._byte_ids.values())
@@ -141,11 +141,11 @@ class Merges:
             _, n = min(possible)
             symbols[n : n + 2] = ["".join(symbols[n : n + 2])]
 
-    @Part
+    @cached_property
     def _priority(self) -> dict[tuple[str, str], int]:
         return {(first, second): number for number, (first, second) in enumerate(self._merges)}
 
-    @Part
+    @cached_property
     def _symbol_of(self) -> dict[int, str]:
         return dict(zip(self.merge_ids[:, 2].tolist(), self._merged_symbols, strict=True))
 

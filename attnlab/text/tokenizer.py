@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -20,7 +21,6 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
-from attnlab.support.parts import Part
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
     Settings,
@@ -240,18 +240,18 @@ class Tokenizer:
         ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         return self.vocabulary.tokens(ids)
 
-    @Part
+    @cached_property
     def _gpt2(self) -> GPT2Encoding | None:
         merges = self.settings.merges
         if merges is None or not is_gpt2(self.settings):
             return None
         return GPT2Encoding(self.settings, merges)
 
-    @Part
+    @cached_property
     def _library(self) -> tokenizers.Tokenizer:
         return _library(self.settings)
 
-    @Part
+    @cached_property
     def _library_for_plain_text(self) -> tokenizers.Tokenizer:
         library = _library(self.settings)
         library.encode_special_tokens = True

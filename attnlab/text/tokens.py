@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -22,7 +23,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
-from attnlab.support.parts import Numbered, Part, read_only
+from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 
 END_OF_TEXT = "<|endoftext|>"
@@ -113,12 +114,12 @@ class Tokens(StdoutSafe, Sequence[Token]):
     def __hash__(self) -> int:
         return hash(self._tokens)
 
-    @Part
+    @cached_property
     def _token_of_byte(self) -> list[int]:
         """For each byte of the text, the index of its token."""
         return [i for i, token in enumerate(self._tokens) for _ in token.bytes]
 
-    @Part
+    @cached_property
     def part_of(self) -> tuple[str, ...]:
         characters = [""] * len(self)
         start = 0
@@ -266,12 +267,12 @@ class Vocabulary:
         """Number of ids, including unused rows of the embedding."""
         return self._size
 
-    @Part
+    @cached_property
     def ids(self) -> Ids:
         """The ids of tokens, int64, without unused rows of the embedding."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
 
-    @Part
+    @cached_property
     def longest(self) -> int:
         return max(map(len, self._symbols.values()), default=0)
 

@@ -34,7 +34,7 @@ from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
-from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
+from attnlab.support.tables import ELLIPSIS, display_width, plus_minus, printable
 from attnlab.text.tokens import Token
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.labelled_step import (
@@ -428,7 +428,7 @@ def plot_profile(
             continue
         bar = np.nan_to_num(error) / width[row]
         ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
-        text = " ± ".join(filter(None, format_with_error(number, error)))
+        text = plus_minus(number, error)
         ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
         items.append(f"{name} {text}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)

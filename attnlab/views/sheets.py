@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
-from attnlab.steps import Result
+from attnlab.steps import Node, Result
 from attnlab.steps.declaration import parameters_of
 from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import importing_extra
@@ -60,8 +60,6 @@ NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 # Operators and functions of formulas.
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
 FUNCTIONS = {"if": "IF", "maximum": "MAX", **{f: f.upper() for f in ("erf", "exp", "sqrt", "tanh")}}
-
-Node: TypeAlias = Any
 
 
 @dataclass(frozen=True, eq=False)

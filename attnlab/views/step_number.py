@@ -57,11 +57,6 @@ class StepNumber:
     def path(self) -> str:
         return f"{self.result._prefix}{self.name}"
 
-    @property
-    def is_copied(self) -> bool:
-        """Whether its equation only moves numbers from another step."""
-        return self.equation not in COMPUTING
-
     # ---- names in formulas -----------------------------------------------------------------------
 
     @cached_property
@@ -289,7 +284,7 @@ def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | Ter
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
         return [Line(heading, [prefix, *value_parts(step)])]
-    if step.is_copied:
+    if step.equation not in COMPUTING:  # it moves numbers from another step
         return [Line(heading, copy_parts(step))]
     lines: list[Line | TermTable] = []
     for formula, value in step.evaluations:
