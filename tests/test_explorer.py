@@ -544,13 +544,6 @@ def test_stalled_requests_block_no_others(
 
 
 def test_incomplete_request_heads_are_closed(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MAX_CONNECTIONS", 5)
-    with pocket.explore() as explorer, contextlib.ExitStack() as connections:
-        waiting = [connections.enter_context(stalled(explorer, HALF_A_HEAD)) for _ in range(20)]
-        post_trace(explorer)
-        for ended in waiting[:10]:  # closed or reset
-            with contextlib.suppress(ConnectionError):
-                assert ended.recv(1) == b""
     monkeypatch.setattr(room, "REQUEST_TIMEOUT", 0.01)
     with pocket.explore() as explorer, stalled(explorer, HALF_A_HEAD) as connection:
         assert connection.recv(1) == b""

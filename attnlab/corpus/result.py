@@ -39,7 +39,6 @@ from attnlab.steps.labels import Axis, Grid
 from attnlab.support import door
 from attnlab.support.checks import check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
-from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import read_sealed, write_sealed
@@ -399,30 +398,6 @@ class Atlas(Document, Mapping[str, Measured]):
         self._about, self._tally, self._contents = dict(about), tally, dict(contents)
         self.texts, self.tokens = tally.texts, tally.tokens
         self.faults = tuple(tally.faults)
-
-    @classmethod
-    def from_tally(
-        cls,
-        model: GPT2,
-        source: str,
-        measures: Mapping[str, Any],
-        window: int,
-        tally: Tally,
-        corpus: str,
-    ) -> Atlas:
-        """Make an atlas from the tally of all texts."""
-        with using_language(ENGLISH):  # stored in English; `title` translates it
-            description = repr(model)
-        about = {
-            "measures": list(measures),
-            "n_layer": model.config.n_layer,
-            "n_head": model.config.n_head,
-            "model": description,
-            "model_given": source,
-            "window": window,
-            "corpus": corpus,
-        }
-        return cls(about, tally, contents_of(model, tally.ids))
 
     @cached_property
     def _measured(self) -> dict[str, Measured]:

@@ -18,7 +18,7 @@ from typing import Any
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus.measures import Measure, as_measures, is_per_head
-from attnlab.corpus.result import RESULT, Atlas
+from attnlab.corpus.result import RESULT, Atlas, contents_of
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
 from attnlab.corpus.worker import SharedModel, Task, tally_of
@@ -35,6 +35,7 @@ from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_atomically
+from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 
 # The format of the files with chunks' tallies.
@@ -134,8 +135,18 @@ def atlas(
             count = count_of(texts) if progress else None
             total = _total(task.empty_tally(), chunk_tallies, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
-        source = directory_of(loaded) if is_local else str(name)
-        result = Atlas.from_tally(loaded, source, task.measures, window, total, digest.hexdigest())
+        with using_language(ENGLISH):  # stored in English; the atlas's title translates it
+            description = repr(loaded)
+        about = {
+            "measures": [*task.measures],
+            "n_layer": loaded.config.n_layer,
+            "n_head": loaded.config.n_head,
+            "model": description,
+            "model_given": directory_of(loaded) if is_local else str(name),
+            "window": window,
+            "corpus": digest.hexdigest(),
+        }
+        result = Atlas(about, total, contents_of(loaded, total.ids))
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):  # the page shows heads only

@@ -107,9 +107,6 @@ MAX_CACHE_BYTES = 512_000_000
 # The number of traces is limited too, since measuring their size takes time for each.
 MAX_TRACES = 100
 
-# Limit on connections; above it, idle ones are closed. A browser opens six.
-MAX_CONNECTIONS = 100
-
 MAX_NEW_TOKENS = 100
 SAMPLING_SETTINGS = tuple(SamplingSettings.__annotations__)
 
@@ -647,25 +644,14 @@ async def server_error(request: Request, error: Exception) -> Response:
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP with a timeout for request headers and a limit on connections."""
+    """HTTP with a timeout for request headers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._connected_at = self.loop.time()
         self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
-        connections = [c for c in self.connections if isinstance(c, TimeoutProtocol)]
-        active = [c for c in connections if not c.transport.is_closing()]
-        idle = [c for c in active if c.is_idle]
-        if len(active) > MAX_CONNECTIONS and idle:  # close the oldest idle one
-            min(idle, key=lambda c: c._connected_at).transport.abort()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
 
     def _close_if_idle(self) -> None:
-        if self.is_idle:
+        if self.cycle is None or self.cycle.response_complete:  # no request is being answered
             self.transport.close()
 
 
