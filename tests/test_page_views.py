@@ -31,6 +31,7 @@ from pages import (
 )
 
 from attnlab import GPT2, GPT2Config, Head
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
@@ -818,8 +819,8 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
         assert job.locator("strong").count() == is_more
     assert page.locator("#jobs [data-job]").count() == 2
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
-        "On other texts, from the model card: the animal that “it” refers to 0.98 · the token "
-        "after the last such occurrence 0.92 · the deciding adjective 0.83"
+        "On other texts, from the model card: the animal that “it” refers to 0.98 · what followed "
+        "the token last time 0.92 · the deciding adjective 0.83"
     )
     measured = head_jobs(pocket)
     jobs = json.loads(re.search(r'"card":(\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]
@@ -827,3 +828,20 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     for job, shares, even in zip(jobs, measured.attention, measured.even, strict=True):
         assert jobs[job] == pytest.approx([*shares.ravel(), even], abs=0.0051)
     assert '"card":{}' in odd.trace(TEXT).to_html()
+
+
+def test_the_english_models_card_says_what_its_heads_do(open_page: Open) -> None:
+    card = json.loads((BUILT_IN["english"].directory / "card.json").read_text(encoding="utf-8"))
+    page = open_page(GPT2.from_pretrained("english").trace("She saw"))
+    for n, shown in enumerate(page.locator(".map").all()):
+        shown.click()
+        listed = [
+            (heads["mean"][n // 6][n % 6], 2 * heads["even"])
+            for job, heads in card["heads"].items()
+            if job != "previous_random"  # the same job on other texts
+        ]
+        expected = {f"{mean:.2f}" for mean, least in listed if mean > least + 0.01}
+        possible = {f"{mean:.2f}" for mean, least in listed if mean > least - 0.01}
+        words = page.locator("#jobs").inner_text().partition("from the model card: ")[2]
+        assert "undefined" not in words
+        assert expected <= {*re.findall(r" (\d\.\d\d)(?: ·|$)", words)} <= possible, n

@@ -11,7 +11,7 @@ export const jobsInWords = () => ({
   previous: say("the previous token"),
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
-  induction: say("the token after the last such occurrence"),
+  induction: say("what followed the token last time"),
   itself: say("the token itself"),
   punctuation: say("the last punctuation mark"),
   connective: say("the last connective"),
