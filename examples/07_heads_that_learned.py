@@ -490,11 +490,11 @@ pictures.points(vectors)
 # ## 7.8 A model that reads English
 #
 # The pocket model knows the sentences of its grammar. attnlab comes with a second model, `english`.
-# It was trained on simple English that people wrote, mostly stories; only a small part was made up
-# for practice, among it sentences with pronouns (its model card, `attnlab/english/MODEL_CARD.md`,
-# lists all texts). Does it have a head that goes from a pronoun to the noun that it stands for?
-# Each line below is a text, a pronoun in it, and its noun. Change them, or add your own. Predict
-# first: one such head, several, or none?
+# It was trained on simple English that people wrote, mostly stories, and on sentences that were
+# made for it, many of them with pronouns, because so small a model doesn't learn these from stories
+# alone (its model card, `attnlab/english/MODEL_CARD.md`, lists all texts). Does it have a head that
+# goes from a pronoun to the noun that it stands for? Each line below is a text, a pronoun in it,
+# and its noun. Change them, or add your own. Predict first: one such head, several, or none?
 
 # %%
 SENTENCES = [
@@ -564,7 +564,8 @@ print(attnlab.table([*fit.values()], rows=rows, columns=columns, decimals=2))
 
 # %% [markdown]
 # With the texts above the right pronoun is the more probable one each time, and each time some head
-# carries a part of that. Nobody gave the model this rule: it is in the texts.
+# carries a part of that. Nobody wrote this rule into the model: it is in the texts, and some of
+# these were made to show it.
 #
 # And where does its knowledge end? Here is a phrase that people often say, a fact, a sum, and a
 # story that the model tells alone, always with the most probable token.
