@@ -18,10 +18,7 @@ from attnlab.english.measure import ON_TEXT, measure_jobs
 from attnlab.english.windows import SHARES_LATER
 from attnlab.equations import AnyArray
 
-DIRECTORY = BUILT_IN["pocket"].directory.parent / "english"
-needs_weights = pytest.mark.skipif(
-    not (DIRECTORY / "model.safetensors").is_file(), reason="the weights aren't in the package yet"
-)
+DIRECTORY = BUILT_IN["english"].directory
 
 # ---- sentences -----------------------------------------------------------------------------------
 
@@ -281,20 +278,17 @@ def sample() -> dict[str, Any]:
     return content
 
 
-@needs_weights
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_logits_against_transformers(dtype: str) -> None:
     """Also of the float16 weights: transformers computes with them in float64."""
     check_against_transformers("english", dtype)
 
 
-@needs_weights
 def test_card_is_written_from_its_figures(english: GPT2, figures: dict[str, Any]) -> None:
     written = (DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert written == card.card(figures, english.config)
 
 
-@needs_weights
 def test_card_perplexity(english: GPT2, figures: dict[str, Any], sample: dict[str, Any]) -> None:
     for part, whole in figures["perplexity"].items():
         again = measure.perplexity(measure.losses_of(english, sample[part]))
@@ -306,7 +300,6 @@ def test_card_perplexity(english: GPT2, figures: dict[str, Any], sample: dict[st
         assert abs(again["per_word"] - whole["per_word"]) < 5 * again["error"]
 
 
-@needs_weights
 def test_card_heads(english: GPT2, figures: dict[str, Any], sample: dict[str, Any]) -> None:
     made = sentences.pronoun_sentences()
     targeted = [*measure.on_repeats(english), *measure.on_pronouns(english, made)]
@@ -327,7 +320,6 @@ def test_card_heads(english: GPT2, figures: dict[str, Any], sample: dict[str, An
         assert (np.abs(difference) < 6 * on_sample.error[n] + 0.02).all(), job
 
 
-@needs_weights
 def test_card_agreement(english: GPT2, figures: dict[str, Any]) -> None:
     pairs = sentences.minimal_pairs()
     right = [measure.is_right(english, pair) for pair in pairs]
@@ -336,7 +328,6 @@ def test_card_agreement(english: GPT2, figures: dict[str, Any]) -> None:
         assert abs(count - figures["pairs"][kind]["right"]) <= 1  # a near tie may be rounded apart
 
 
-@needs_weights
 def test_goals(figures: dict[str, Any]) -> None:
     """What the model was made for, by the figures that other tests compute again."""
     for job in ("previous", "previous_random", "induction"):
@@ -352,7 +343,6 @@ def test_goals(figures: dict[str, Any]) -> None:
     assert figures["prototype"].keys() == figures["perplexity"].keys()
 
 
-@needs_weights
 def test_card_tokens(english: GPT2, figures: dict[str, Any], sample: dict[str, Any]) -> None:
     frequent, tokens = sample["frequent"].split(), figures["tokenizer"]
     again = measure.tokenizer_figures(english, sample_parts(sample), frequent)
@@ -368,7 +358,6 @@ def sample_parts(sample: dict[str, Any]) -> dict[str, Any]:
     return {part: sample[part] for part in ("tatoeba", "stories")}
 
 
-@needs_weights
 def test_card_continuations(english: GPT2, figures: dict[str, Any]) -> None:
     opening, greedy = sentences.OPENINGS[0], figures["greedy"][0]
     assert measure.continuation(english, opening, 40, temperature=0) == greedy

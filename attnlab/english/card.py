@@ -60,7 +60,7 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
         share_on_best=100 * share_on_best,
         sampled_texts=continued(figures["sampled"]),
         greedy_texts=continued(figures["greedy"]),
-        roles=indented("  " + ", ".join(f"{role} {100 * share:.0f} %" for role, share in she), 0),
+        roles=indented("  " + ", ".join(f"{role} {share:.2f}" for role, share in she), 0),
     )
 
 
