@@ -72,3 +72,13 @@ test("a curve goes from the key's line to the query's", () => {
 test("a tour has at most seven stages", () => {
   assert.deepEqual([1, 2, 3, 4, 12].map((layers) => stagesOf(layers).length), [4, 6, 7, 7, 7]);
 });
+
+test("next tokens that don't fit beside the columns are below them", () => {
+  const sizes = { layers: 12, H: 12, T: 8 };
+  for (const [available, scale, isNarrow] of [[1380, 1, false], [968, 1, true], [968, 1.5, true], [360, 1, true]]) {
+    const made = plan(sizes, { available, scale });
+    assert.equal(made.isNarrow, isNarrow);
+    // Beside the list, or scrolled in a box that is too narrow.
+    assert.ok(made.width <= available - (isNarrow ? 0 : 232 * scale) || available === 360);
+  }
+});

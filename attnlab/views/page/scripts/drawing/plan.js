@@ -29,17 +29,22 @@ function mapGrid(H, width, { isBlock, factor, scale }) {
 }
 
 /** The columns: x where the embedding starts; then, for block n, its attention at 1 + 2n, its MLP at 2 + 2n; and the end. */
-function columnsOf(layers, count, H, { available, scale, isPhone, isBlock, isPresented }) {
+function columnsOf(layers, count, H, shown) {
+  const { available, scale, isPhone, isBlock, isPresented, isPrinted } = shown;
   const left = (isPhone ? 74 : isPresented ? 150 : 118) * scale;
   const right = isPhone || isBlock ? 10 : 232 * scale;
   // An attention's width is the unit; an MLP's and the embedding's are fractions of it.
   const [mlp, embedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
   const units = embedding + count * (1 + mlp);
   const smallest = Math.ceil(H / 6) * 17; // maps in six rows, 17 pixels for each column
-  const unit = Math.max(smallest, (available - left - right) / units);
+  const room = available - left - right;
+  const fits = smallest * units <= room;
+  // If the next tokens don't fit beside the columns, they are below, as on a phone; columns that don't fit are scrolled.
+  if (!fits && !isPhone) return columnsOf(layers, count, H, { ...shown, isPhone: true });
+  const unit = fits || isPrinted ? room / units : 2 * smallest;
   const starts = [left, left + unit * embedding];
   for (let n = 0; n < count; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + mlp));
-  return { left, unit, starts, width: left + unit * units };
+  return { left, unit, starts, width: left + unit * units, isNarrow: isPhone };
 }
 
 /**

@@ -194,19 +194,19 @@ class Picture {
     const { layers } = this.trace;
     const scale = textScale();
     const [isPhone, isBlock, isPresented] = [available < 640 * scale, isAt("block"), isPresenting()];
-    box.classList.toggle("narrow", isPhone);
     this.#layers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
     const topInPage = box.getBoundingClientRect().top + scrollY;
     const room = innerHeight - topInPage - (isPresented ? 110 : 70); // below the picture: the tour's buttons
     const shown = { count: this.#layers.length, available, scale, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
     const plan = planOf(this.trace, shown, (count) => this.#chooseTokens(count));
     this.#plan = plan;
+    box.classList.toggle("narrow", plan.isNarrow);
     Object.assign(this.scene.style, { width: `${plan.width}px`, height: `${plan.height}px` });
     this.names.replaceChildren(...plan.positions.map((i, n) => this.#nameElement(i, plan.gaps[n])));
     this.bar.replaceChildren(...this.#titlesOf(isBlock));
     for (const map of this.maps) this.#placeMap(map);
     this.next.hidden = isBlock;
-    this.next.style.top = `${isPhone ? 0 : plan.top + this.scene.offsetTop}px`;
+    this.next.style.top = `${plan.isNarrow ? 0 : plan.top + this.scene.offsetTop}px`;
     this.#findCurves();
     this.spot.forget();
     this.reach.layOut(this.#layers.map((_, n) => plan.starts.slice(1 + 2 * n, 3 + 2 * n)), this.#layers);
