@@ -734,7 +734,7 @@ def test_what_is_chosen_while_numbers_are_on_their_way_is_chosen_everywhere(
         page.locator(".flow .chip").nth(2).click()
         page.locator(".scroller").first.hover()
     idle(page)
-    for part in ("#predictions", "#change caption"):
+    for part in ("#predictions", "#texts .following"):
         assert "position 2" in page.locator(part).first.inner_text()
     assert "query 2" in page.locator("#strongest").inner_text()
 
