@@ -16,6 +16,9 @@ test("paths of lines, curves, corners and circles", () => {
   Object.assign(context, { strokeStyle: "#f00", lineWidth: 2, globalAlpha: 0.5, lineCap: "round" });
   context.stroke();
   assert.equal(context.svg, '<path d="M0 1C5 1 5 9 10 9" fill="none" stroke="#f00" stroke-width="2" stroke-linecap="round" opacity="0.5"/>');
+  context.setLineDash([3, 2]);
+  context.stroke();
+  assert.match(context.svg, /stroke-dasharray="3 2" opacity="0.5"\/>$/);
   context.svg = "";
   context.beginPath();
   context.arc(10, 10, 4, 0, 2 * Math.PI);

@@ -21,6 +21,7 @@ export class VectorContext {
   lineCap = "butt";
   globalAlpha = 1;
   #path = "";
+  #dashes = [];
   #clips = 0; // open groups since the last save
   #prefix; // of ids
 
@@ -70,8 +71,13 @@ export class VectorContext {
     this.svg += svgElement("path", { d: this.#path, fill: this.fillStyle, opacity: this.globalAlpha });
   }
 
+  setLineDash(lengths) {
+    this.#dashes = lengths;
+  }
+
   stroke() {
     const line = { stroke: this.strokeStyle, "stroke-width": this.lineWidth, "stroke-linecap": this.lineCap };
+    if (this.#dashes.length) line["stroke-dasharray"] = pointOf(...this.#dashes);
     this.svg += svgElement("path", { d: this.#path, fill: "none", ...line, opacity: this.globalAlpha });
   }
 
