@@ -13,7 +13,7 @@
 # * **Objective**: Use four tools on a trained model, and say what each of them can't tell.
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
-# * **Time**: about 45 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "What the logit lens doesn't show, the model doesn't know." The lens reads
 #   in the directions of the vocabulary alone.
 
@@ -253,6 +253,77 @@ print(attnlab.table([*effects.values()], rows=[*effects], columns=columns, decim
 # it. And the MLP of layer 0, which seemed to favour `Ġrolled` by 2.22, shifts the difference by
 # 6.85 the other way if ablated: without what it has written at the nouns, the heads of layer 1 do
 # not find them.
+#
+# **Why does a head look where it looks?** That can be answered in the same way. What enters layer 1
+# is a sum, and a score is the product of a query and a key. So once LayerNorm's deviation is held
+# fixed, a score is a sum over pairs: a part of the query times a part of the key (Elhage et al.,
+# 2021). The softmax sees only differences, so take the mean of the row away. Which pair makes head
+# 2 of layer 1 look at the dog: the words, their positions, or what layer 0 wrote, with its
+# attention or with its MLP?
+
+# %%
+block, attention = trace.blocks[0], trace.blocks[1].attention
+written = {
+    "token": trace.token_embedding,
+    "position": trace.position_embedding,
+    "attention 0": block.attention.output,
+    "MLP 0": block.mlp.output,
+}
+
+stream = trace.blocks[1].input  # the sum of the parts
+deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + trace.epsilon)
+normed = [
+    (p - p.mean(axis=-1, keepdims=True)) / deviation * attention.gain for p in written.values()
+]
+biases = attnlab.linear(attention.bias, head.W_Q, head.b_Q)
+queries = [*(p[-1] @ head.W_Q for p in normed), biases]
+keys = [(p[attended] - p.mean(axis=0)) @ head.W_K for p in normed]  # the biases cancel
+pairs = np.array([[q @ k for k in keys] for q in queries]) / head.scale
+
+score = head.scores[-1, attended] - head.scores[-1].mean()
+print(
+    f"\nThe score of {symbols[attended]} above its row: {score:.2f}, the sum of {pairs.sum():.2f}\n"
+)
+print(attnlab.table(pairs, rows=[*written, "biases"], columns=[*written], decimals=2))
+
+# %% [markdown]
+# With the text above, 7.16 of 7.55 come from what the MLP of layer 0 wrote at both words.
+# `head.why` does the same for every head and bias, and says it in a sentence. `.open(part)` splits
+# a head's part by the tokens that it attends to, and so on down to the words.
+
+# %%
+why = head.why(-1, attended)
+print(f"\n{why.table()}")
+why.plot()
+
+# %% [markdown]
+# **What the sum can't tell.** A part isn't a cause. `why.without(part)` says how much of the score
+# is left without a part, in three ways. `held`: without its pairs, which is what the sum says.
+# `recomputed`: LayerNorm is computed again, since its deviation was smaller or larger because of
+# the part. `ablated`: the part is 0, and so all later parts change as well.
+
+# %%
+RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"  # from chapter 7
+MLP, PREVIOUS = "blocks.0.mlp.output", "blocks.0.attention.heads.1.output"
+
+reciting = pocket.trace(RECITAL).head(*HEAD)
+why_again = reciting.why(-1, int(reciting.weights[-1].argmax()))
+
+left = {
+    "without MLP 0": why.without(MLP),
+    "recital, without head 0.1": why_again.without(PREVIOUS),
+}
+print("\nWhat is left of a score without a part\n")
+print(attnlab.table([*left.values()], rows=[*left], columns=why.without(MLP)._fields, decimals=2))
+
+# %% [markdown]
+# With the text above, the sum says that 0.05 of 7.55 is left without the MLP. With LayerNorm
+# computed again it is 0.99: without the MLP the vector is shorter, so the rest is scaled up. (Only
+# LayerNorm lies between this MLP and the head, so `ablated` is the same.) In the recital, head 2
+# does induction. According to the sum, 6.57 of 7.67 is left without head 1 of layer 0, which
+# attends to the previous token. But if that head is ablated, -0.11 is left: the MLP read what it
+# wrote and passed it on. So the sum says what a score is made of, and an ablation says what it
+# depends on.
 
 # %% [markdown]
 # ## 14.4 Patching
@@ -336,6 +407,7 @@ estimate.plot() if estimate else None
 # | edit | what follows if this step were different? | how the model does it |
 # | logit lens | what would it say if it stopped here? | what it knows here |
 # | attribution | what does this part write directly to the logit? | what this part is needed for |
+# | `why` | which parts of the query and the key make this score? | what this score depends on |
 # | patching | does the difference between two texts pass through here? | where it is decided |
 #
 # If two of them agree on a finding, trust it more than a strong finding from a single tool.
@@ -437,6 +509,6 @@ print(checked(ablated, my_ablation, attention.context, attention.W_O, attention.
 # * An edit computes what follows if a step were different; try the mean of other texts before you
 #   trust 0.
 # * The logit lens reads the residual stream as if the model ended there.
-# * Attribution splits a logit into what each part writes directly.
+# * Attribution splits a logit into what each part writes directly; `head.why` splits a score.
 # * Activation patching shows which parts the difference of two texts passes through; attribution
 #   patching estimates that with one backward pass.

@@ -385,6 +385,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
     # Of 49 receivers those with the largest effects.
     largest = np.argsort(-np.nanmax(np.abs(edges.effects), axis=0), kind="stable")[:32]
+    why = trace.head(1, 2).why(2, 1)
     lens, of_token = trace.logit_lens(), trace.logit_lens().of(last)
     has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
     assert {True, False} <= {*has_keys}
@@ -400,6 +401,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
         "measure": (atlas["entropy"], atlas["entropy"].mean),
         "rollout": (trace.rollout(), trace.rollout().layers[-1]),
+        "why": (why, why.pairs),
         "compare": (attnlab.compare(trace, other), []),
         "check": (attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)), []),
     }
@@ -407,7 +409,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
 
 RESULTS = (
     "lens", "one token", "attribution", "by token", "patch", "by position", "edges", "jobs",
-    "atlas", "measure", "rollout", "compare", "check",
+    "atlas", "measure", "rollout", "why", "compare", "check",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import REFERENCE
+from conftest import REFERENCE, RELATIVES
 from pytorch import python_with, walk
 
 TRAINED = f"""
@@ -180,14 +180,18 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "libraries"),
-    [("pytorch_edges.py", ("torch",)), ("pytorch_traces.py", ("torch", "transformers"))],
+    ("script", "libraries", "name"),
+    [
+        ("pytorch_edges.py", ("torch",), "odd"),
+        ("pytorch_traces.py", ("torch", "transformers"), "odd"),
+        *(("pytorch_why.py", ("torch",), name) for name in ("odd", *RELATIVES)),
+    ],
 )
-def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...]) -> None:
+def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...], name: str) -> None:
     code = (Path(__file__).parent / script).read_text(encoding="utf-8")
     walk(
         python_with(*libraries),
-        f"import sys; sys.argv[1:] = [{str(REFERENCE / 'odd')!r}]\n{code}",
+        f"import sys; sys.argv[1:] = [{str(REFERENCE / name)!r}]\n{code}",
         tmp_path,
     )
 

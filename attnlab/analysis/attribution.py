@@ -241,6 +241,6 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > TOLERANCE * sizes).any():
         raise InvalidValueError(
-            f"the contributions don't sum to {name}{trace._note}. Attribution needs a trace in "
-            "which no sum is edited, such as concat, mid or output"
+            f"the contributions don't sum to {name}{trace._note}. This needs a trace in which no "
+            "sum is edited, such as concat, mid or output"
         )

@@ -129,11 +129,7 @@ class Composition(Analysis):
         scores = np.zeros((L, H, L, H), writers[0].dtype)
         for i in range(L):
             for j in range(i + 1, L):
-                products = writers[i][:, np.newaxis] @ readers[j]  # (H, H, Dh, Dh)
-                sizes = norm(writers[i])[:, np.newaxis] * norm(readers[j])
-                scores[i, :, j] = np.divide(
-                    norm(products), sizes, where=sizes > 0, out=np.zeros_like(sizes)
-                )
+                scores[i, :, j] = composition_scores(writers[i][:, np.newaxis], readers[j])
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
@@ -156,6 +152,12 @@ class Composition(Analysis):
             lines.append((*names, f"{self.scores[pair]:.3f}"))
         lines.append((Message("random matrices"), "", f"{self.even:.3f}"))
         yield Table(lines, left=(0, 1))
+
+
+def composition_scores(writers: Array, readers: Array) -> Array:
+    """‖W F‖ / (‖W‖ ‖F‖) of write factors W and read factors F; 0 if one of them is 0."""
+    sizes = norm(writers) * norm(readers)
+    return np.divide(norm(writers @ readers), sizes, where=sizes > 0, out=np.zeros_like(sizes))
 
 
 def write_factors(attention: Trace) -> Array:

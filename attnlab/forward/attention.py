@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from attnlab.support.door import Explanation, Picture, View
+    from attnlab.support.door import Explanation, Picture, View, Why
 
 
 # Optional biases.
@@ -295,6 +295,46 @@ class Head(SelfAttention):
     W_O = Step[Array]("Dv D")
     # Not cut from the layer's output, which is the sum of these and b_O.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
+
+    def why(
+        self,
+        query: int | str,
+        key: int | str,
+        against: int | str | None = None,
+        *,
+        plain: bool = False,
+    ) -> Why:
+        """Explain a score by what earlier parts of the model wrote: why a query looks at a key.
+
+        The block's input is a sum of parts: embeddings, earlier heads and MLPs, biases. With
+        LayerNorm's deviation held constant, Q and K are linear in them, so a score is exactly a sum
+        over pairs, a part of the query · a part of the key / scale. The softmax sees only
+        differences of scores, so by default the mean of the scores of the keys that the query sees
+        is subtracted, each counted once.
+
+        Parameters
+        ----------
+        query, key : positions, or the tokens' texts, as for `explain`
+        against : another key, whose score is subtracted instead of the mean
+        plain : True for the score itself
+
+        Returns
+        -------
+        Why
+            `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
+            `.open(part)` follows a part back, `.by_token()` shares the score among the tokens.
+            Takes as many numbers as the parts have, and one row of weights for each opened head.
+
+        Raises
+        ------
+        InvalidValueError
+            It isn't a head of a trace, or an edit replaced a sum, so its parts no longer add up.
+
+        Examples
+        --------
+        >>> trace.head(1, 2).why("it", "dog", against="ball")
+        """
+        return door.Why(self, query, key, against, plain)
 
     @property
     def QK(self) -> Product:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
+    from attnlab.analysis.why import WhyOfHead
     from attnlab.support.door import Picture, View
 
 
@@ -300,6 +301,23 @@ class Trace(ForwardPass):
         from attnlab.analysis.circuits import reads
 
         return reads(self, layer, head, token, k)
+
+    def why(self, layer: int, head: int) -> WhyOfHead:
+        """What a head's queries and keys read: all its scores, by pairs of parts.
+
+        Numbers are means over queries: what each pair of parts adds to the scores of the keys that
+        the head looks at, above the mean of the visible keys. See `Head.why` for one score. It
+        takes memory for the parts of Q and K, 2 (4 + layer (H + 2)) · T · Dh numbers.
+
+        Returns
+        -------
+        WhyOfHead
+            `.queries` and `.keys` by part, `.pairs`; `.of(query_part, key_part)` is (T, T),
+            `.scores` all of these; `print` shows composition scores beside them
+        """
+        from attnlab.analysis.why import WhyOfHead
+
+        return WhyOfHead(self, layer, head)
 
     def composition(self, kind: str = "K") -> Composition:
         """Q-, K- or V-composition: how strongly each head reads each earlier head's output.

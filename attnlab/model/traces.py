@@ -13,6 +13,7 @@ from attnlab.analysis.base import TokenLike, TraceSequence
 from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
 from attnlab.analysis.lens import OneToken, mean_lens
 from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
+from attnlab.analysis.why import WhyOfHead
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
@@ -132,6 +133,13 @@ class Traces(ReadOnly, TraceSequence, Document):
         result has `.standard_errors` by name, and the attribution of text n in `.each[n]`.
         """
         return Attribution(self, token, against, position)
+
+    def why(self, layer: int, head: int) -> WhyOfHead:
+        """What a head's queries and keys read: means over the texts, with standard errors.
+
+        See `Trace.why`; the result of text n is `.each[n]`.
+        """
+        return WhyOfHead(self, layer, head)
 
     def gradients(
         self,

@@ -2,7 +2,8 @@
 
 Numbers are at the bottom and pictures of them on top, so nothing below `attnlab.views` imports it.
 A method that shows its result (`plot`, `explain`, `show`, `to_xlsx`, `_repr_html_`) takes the
-function from this module, which imports it on first use:
+function from this module, which imports it on first use. So does `Head.why`, whose result is an
+analysis, above heads:
 
     door.plot_step(self, step)
 """
@@ -11,11 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnlab.analysis.why import Why as Why
     from attnlab.views.explain import explain as explain
     from attnlab.views.explanation import Explanation as Explanation
     from attnlab.views.explorer import Explorer as Explorer
     from attnlab.views.frames import dataframe as dataframe
     from attnlab.views.frames import dataset as dataset
+    from attnlab.views.frames import frame_of as frame_of
     from attnlab.views.frames import grid as grid
     from attnlab.views.notebook import View as View
     from attnlab.views.notebook import candidates_view as candidates_view
@@ -45,29 +48,28 @@ if TYPE_CHECKING:
     from attnlab.views.sheets import write_model as write_model
     from attnlab.views.sheets import write_sheets as write_sheets
 
-# The names above by their module in attnlab.views, and the module of each name.
+# The names above by their module in attnlab, and the module of each name.
 _NAMES = {
-    "explain": "explain",
-    "explanation": "Explanation",
-    "explorer": "Explorer",
-    "frames": "dataframe dataset grid",
-    "notebook": (
+    "analysis.why": "Why",
+    "views.explain": "explain",
+    "views.explanation": "Explanation",
+    "views.explorer": "Explorer",
+    "views.frames": "dataframe dataset frame_of grid",
+    "views.notebook": (
         "View candidates_view document_view explanation_view frame generation_view "
         "result_view tokens_view trace_view view_of_tokens"
     ),
-    "page.atlas": "atlas_page",
-    "page.page": "page save",
-    "page.playground": "playground",
-    "pictures": "curves",
-    "plot": (
+    "views.page.atlas": "atlas_page",
+    "views.page.page": "page save",
+    "views.page.playground": "playground",
+    "views.pictures": "curves",
+    "views.plot": (
         "Picture drawing_in plot_graph plot_heads plot_profile plot_step "
         "plot_table plot_tiles plot_tokens tile_of"
     ),
-    "sheets": "write_model write_sheets",
+    "views.sheets": "write_model write_sheets",
 }
-_MODULES = {
-    name: f"attnlab.views.{module}" for module, names in _NAMES.items() for name in names.split()
-}
+_MODULES = {name: f"attnlab.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # type checkers know the names above, and no others
 

@@ -42,6 +42,15 @@ def _index(axis: Axis) -> pd.Index[Any]:
     return pd.MultiIndex.from_arrays([list(axis.positions), list(axis.labels)], names=names)
 
 
+def frame_of(
+    array: AnyArray, rows: Sequence[str], columns: Sequence[str], title: str
+) -> pd.DataFrame:
+    """A matrix as a DataFrame with these labels."""
+    frame = pd.DataFrame(array, index=list(rows), columns=list(columns))
+    frame.attrs["title"] = say(title)
+    return frame
+
+
 def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and heads as a Dataset, see `Trace.to_xarray`."""
     steps = as_texts(steps, "steps")

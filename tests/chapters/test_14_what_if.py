@@ -65,6 +65,20 @@ def test_direct_attribution_and_ablation_effects(chapter: Chapter) -> None:
     assert max(without.head(1, h).weights[-1, [1, 4]].max() for h in range(3)) < 0.3
 
 
+def test_why_a_head_looks_where_it_looks(chapter: Chapter) -> None:
+    pairs, score, why = chapter["pairs"], chapter["score"], chapter["why"]
+    assert pairs.shape == (5, 4)
+    assert (pairs[3, 3], score) == pytest.approx((7.16, 7.55), abs=0.005)
+    assert pairs.sum() == pytest.approx(score, abs=1e-4) == why.total
+    assert why.sentence.endswith("because of what MLP 0 wrote at both: 7.16 of 7.55.")
+    mlp, previous = chapter["left"].values()
+    assert mlp[1:] == pytest.approx((0.05, 0.99, 0.99), abs=0.005)
+    assert (previous.score, previous.held) == pytest.approx((7.67, 6.57), abs=0.005)
+    assert previous.ablated == pytest.approx(-0.11, abs=0.005)
+    jobs = chapter["pocket"].trace(chapter["RECITAL"]).jobs()
+    assert jobs.best("previous") == (0, 1)
+
+
 def test_activation_and_attribution_patching(chapter: Chapter) -> None:
     heads, stream, estimate = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
     assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)

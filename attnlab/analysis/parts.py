@@ -1,0 +1,233 @@
+"""The residual stream as a sum of parts, as a linear map of X reads it.
+
+The stream at a block's input is the sum of what came before: embeddings, heads, MLPs and biases.
+With LayerNorm's deviation held constant, X is linear in each part, and so is X W + b:
+
+    X = Σ (part - mean(part)) / deviation · gain + bias
+
+A head's part is in turn a sum over the tokens that it attends to, of weights[query, key] V[key]
+W_O, where V[key] is such a map of the stream at the head's block; an MLP's is a sum over neurons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attnlab.analysis.base import Trace, head_name
+from attnlab.analysis.circuits import centred, fold_layer_norm
+from attnlab.equations import AnyArray, Array, deviation
+from attnlab.forward.forward_pass import Block
+from attnlab.steps import view_of
+from attnlab.steps.labels import axis_of
+from attnlab.support.messages import Message
+
+# The neurons of an opened MLP that are terms of their own.
+NEURONS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One term of a sum of vectors."""
+
+    name: str  #: its path in the trace; after " < ", the path of the part that it was read from
+    label: str  #: in tables
+    vector: Array  #: (1, Dh), or (T, Dh) with a row for each position
+    #: What it opens into: a function of this term, and of the vector (Dh,) that it is multiplied
+    #: by, which says which neurons are large. None if it doesn't open.
+    parts: Callable[[Term, Array], list[Term]] | None = None
+
+    @property
+    def phrase(self) -> str:
+        """The term in a sentence."""
+        return self.label if self.parts is None else Message("what {part} wrote", part=self.label)
+
+    def within(self, outer: Term) -> Term:
+        """The term as a part of another one."""
+        label = Message("{title}: {name}", title=outer.label, name=self.label)
+        return replace(self, name=f"{outer.name} < {self.name}", label=label)
+
+
+def block_at(part: Trace, layer: int) -> Trace:
+    """A block of the pass that a part belongs to."""
+    return view_of(Block, Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
+
+
+def weighted(rows: Array, x: Array) -> Array:
+    """Σ rows[t] x[t] for rows (1, T), (..., T, n) -> (..., 1, n); rows[t] x[t] for rows (T, 1)."""
+    return rows @ x if rows.shape[-1] == x.shape[-2] else rows * x
+
+
+def scaled_rows(attention: Trace, rows: Array) -> Array:
+    """rows / deviation, the deviation of LayerNorm at each position."""
+    deviations = deviation(centred(attention.residual), attention.epsilon)  # (T, 1)
+    return rows / (deviations if rows.shape[-1] == 1 else deviations.T)
+
+
+def written_by_mlp(block: Trace) -> Array:
+    """What an MLP adds to the stream, (T, D)."""
+    # Both stops are kept, the MLP's output isn't: a difference is quicker than two products.
+    return block.mlp.output if block.is_edited("output") else block.output - block.mid
+
+
+def written_by_heads(block: Trace, rows: Array) -> Array:
+    """What each head adds to the stream, (H, 1, D), or (H, T, D) at each position."""
+    attention = block.attention
+    width = (attention.n_head, -1, attention.W_O.shape[-1])
+    written = weighted(rows, attention.context) @ attention.W_O.reshape(width)  # (H, Dv, D)
+    for number, head in enumerate(attention.heads):
+        if head.is_edited("output"):  # no longer context W_O
+            written[number] = weighted(rows, head.output)
+    return written
+
+
+def stream_terms(
+    part: Trace, layer: int, rows: Array, W: Array, b: tuple[str, Array]
+) -> list[Term]:
+    """The terms of Σ rows[t] (X[t] W + b) at a block's attention.
+
+    Parameters
+    ----------
+    rows : (1, T); or (T, 1) of ones, to keep the positions apart
+    W : (D, Dh)
+    b : its name, and (Dh,)
+    """
+    block = block_at(part, layer)
+    attention, scaled = block.attention, scaled_rows(block.attention, rows)
+    read = fold_layer_norm(attention, W)
+    total, of_constant = (x.sum(axis=-1, keepdims=True) for x in (rows, scaled))
+
+    def before() -> Iterator[Term]:
+        for name in ("token_embedding", "position_embedding"):
+            embedding = part._run.value(name)
+            label = Message(name.replace("_", " "))
+            yield Term(name, label, weighted(scaled, embedding) @ read)
+        for n in range(layer):
+            source = block_at(part, n)
+            vectors = written_by_heads(source, scaled) @ read
+            for head, vector in zip(source.attention.heads, vectors, strict=True):
+                number = int(head.path.rpartition(".")[2])
+                opened = partial(head_terms, head, n, scaled, read)
+                yield Term(f"{head.path}.output", head_name(n, number), vector, opened)
+            bias = of_constant * (source.attention.b_O @ read)
+            yield Term(f"{source.path}.attention.b_O", bias_name("b_O", n), bias)
+            vector = weighted(scaled, written_by_mlp(source)) @ read
+            opened = partial(mlp_terms, source.mlp, n, scaled, read)
+            yield Term(f"{source.path}.mlp.output", f"MLP {n}", vector, opened)
+
+    bias_path, name = f"{attention.path}.bias", Message("LayerNorm's bias")
+    return [
+        *before(),
+        Term(bias_path, name, total * (attention.bias @ W)),
+        Term(f"{attention.path}.{b[0]}", b[0], total * b[1]),
+    ]
+
+
+def bias_name(name: str, layer: int) -> Message:
+    return Message("{name} of layer {layer}", name=name, layer=layer)
+
+
+def head_terms(
+    head: Trace, layer: int, rows: Array, read: Array, outer: Term, other: Array
+) -> list[Term]:
+    """A head's part as a sum over the tokens that it attends to."""
+    weights = (rows @ head.weights)[0]  # (Tk,)
+    read = head.W_O @ read
+    vectors = (weights[:, np.newaxis] * head.V) @ read
+    labels = axis_of(head, "Tk", len(weights)).numbered_labels
+    terms = []
+    for key in np.flatnonzero(weights):  # 0 where masked
+        label = Message("{title} from {token}", title=outer.label, token=labels[key])
+        opened = partial(value_terms, head, layer, int(key), weights[key], read)
+        name = outer.name.removesuffix("output") + f"V[{key}]"
+        is_cached = key < head.tokens_before  # its stream is another pass's
+        terms.append(Term(name, label, vectors[[key]], None if is_cached else opened))
+    return terms
+
+
+def value_terms(
+    head: Trace, layer: int, key: int, weight: float, read: Array, outer: Term, other: Array
+) -> list[Term]:
+    """A token's value as a sum over the parts of the stream at that token."""
+    rows = np.zeros((1, head.scores_shape[-2]), read.dtype)
+    rows[0, key - head.tokens_before] = weight
+    terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", head.b_V @ read))
+    return [term.within(outer) for term in terms]
+
+
+def mlp_terms(
+    mlp: Trace, layer: int, rows: Array, read: Array, outer: Term, other: Array
+) -> list[Term]:
+    """An MLP's part as its largest neurons, the rest, and b_2."""
+    activated = (rows @ mlp.activated)[0]  # (F,)
+    effects = activated * (mlp.W_2 @ (read @ other))
+    largest = np.sort(np.argsort(-np.abs(effects), kind="stable")[:NEURONS])
+    others = np.delete(np.arange(len(activated)), largest)
+
+    def term(name: str, label: str, vector: Array) -> Term:
+        """`name` in place of the MLP's output."""
+        path = outer.name.removesuffix("output") + name
+        return Term(path, Message("{title}: {name}", title=outer.label, name=label), vector)
+
+    neurons = [
+        term(
+            f"W_2[{n}]",
+            Message("neuron {number}", number=n),
+            activated[[[n]]] * (mlp.W_2[[n]] @ read),
+        )
+        for n in largest
+    ]
+    if others.size:
+        rest = (activated[others] @ mlp.W_2[others])[np.newaxis] @ read
+        count = Message("the other {count} neurons", count=len(others))
+        neurons.append(term("W_2[others]", count, rest))
+    bias = rows.sum(axis=-1, keepdims=True) * (mlp.b_2 @ read)
+    return [*neurons, term("b_2", "b_2", bias)]
+
+
+def shares_of_tokens(
+    part: Trace, layer: int, rows: Array, w: Array, b: float
+) -> dict[str, AnyArray]:
+    """Each position's share of Σ rows[t] (X[t] · w + b), (Tk,) by kind, through all earlier heads.
+
+    Backwards, as gradients are computed, with weights, deviations and MLPs' outputs held constant:
+    `slope` is what a stream's vector at each position is multiplied by, (T, D). It takes one T x T
+    matrix at a time.
+    """
+    cached = part._run.tokens_before
+    zeros = np.zeros(cached + rows.shape[-1], w.dtype)
+    shares: dict[str, Any] = {"token embedding": zeros, "position embedding": zeros}
+    shares |= {f"MLP {n}": zeros for n in range(layer)} | {"biases": zeros, "cached values": zeros}
+
+    def add(name: str, numbers: Array) -> None:
+        """Add shares of the last positions; cached ones, if `numbers` doesn't have them, get 0."""
+        shares[name] = shares[name] + np.append(zeros[: len(zeros) - len(numbers)], numbers)
+
+    slope = np.zeros((), w.dtype)
+    slope_of_X = rows.T * w  # (T, D)
+    add("biases", rows[0] * b)
+    for n in range(layer, -1, -1):
+        block = block_at(part, n)
+        attention = block.attention
+        if n < layer:
+            add(f"MLP {n}", (slope * written_by_mlp(block)).sum(axis=-1))
+            add("biases", slope @ attention.b_O)
+            slope_of_X = np.zeros_like(slope)
+            for head in attention.heads:
+                of_V = head.weights.T @ (slope @ head.W_O.T)  # (Tk, Dv)
+                from_cache = np.where(np.arange(len(zeros)) < cached, (of_V * head.V).sum(-1), 0)
+                add("cached values", from_cache)
+                add("biases", of_V[cached:] @ head.b_V)
+                slope_of_X += of_V[cached:] @ head.W_V.T
+        add("biases", slope_of_X @ attention.bias)
+        ones = np.ones((len(slope_of_X), 1), w.dtype)
+        slope = slope + scaled_rows(attention, ones) * centred(slope_of_X * attention.gain)
+    for name in ("token_embedding", "position_embedding"):
+        add(name.replace("_", " "), (slope * part._run.value(name)).sum(axis=-1))
+    if not cached:
+        del shares["cached values"]
+    return shares

@@ -1,0 +1,582 @@
+"""Why a query looks at a key: its score as an exact sum over pairs of parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from attnlab.analysis.attribution import check_sum
+from attnlab.analysis.base import Analysis, Trace, TraceSequence, named_axis, number_of_texts
+from attnlab.analysis.circuits import (
+    FRAMEWORK_PAPER,
+    composition_scores,
+    read_factors,
+    write_factors,
+)
+from attnlab.analysis.many import as_result, standard_error
+from attnlab.analysis.parts import Term, block_at, shares_of_tokens, stream_terms, weighted
+from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.edits import edit_run
+from attnlab.steps import read_only
+from attnlab.steps.labels import Axis, token_axes, token_index
+from attnlab.support import door
+from attnlab.support.checks import as_count, as_flag, check_choice
+from attnlab.support.messages import Message
+from attnlab.support.tables import Table, header, printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Pairs in a printed table; parts in a table of a head, and along each axis of a heatmap.
+PAIRS_SHOWN, PARTS_SHOWN = 8, 12
+
+# The names of a table's rows and columns.
+SIDES = "part of the query", "part of the key"
+
+# The most numbers of an array of all pairs of parts at all pairs of tokens: 512 MB of float32.
+MAX_NUMBERS = 2**27
+
+# The parts of the stream that can be taken out: paths of steps.
+WRITERS = r"\w+_embedding|blocks\.\d+\.(attention\.heads\.\d+\.output|attention\.b_O|mlp\.output)"
+
+SOURCE = (
+    f"{FRAMEWORK_PAPER}; Kamath et al., “Tracing Attention Computation Through Feature "
+    "Interactions” (2025)"
+)
+
+
+class Without(NamedTuple):
+    """A score, or difference of scores, without a part of the stream; see `Why.without`."""
+
+    score: float  #: with the part
+    held: float  #: without its pairs: LayerNorm's deviation is still that of the whole stream
+    recomputed: float  #: with LayerNorm of the stream without the part
+    ablated: float  #: with the part set to 0 in the trace, and all later parts computed again
+
+
+class Why(Analysis):
+    """A score, or its difference from others, as a sum over pairs of parts; see `Head.why`.
+
+    Attributes
+    ----------
+    query, key, against : positions; `against` is None if no key was given
+    plain : whether it is the score itself
+    parts : by side, "query" and "key", the parts that sum to Q[query], and to K[key] minus the
+        other keys. Each has a `name`, a `label` for tables and the `vector` that it adds.
+    pairs : (m, n), a part of the query · a part of the key / scale
+    total : the score or the difference, which is the sum of all pairs
+    sentence : the total in words, with the pair that adds most to it
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is a part of the query times a part of the key, divided by the scale. They "
+        "sum to the score, or to its difference from others."
+    )
+    note: ClassVar[str] = (
+        "LayerNorm's deviation is held constant, though every part influences it. A part isn't a "
+        "cause: without it, later parts would differ too. `.without(part)` shows by how much."
+    )
+    source: ClassVar[str] = SOURCE
+
+    parts: dict[str, tuple[Term, ...]]
+    pairs: Array
+    total: float
+
+    def __init__(
+        self, head: Trace, query: int | str, key: int | str, against: int | str | None, plain: bool
+    ) -> None:
+        layer = check_head(head)
+        # The trace keeps the stream, as when a user reads it; a fork, nothing larger.
+        head._run.value(f"blocks.{layer}.input")
+        self._head = head.fork()
+        self._axes = dict(zip(("query", "key"), token_axes(head), strict=True))
+        Tq, Tk = (len(axis.positions) for axis in self._axes.values())
+        self.query = token_index(head, "query", query, Tq)
+        self.key = token_index(head, "key", key, Tk)
+        self.against = None if against is None else token_index(head, "key", against, Tk)
+        self.plain = as_flag(plain, "plain")
+        self._visible = np.flatnonzero(np.broadcast_to(head.mask, (Tq, Tk))[self.query])
+        self._check_keys()
+        self.title = Message("{head}: {target}", head=head.title, target=self._target)
+        of_query, of_key = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
+        of_query[0, self.query] = 1
+        if not self.plain:
+            others = self._visible if self.against is None else [self.against]
+            of_key[0, others] = -1 / len(others)
+        of_key[0, self.key] += 1
+        self._rows = {"query": of_query, "key": of_key}
+        self.parts = terms_of(self._head, self._rows)
+        self.total = self._measured(self._head)
+        self._multiply()
+
+    def _check_keys(self) -> None:
+        if self.plain and self.against is not None:
+            raise InvalidValueError("plain=True is the score itself. Leave out plain or against")
+        if self.against == self.key:
+            raise InvalidValueError(f"key and against must differ; both are {self.key}")
+        for key in (self.key, self.against):
+            if key is not None and key not in self._visible:
+                raise InvalidValueError(
+                    f"{self._axes['key'].in_words(key)} is masked for "
+                    f"{self._axes['query'].in_words(self.query)}: its weight is 0, whatever its "
+                    f"score. The query sees keys {', '.join(map(str, self._visible))}"
+                )
+
+    def _measured(self, head: Trace) -> float:
+        return float(head.scores[self.query] @ self._rows["key"][0])
+
+    def _multiply(self) -> None:
+        Q, K = (stacked(terms)[:, 0] for terms in self.parts.values())
+        self.pairs = read_only(scores(raw_scores(Q, K), self._head.scale))
+        check_sum(self.pairs.ravel(), np.array(self.total), "the score", self._head)
+
+    def _other_side(self, side: str) -> Array:
+        """What the vectors of a side are multiplied by, (Dh,)."""
+        terms = self.parts["key" if side == "query" else "query"]
+        return scores(stacked(terms).sum(axis=(0, 1)), self._head.scale)
+
+    def largest(self, count: int = PAIRS_SHOWN) -> list[tuple[str, str, float]]:
+        """The pairs with the largest absolute values: the names of both parts, and the number."""
+        pairs = largest_of(self.pairs, as_count(count, "count", least=1))
+        return [
+            (self.parts["query"][i].name, self.parts["key"][j].name, float(self.pairs[i, j]))
+            for i, j in pairs
+        ]
+
+    def open(self, part: str, side: str | None = None) -> Why:
+        """Replace a part by the parts that it is a sum of.
+
+        A head opens into the tokens that it attends to, each of them into the parts of the stream
+        at that token, and so on down to embeddings, MLPs and biases. An MLP opens into its ten
+        largest neurons, the others and b_2.
+
+        Parameters
+        ----------
+        part : its name, such as "blocks.0.mlp.output"
+        side : "query" or "key"; None for each side that has the part
+        """
+        opened = copy(self)
+        opened.parts = dict(self.parts)
+        for one, index in self._find(part, side).items():
+            term, terms = self.parts[one][index], self.parts[one]
+            if term.parts is None:
+                raise InvalidValueError(f"{term.name} is one part: it can't be opened")
+            inner = term.parts(term, self._other_side(one))
+            check_sum(stacked(inner), term.vector, term.name, self._head)
+            opened.parts[one] = (*terms[:index], *inner, *terms[index + 1 :])
+        opened._multiply()
+        return opened
+
+    def _find(self, part: Any, side: str | None = None) -> dict[str, int]:
+        """The index of a part, by the sides that have it."""
+        check_choice(side, ("query", "key", None), "side")
+        names = {
+            one: [term.name for term in terms]
+            for one, terms in self.parts.items()
+            if side in (one, None)
+        }
+        found = {one: known.index(part) for one, known in names.items() if part in known}
+        if not found:
+            known = dict.fromkeys(name for known in names.values() for name in known)
+            raise InvalidValueError(
+                f"there is no part {quoted(part)}; parts are {', '.join(known)}"
+            )
+        return found
+
+    def by_token(self, side: str = "key") -> WhyByToken:
+        """Each token's share of the total: one side's parts, followed back to the first layer.
+
+        A head's part goes to the tokens that it attends to; an MLP's part stays at its token.
+        """
+        check_choice(side, ("query", "key"), "side")
+        return WhyByToken(self, side)
+
+    def without(self, part: str) -> Without:
+        """The total without a part of the stream at all positions, computed in three ways.
+
+        Parameters
+        ----------
+        part : the name of an embedding, a head's or an MLP's output, or a b_O, not opened
+
+        Examples
+        --------
+        >>> why.without("blocks.0.mlp.output").held
+        """
+        found = self._find(part)
+        if not re.fullmatch(WRITERS, part) or len(found) < 2:
+            raise InvalidValueError(
+                "part must be an embedding, a head's or an MLP's output, or a b_O, not opened; got "
+                f"{quoted(part)}"
+            )
+        run, attention = self._head._run, block_at(self._head, layer_of(self._head)).attention
+        stream = attention.residual - run.value(part)
+        X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
+        # A layer multiplies all contexts by W_O at once: 0 there is 0 in the head's output.
+        step = part.replace(".output", ".context") if ".heads." in part else part
+        held = np.delete(np.delete(self.pairs, found["query"], 0), found["key"], 1).sum()
+        recomputed, ablated = (
+            self._measured(self._head._with_run(edit_run(run, edit)))
+            for edit in ({f"{self._head.path}.X": X}, {step: 0})
+        )
+        return Without(self.total, float(held), recomputed, ablated)
+
+    # ---- in words --------------------------------------------------------------------------------
+
+    def _words(self) -> dict[str, Any]:
+        """The tokens in quotation marks, and the number of keys that the query sees."""
+        positions = {"query": self.query, "key": self.key, "other": self.against}
+        return {"count": len(self._visible)} | {
+            name: in_quotes(self._axes["query" if name == "query" else "key"], position)
+            for name, position in positions.items()
+            if position is not None
+        }
+
+    @property
+    def _target(self) -> Message:
+        words = self._words()
+        if self.plain:
+            return Message("the score of {query} for {key}", **words)
+        if self.against is None:
+            template = "the score of {query} for {key} minus its mean over {count} visible keys"
+            return Message(template, **words)
+        return Message("the score of {query} for {key} minus that for {other}", **words)
+
+    @property
+    def sentence(self) -> Message:
+        words = self._words()
+        if len(self._visible) == 1:
+            template = "{query} sees only one key, {key}: its weight is 1, whatever the score."
+            return Message(template, **words)
+        if not self.total:
+            return Message("The parts of {target} add up to 0.", target=self._target)
+        is_above, total = self.total >= 0, f"{self.total:z.2f}"
+        if self.plain:
+            lead = Message("The score of {query} for {key} is {total}", **words, total=total)
+        elif self.against is not None and is_above:
+            lead = Message("{query} looks more at {key} than at {other}", **words)
+        elif self.against is not None:
+            lead = Message("{query} looks less at {key} than at {other}", **words)
+        elif is_above:
+            lead = Message("{query} scores {key} above the mean of its {count} keys", **words)
+        else:
+            lead = Message("{query} scores {key} below the mean of its {count} keys", **words)
+        signed = self.pairs if is_above else -self.pairs
+        i, j = np.unravel_index(int(signed.argmax()), signed.shape)
+        part, first, second = float(self.pairs[i, j]), self.parts["query"][i], self.parts["key"][j]
+        pair = Message("{part} at both", part=first.phrase)
+        if first.name != second.name:
+            phrases = {"first": first.phrase, "second": second.phrase}
+            pair = Message("{first} at {query} and {second} at {key}", **words, **phrases)
+        numbers = {"lead": lead, "pair": pair, "part": f"{part:z.2f}", "total": total}
+        if abs(part) > abs(self.total):
+            rest = f"{self.total - part:+.2f}"
+            template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
+            return Message(template, **numbers, rest=rest)
+        if 2 * abs(part) >= abs(self.total):
+            return Message("{lead} because of {pair}: {part} of {total}.", **numbers)
+        template = (
+            "{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}."
+        )
+        return Message(template, **numbers)
+
+    def _tables(self) -> Iterator[str | Table]:
+        yield self.sentence
+        lines = [header(*SIDES, "score")]
+        shown = largest_of(self.pairs, PAIRS_SHOWN)
+        for i, j in shown:
+            label, other = self.parts["query"][i].label, self.parts["key"][j].label
+            lines.append((label, other, f"{self.pairs[i, j]:z.2f}"))
+        rest = Message("the other {count} pairs", count=self.pairs.size - len(shown))
+        of_rest = self.total - sum(float(self.pairs[pair]) for pair in shown)
+        lines.append((rest, "", f"{of_rest:z.2f}"))
+        yield Table([*lines, (Message("total"), "", f"{self.total:z.2f}")], left=(0, 1))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return grid_of(self.pairs, *([term.label for term in x] for x in self.parts.values()))
+
+    def to_dataframe(self) -> DataFrame:
+        """Return all pairs as a pandas DataFrame, labelled with the parts' names."""
+        rows, columns = ([term.name for term in terms] for terms in self.parts.values())
+        return door.frame_of(self.pairs, rows, columns, self.title)
+
+
+class WhyByToken(Analysis):
+    """Each token's share of a score, as `Why.by_token` returns it.
+
+    Attributes
+    ----------
+    shares : (Tk,), which sum to the score or difference
+    kinds : (Tk,) each, which sum to `shares`: embeddings, positions, MLPs and biases at each token
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is what a token adds to the score: by its embedding, and by the MLPs and the "
+        "biases at its position."
+    )
+    note: ClassVar[str] = (
+        "An MLP's share stays at its token, though its input comes from several tokens. Weights "
+        "and LayerNorm's deviations are held constant."
+    )
+    source: ClassVar[str] = SOURCE
+
+    shares: Array
+    kinds: dict[str, Array]
+
+    def __init__(self, why: Why, side: str) -> None:
+        head, cached = why._head, why._head.tokens_before
+        template = "{title}, by token: what the {side} reads"
+        self.title = Message(template, title=why.title, side=Message(side))
+        W, b = (head.W_Q, head.b_Q) if side == "query" else (head.W_K, head.b_K)
+        rows, other = why._rows[side], why._other_side(side)
+        of_text = rows[:, -len(why._axes["query"].positions) :]
+        kinds = shares_of_tokens(head, layer_of(head), of_text, W @ other, float(b @ other))
+        if cached and side == "key":
+            kinds["cached keys"] = rows[0] * (head.K @ other)
+            kinds["cached keys"][cached:] = 0
+        self.kinds = {name: read_only(numbers) for name, numbers in kinds.items()}
+        self.shares = read_only(np.sum([*kinds.values()], axis=0))
+        check_sum(np.array([*kinds.values()]).ravel(), np.array(why.total), "the score", head)
+        self._tokens = why._axes["key"]
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        names = tuple(map(Message, (*self.kinds, "total")))
+        numbers = np.column_stack([*self.kinds.values(), self.shares])
+        return numbers, self._tokens, named_axis("part", names)
+
+
+class WhyOfHead(Analysis):
+    """What a head's queries and keys read, as `Trace.why` and `Traces.why` return it.
+
+    For each query, Σ weights[query, key] scores[query, key] - mean of its visible scores says how
+    much the head prefers the keys that it looks at. It is a sum over pairs of parts; the numbers
+    are means over a text's queries, and over texts.
+
+    Attributes
+    ----------
+    pairs : (m, n), parts of the queries by parts of the keys
+    queries, keys : (m,) and (n,), the sums of `pairs` over the other side: what queries and keys
+        read
+    names : by side, "query" and "key", the names of the parts
+    total : the sum of all pairs
+    standard_errors : of the means over texts, by attribute name; NaN for one text
+    each : the `WhyOfHead` of each text
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is a part of the queries times a part of the keys: how much it raises the "
+        "scores of the keys that the head looks at above the mean of the visible ones."
+    )
+    note: ClassVar[str] = (
+        "Means over all queries. LayerNorm's deviation is held constant. Composition is about the "
+        "head's matrices: what it can read, in any text."
+    )
+    source: ClassVar[str] = SOURCE
+
+    pairs: Array
+    queries: Array
+    keys: Array
+    total: float
+
+    def __init__(self, traces: Trace | TraceSequence, layer: int, head: int) -> None:
+        self._each: tuple[WhyOfHead, ...] = ()
+        if isinstance(traces, TraceSequence):
+            self._average(traces, layer, head)
+        else:
+            self._measure(traces.head(layer, head).fork())
+
+    def _measure(self, head: Trace) -> None:
+        check_head(head)
+        self._head, fork = head, head.fork()  # a fork, so that no steps are kept
+        self.title = Message("{head}: what its queries and keys read", head=head.title)
+        dtype, (Tq, Tk) = fork.Q.dtype, fork.scores_shape
+        visible = np.broadcast_to(fork.mask, (Tq, Tk))
+        preferred = fork.weights - visible / visible.sum(axis=-1, keepdims=True, dtype=dtype)
+        ones = {"query": np.ones((Tq, 1), dtype), "key": np.ones((Tk, 1), dtype)}
+        terms = terms_of(fork, ones)
+        self.names = {side: tuple(term.name for term in terms[side]) for side in terms}
+        self._labels = {side: [term.label for term in terms[side]] for side in terms}
+        Q, K = map(stacked, terms.values())  # (m, Tq, Dh), (n, Tk, Dh)
+        sides = Q.reshape(len(Q), -1), (preferred @ K).reshape(len(K), -1)
+        self.pairs = read_only(scores(raw_scores(*sides), fork.scale * Tq))
+        self.queries, self.keys = (read_only(self.pairs.sum(axis)) for axis in (1, 0))
+        self.total = float((preferred * fork.scores).sum() / Tq)
+        check_sum(self.pairs.ravel(), np.array(self.total), "the scores", head)
+
+    def _average(self, traces: TraceSequence, layer: int, head: int) -> None:
+        each: dict[int, WhyOfHead] = {}
+        for indices in traces.groups():
+            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
+                each[i] = WhyOfHead(trace, layer, head)
+        vars(self).update(vars(each[0]), _each=tuple(each[i] for i in range(len(traces))))
+        texts = number_of_texts(len(traces))
+        self.title = Message("{title}, mean of {texts}", title=each[0].title, texts=texts)
+        for name in ("pairs", "queries", "keys", "total"):
+            setattr(self, name, as_result(self._of_each(name).mean(axis=0)))
+
+    def _of_each(self, name: str) -> AnyArray:
+        return np.array([getattr(result, name) for result in self.each], float)
+
+    @property
+    def each(self) -> tuple[WhyOfHead, ...]:
+        return self._each or (self,)
+
+    @cached_property
+    def standard_errors(self) -> dict[str, Any]:
+        names = ("pairs", "queries", "keys", "total")
+        return {name: as_result(standard_error(self._of_each(name))) for name in names}
+
+    @property
+    def scores(self) -> Array:
+        """Each pair of parts at each query and key of one text, (m, n, Tq, Tk).
+
+        They sum to the head's scores, also of masked keys. At most 2²⁷ numbers; see `of`.
+        """
+        Q, K = self._vectors
+        if (count := len(Q) * len(K) * Q.shape[1] * K.shape[1]) > MAX_NUMBERS:
+            raise InvalidValueError(
+                f"{count:,} numbers are too many. .of(query_part, key_part) gives one pair of parts"
+            )
+        parts = scores(raw_scores(Q[:, np.newaxis], K), self._head.scale)
+        total = self._head.fork().scores
+        check_sum(parts.reshape(-1, *total.shape), total, "the scores", self._head)
+        return read_only(parts)
+
+    def of(self, query_part: str, key_part: str) -> Array:
+        """One pair of parts at each query and key of one text, (Tq, Tk)."""
+        chosen = []
+        for side, part in (("query", query_part), ("key", key_part)):
+            check_choice(part, self.names[side], f"{side}_part")
+            chosen.append(self.names[side].index(part))
+        Q, K = (terms[i] for terms, i in zip(self._vectors, chosen, strict=True))
+        return read_only(scores(raw_scores(Q, K), self._head.scale))
+
+    @cached_property
+    def _vectors(self) -> list[Array]:
+        """The vectors of one text's parts of queries and keys, (m, Tq, Dh) and (n, Tk, Dh)."""
+        if len(self.each) > 1:
+            raise InvalidTypeError("texts have different tokens. Use that of one text, .each[0]")
+        fork = self.each[0]._head.fork()
+        ones = (np.ones((T, 1), fork.Q.dtype) for T in fork.scores_shape)
+        return [
+            stacked(x) for x in terms_of(fork, dict(zip(self.names, ones, strict=True))).values()
+        ]
+
+    def composition(self) -> dict[str, tuple[float, float]]:
+        """The Q- and the K-composition of each earlier head with this one, by its output's name."""
+        head, composed = self._head, {}
+        attention, number = block_at(head, layer_of(head)).attention, int(head.path.split(".")[-1])
+        readers = [read_factors(attention, kind)[number] for kind in "QK"]
+        for layer in range(layer_of(head)):
+            writers = block_at(head, layer).attention
+            factors = write_factors(writers)
+            pairs = zip(*(composition_scores(factors, reader) for reader in readers), strict=True)
+            for writer, (q, k) in zip(writers.heads, pairs, strict=True):
+                composed[f"{writer.path}.output"] = (float(q), float(k))
+        return composed
+
+    def _tables(self) -> Iterator[str | Table]:
+        composed, read = self.composition(), (self.queries, self.keys)
+        lines = [header("part", "queries", "keys", "Q-composition", "K-composition")]
+        labels, numbers = dict[str, str](), dict[str, list[float]]()
+        for n, (side, names) in enumerate(self.names.items()):
+            labels |= dict(zip(names, self._labels[side], strict=True))
+            for name, number in zip(names, read[n], strict=True):
+                numbers.setdefault(name, [0.0, 0.0])[n] = float(number)
+        order = sorted(labels, key=lambda name: -max(map(abs, numbers[name])))
+        for name in order[:PARTS_SHOWN]:
+            of_head = [f"{score:.3f}" for score in composed.get(name, ())] or ["", ""]
+            lines.append((labels[name], *(f"{x:z.2f}" for x in numbers[name]), *of_head))
+        if others := order[PARTS_SHOWN:]:
+            sums = (f"{sum(numbers[name][n] for name in others):z.2f}" for n in (0, 1))
+            lines.append((other_parts(len(others)), *sums, "", ""))
+        total = f"{self.total:z.2f}"
+        yield Table([*lines, (Message("total"), total, total, "", "")])
+        if len(self.each) > 1:
+            errors = (f"{self.standard_errors[name].max():.2g}" for name in ("queries", "keys"))
+            template = "Standard errors are at most {queries} for queries and {keys} for keys."
+            yield Message(template, **dict(zip(("queries", "keys"), errors, strict=True)))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return grid_of(self.pairs, *self._labels.values())
+
+
+def check_head(head: Trace) -> int:
+    """The layer of a head of one text's trace; an error for other heads."""
+    if not re.fullmatch(r"blocks\.\d+\.attention\.heads\.\d+", head.path):
+        raise InvalidValueError(
+            "a score is explained by what earlier layers wrote, so this needs a head of a trace, "
+            f"such as trace.head(1, 2); got {head.title}"
+        )
+    if head.derivative_of:
+        raise InvalidValueError(f"{head.title} has gradients. Use the head of the trace")
+    if len(head.scores_shape) > 2:
+        raise InvalidValueError(f"this needs one text; got scores of shape {head.scores_shape}")
+    return layer_of(head)
+
+
+def layer_of(head: Trace) -> int:
+    return int(head.path.split(".")[1])
+
+
+def terms_of(head: Trace, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
+    """The terms of a head's queries and keys, by side; of `rows` see `stream_terms`."""
+    layer, cached = layer_of(head), head.tokens_before
+    is_sum = rows["key"].shape[0] == 1
+    of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
+    query = stream_terms(head, layer, rows["query"], head.W_Q, ("b_Q", head.b_Q))
+    key = stream_terms(head, layer, of_text, head.W_K, ("b_K", head.b_K))
+    if cached:  # of earlier passes, whose parts aren't in this one
+        K = head.K.copy()
+        K[cached:] = 0
+        if not is_sum:
+            none = np.zeros_like(K[:cached])
+            key = [replace(term, vector=np.concatenate([none, term.vector])) for term in key]
+        path = f"blocks.{layer}.attention.K_cache"
+        key.append(Term(path, Message("cached keys"), weighted(rows["key"], K)))
+    return {"query": tuple(query), "key": tuple(key)}
+
+
+def stacked(terms: Sequence[Term]) -> Array:
+    """The terms' vectors, (m, 1, Dh) or (m, T, Dh)."""
+    return np.stack([term.vector for term in terms])
+
+
+def largest_of(pairs: Array, count: int) -> list[tuple[int, int]]:
+    """The indices of the numbers with the largest absolute values, largest first."""
+    order = np.argsort(-np.abs(pairs), axis=None, kind="stable")[:count]
+    return [divmod(int(n), pairs.shape[1]) for n in order]
+
+
+def grid_of(pairs: Array, query: Sequence[str], key: Sequence[str]) -> tuple[AnyArray, Axis, Axis]:
+    """Pairs for a heatmap: the parts with the largest numbers, and the sums of the others."""
+    axes = []
+    for axis, (name, labels) in enumerate(zip(SIDES, (query, key), strict=True)):
+        order = np.argsort(-np.abs(pairs).max(axis=1 - axis), kind="stable")
+        shown, others = np.sort(order[:PARTS_SHOWN]), order[PARTS_SHOWN:]
+        if others.size:
+            rest = pairs.take(others, axis).sum(axis, keepdims=True)
+            pairs = np.concatenate([pairs.take(shown, axis), rest], axis)
+            labels = (*(labels[i] for i in shown), other_parts(len(others)))
+        axes.append(named_axis(name, tuple(labels)))
+    return pairs, axes[0], axes[1]
+
+
+def other_parts(count: int) -> Message:
+    return Message("the other {count} parts", count=count)
+
+
+def in_quotes(axis: Axis, index: int) -> str:
+    """A token in quotation marks, with its position if the text has it twice."""
+    token = axis.tokens[index]
+    if token is None:
+        return axis.in_words(index)
+    word = f"“{printable(token.text.strip() or token.symbol)}”"
+    is_only = sum(other is not None and other.id == token.id for other in axis.tokens) == 1
+    return word if is_only else f"{word} ({axis.positions[index]})"

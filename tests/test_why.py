@@ -1,0 +1,450 @@
+"""Scores by pairs of parts; tests/pytorch_why.py compares them with PyTorch's derivatives."""
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, needs
+from runs import stored_steps
+
+import attnlab
+from attnlab import GPT2, AttnlabError, Trace, at
+from attnlab.equations import Array
+from attnlab.support.messages import say
+
+TEXT = "The dog chased the ball, but it"
+IT, DOG, BALL = 7, 1, 4
+MLP, HEAD = "blocks.0.mlp.output", "blocks.0.attention.heads.1.output"
+
+
+@pytest.fixture(scope="module")
+def pocket64() -> GPT2:
+    return GPT2.from_pretrained("pocket", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def it(pocket64: GPT2) -> Trace:
+    return pocket64.trace(TEXT)
+
+
+def by_hand(trace: Trace, head: int, query: int, keys: Array) -> Array:
+    """Pairs of a head of block 1: LayerNorm of each part, with the whole stream's deviation."""
+    block, attention = trace.blocks[0], trace.blocks[1].attention
+    parts = [trace.token_embedding, trace.position_embedding]
+    parts += [one.context @ one.W_O for one in block.attention.heads]
+    parts += [np.tile(at(trace, "blocks.0.attention.b_O"), (len(trace.ids), 1)), block.mlp.output]
+    stream = np.sum(parts, axis=0)
+    deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + 1e-5)
+    X = [(p - p.mean(axis=-1, keepdims=True)) / deviation * attention.gain for p in parts]
+    X.append(np.broadcast_to(attention.bias, stream.shape))
+    one = attention.heads[head]
+    Q = [*(x[query] @ one.W_Q for x in X), one.b_Q]
+    K = [*(keys @ x @ one.W_K for x in X), keys.sum() * one.b_K]
+    return np.array(Q) @ np.array(K).T / np.sqrt(32)
+
+
+def against(other: int | None) -> Array:
+    keys = np.zeros(8)
+    keys[range(8) if other is None else other] -= 1 / 8 if other is None else 1
+    keys[DOG] += 1
+    return keys
+
+
+@pytest.mark.parametrize("head", range(4))
+@pytest.mark.parametrize("other", [None, BALL])
+def test_pairs_by_hand(it: Trace, head: int, other: int | None) -> None:
+    why = it.head(1, head).why("it", "dog", other)
+    expected = by_hand(it, head, IT, against(other))
+    np.testing.assert_allclose(why.pairs, expected, rtol=0, atol=1e-12)
+    scores = it.head(1, head).scores[IT]
+    total = scores[DOG] - (scores.mean() if other is None else scores[other])
+    assert why.total == pytest.approx(total, abs=1e-12)
+    assert (why.query, why.key, why.against, why.plain) == (IT, DOG, other, False)
+    plain = it.head(1, head).why("it", "dog", plain=True)
+    keys = np.eye(8)[DOG]
+    np.testing.assert_allclose(plain.pairs, by_hand(it, head, IT, keys), rtol=0, atol=1e-12)
+    assert plain.total == pytest.approx(scores[DOG], abs=1e-12)
+
+
+def test_parts_are_named_by_their_paths(it: Trace) -> None:
+    why = it.head(1, 2).why("it", "dog", "ball")
+    names = [term.name for term in why.parts["query"]]
+    assert names[-2:] == ["blocks.1.attention.bias", "blocks.1.attention.b_Q"]
+    assert why.parts["key"][-1].name == "blocks.1.attention.b_K"
+    for name in names:
+        assert at(it, name).shape[-1] in (128, 32 * 4)
+    first, second, number = why.largest(1)[0]
+    assert (first, second) == (MLP, MLP)
+    assert number == np.abs(why.pairs).max() == why.pairs[7, 7]
+
+
+# The sentences, as patterns, with what is claimed about the two scores.
+SENTENCES = {
+    "en": {
+        r"(.+) looks more at (.+) than at (.+) because of (.+): (\S+) of (\S+)\.": 1,
+        r"(.+) looks less at (.+) than at (.+) because of (.+): (\S+) of (\S+)\.": -1,
+        r"(.+) looks more at (.+) than at (.+)\. No pair of parts is half of that; the largest is "
+        r"(.+): (\S+) of (\S+)\.": 1,
+        r"(.+) looks less at (.+) than at (.+)\. No pair of parts is half of that; the largest is "
+        r"(.+): (\S+) of (\S+)\.": -1,
+        r"(.+) looks more at (.+) than at (.+) because of (.+): (\S+), and (\S+) from all other "
+        r"pairs\.": 1,
+        r"(.+) looks less at (.+) than at (.+) because of (.+): (\S+), and (\S+) from all other "
+        r"pairs\.": -1,
+    },
+    "zh": {
+        r"(.+)看(.+)比看(.+)多，因为(.+)：(?P<total>\S+) 中的 (?P<part>\S+)。": 1,
+        r"(.+)看(.+)比看(.+)少，因为(.+)：(?P<total>\S+) 中的 (?P<part>\S+)。": -1,
+        r"(.+)看(.+)比看(.+)多。没有一对部分占到一半；最大的是(.+)：(?P<total>\S+) 中的 "
+        r"(?P<part>\S+)。": 1,
+        r"(.+)看(.+)比看(.+)少。没有一对部分占到一半；最大的是(.+)：(?P<total>\S+) 中的 "
+        r"(?P<part>\S+)。": -1,
+        r"(.+)看(.+)比看(.+)多，因为(.+)：(\S+)，其余各对合计 (\S+)。": 1,
+        r"(.+)看(.+)比看(.+)少，因为(.+)：(\S+)，其余各对合计 (\S+)。": -1,
+    },
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_sentences_are_true(it: Trace, language: str) -> None:
+    """Of all heads, keys and queries: the direction, the largest pair, and both numbers."""
+    kinds = set()
+    for head, query, key, other in np.ndindex(4, 8, 8, 8):
+        if key > query or other > query or key == other or (query + key + other) % 3:
+            continue
+        sentence = say(it.head(1, head).why(query, key, other).sentence, language)
+        matches = {p: re.fullmatch(p, sentence) for p in SENTENCES[language]}
+        ((pattern, match),) = ((p, m) for p, m in matches.items() if m)
+        kinds.add(pattern)
+        assert match is not None
+        words = [it.tokens.texts[i].strip() for i in (query, key, other)]
+        assert [re.sub(r"[“”]", "", word) for word in match.groups()[:3]] == words
+        keys = np.eye(8)[key] - np.eye(8)[other]
+        pairs, sign = by_hand(it, head, query, keys), SENTENCES[language][pattern]
+        total = it.head(1, head).scores[query] @ keys
+        assert sign * total > 0
+        i, j = np.unravel_index((sign * pairs).argmax(), pairs.shape)
+        is_share = r"of (\S" in pattern or "中的" in pattern
+        if "part" in match.groupdict():
+            part, rest = match["part"], match["total"]
+        else:
+            part, rest = match.groups()[4:6]
+        assert float(part) == pytest.approx(pairs[i, j], abs=0.00501)
+        assert float(rest) == pytest.approx(total if is_share else total - pairs[i, j], abs=0.00501)
+        ratio = pairs[i, j] / total
+        assert (ratio > 1) == (not is_share)
+        assert (ratio < 0.5) == ("half" in pattern or "一半" in pattern)
+        why = it.head(1, head).why(query, key, other)
+        for term in (why.parts["query"][i], why.parts["key"][j]):
+            assert say(term.label, language) in match[4]
+        is_same = i == j and i < 9
+        assert (match[4].endswith(" at both") or match[4].startswith("两处")) == is_same
+    assert len(kinds) == 6
+
+
+def test_sentences_against_the_mean_and_of_plain_scores(it: Trace) -> None:
+    head = it.head(1, 2)
+    sentence = head.why("it", "dog").sentence
+    assert sentence.startswith("“it” scores “dog” above the mean of its 8 keys because of what MLP")
+    below = head.why("it", 0).sentence
+    assert below.startswith("“it” scores “The” below the mean of its 8 keys")
+    plain = head.why("it", "dog", plain=True)
+    assert plain.sentence.startswith(f"The score of “it” for “dog” is {plain.total:.2f} because of")
+    assert say(sentence, "zh").startswith(
+        "“it”给“dog”的分数高于它那 8 个键的平均分，因为两处的MLP 0"
+    )
+    alone = head.why(0, 0)
+    words = "“The” sees only one key, “The”: its weight is 1, whatever the score."
+    assert alone.sentence == words
+    assert not alone.pairs.any()
+    assert not alone.total
+    zero = it.edited({"blocks.1.attention.heads.2.W_Q": 0, "blocks.1.attention.heads.2.b_Q": 0})
+    target = "the score of “it” for “dog” minus that for “ball”"
+    sentence = zero.head(1, 2).why("it", "dog", "ball").sentence
+    assert sentence == f"The parts of {target} add up to 0."
+
+
+def test_a_word_that_occurs_twice_is_named_with_its_position(pocket: GPT2) -> None:
+    trace = pocket.trace("The dog chased the dog")
+    why = trace.head(1, 2).why(4, 1)
+    assert why.sentence.startswith("“dog” (4) scores “dog” (1) ")
+    with pytest.raises(AttnlabError, match="'dog' matches 2 tokens"):
+        trace.head(1, 2).why(4, "dog")
+
+
+def test_the_table_shows_the_largest_pairs_and_the_rest(it: Trace) -> None:
+    why = it.head(1, 2).why("it", "dog", "ball")
+    title, sentence, header, *lines = repr(why).splitlines()
+    assert title.endswith("head 2: the score of “it” for “dog” minus that for “ball”")
+    assert sentence == why.sentence
+    assert re.split("  +", header) == ["part of the query", "part of the key", "score"]
+    numbers = [float(line.split()[-1]) for line in lines[:10]]
+    largest = [number for *_, number in why.largest()]
+    assert numbers[:8] == pytest.approx(largest, abs=0.0051)
+    assert lines[8].startswith("the other 92 pairs ")
+    assert sum(numbers[:9]) == pytest.approx(numbers[9], abs=0.05)
+    assert numbers[9] == pytest.approx(why.total, abs=0.0051)
+
+
+def test_dataframes_and_heatmaps(it: Trace) -> None:
+    needs("pandas", "frames")
+    needs("matplotlib", "plot")
+    why = it.head(1, 2).why("it", "dog", "ball")
+    frame = why.to_dataframe()
+    assert frame.loc[MLP, MLP] == why.pairs[7, 7]
+    assert frame.to_numpy().sum() == pytest.approx(why.total)
+    assert frame.attrs["title"] == why.title
+    picture = why.plot()
+    np.testing.assert_array_equal(picture.axes.images[0].get_array(), why.pairs)
+    assert picture.axes.get_ylabel() == "part of the query"
+    assert why.plot(language="zh").axes.get_yticklabels()[7].get_text() == "MLP 0"
+    opened = why.open(MLP)  # 21 parts on each side: the smaller ones are drawn as their sum
+    numbers = np.asarray(opened.plot().axes.images[0].get_array())
+    assert numbers.shape == (13, 13)
+    assert numbers.sum() == pytest.approx(why.total)
+    labels = [label.get_text() for label in opened.plot().axes.get_xticklabels()]
+    assert labels[-1] == "the other 9 parts"
+    assert "MLP 0: neuron 148" in labels or "MLP 0: the other 502 neurons" in labels
+
+
+def test_opened_parts_sum_to_the_part(it: Trace) -> None:
+    why = it.head(1, 2).why("it", "dog", "ball")
+    both = why.open(HEAD)
+    assert (len(both.parts["query"]), len(both.parts["key"])) == (10 - 1 + 8, 10 - 1 + 5)
+    one = why.open(HEAD, "query")
+    assert one.parts["key"] == why.parts["key"]
+    np.testing.assert_allclose(one.pairs[3:11].sum(0), why.pairs[3], atol=1e-12)
+    inner = both.open("blocks.0.attention.heads.1.V[1]", "key")
+    token = [term.name for term in inner.parts["key"]].index(
+        "blocks.0.attention.heads.1.V[1] < token_embedding"
+    )
+    assert inner.parts["key"][token].label == "layer 0 head 1 from 1 (Ġdog): token embedding"
+    assert inner.pairs.sum() == pytest.approx(why.total, abs=1e-12)
+    assert why.pairs.shape == (10, 10)  # unchanged
+
+
+def test_shares_of_tokens_sum_to_the_score(it: Trace) -> None:
+    for other in (None, "ball"):
+        why = it.head(1, 2).why("it", "dog", other)
+        for side in ("query", "key"):
+            shares = why.by_token(side)
+            assert shares.shares.sum() == pytest.approx(why.total, abs=1e-12)
+            sums = np.sum([*shares.kinds.values()], axis=0)
+            np.testing.assert_allclose(sums, shares.shares, atol=1e-12)
+    # MLP 0 stays at its token: its pairs are those at “it”.
+    of_query = why.by_token("query").kinds["MLP 0"]
+    assert of_query[IT] == pytest.approx(why.pairs[7].sum(), abs=1e-12)
+    assert not of_query[:IT].any()
+
+
+def test_a_score_without_a_part(it: Trace) -> None:
+    head = it.head(1, 2)
+    why = head.why("it", "dog", "ball")
+    for part in (MLP, HEAD, "token_embedding", "blocks.0.attention.b_O"):
+        without = why.without(part)
+        assert without.score == why.total
+        i = [term.name for term in why.parts["query"]].index(part)
+        others = np.delete(np.delete(why.pairs, i, 0), i, 1)
+        assert without.held == pytest.approx(others.sum(), abs=1e-12)
+        stream = it.blocks[1].input - at(it, part)
+        attention = it.blocks[1].attention
+        X = attnlab.layer_norm(stream, attention.gain, attention.bias)
+        q, k = attnlab.linear(X[IT], head.W_Q, head.b_Q), attnlab.linear(X, head.W_K, head.b_K)
+        assert without.recomputed == pytest.approx((k[DOG] - k[BALL]) @ q / 32**0.5, abs=1e-12)
+        edit = {part.replace("1.output", "1.context"): 0}
+        scores = it.edited(edit).head(1, 2).scores[IT]
+        assert without.ablated == pytest.approx(scores[DOG] - scores[BALL], abs=1e-12)
+    # MLP 0 is the last to write: what follows doesn't change without it.
+    mlp = why.without(MLP)
+    assert mlp.recomputed == pytest.approx(mlp.ablated, abs=1e-12)
+    assert abs(mlp.held - mlp.recomputed) > 1  # the deviation isn't constant
+
+
+def test_rows_of_a_long_text_equal_those_of_its_start(pocket64: GPT2) -> None:
+    """A long text's weights and contexts are computed by rows, and its heads one by one."""
+    ids = np.random.default_rng(0).integers(0, 200, 100)
+    long, start = pocket64.trace(ids), pocket64.trace(ids[:20])
+    assert long.blocks[0].attention.by_rows > start.blocks[0].attention.by_rows
+    for other in (None, 3):
+        found, expected = (trace.head(1, 1).why(12, 5, other) for trace in (long, start))
+        np.testing.assert_allclose(found.pairs, expected.pairs, rtol=0, atol=1e-11)
+        for side in ("query", "key"):
+            pairs = [one.open(HEAD, side).pairs for one in (found, expected)]
+            np.testing.assert_allclose(pairs[0], pairs[1], rtol=0, atol=1e-11)
+            shares = found.by_token(side).shares, expected.by_token(side).shares
+            np.testing.assert_allclose(shares[0][:20], shares[1], rtol=0, atol=1e-11)
+    found, expected = (trace.why(1, 1).of(MLP, HEAD) for trace in (long, start))
+    np.testing.assert_allclose(found[:20, :20], expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "path", ["embedding", "blocks.0.mid", "blocks.0.output", "blocks.1.attention.heads.2.Q"]
+)
+def test_edited_sums_are_refused(it: Trace, path: str) -> None:
+    edited = it.edited({path: lambda x: 2 * x + 1})
+    with pytest.raises(AttnlabError, match=r"don't sum to the score.*edited"):
+        edited.head(1, 2).why("it", "dog")
+    with pytest.raises(AttnlabError, match=r"don't sum to the scores.*edited"):
+        edited.why(1, 2)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("token_embedding", MLP, HEAD, "blocks.0.attention.b_O", "blocks.1.attention.bias"),
+        *("blocks.0.attention.heads.1.weights", "blocks.1.attention.heads.2.b_Q"),
+        *("blocks.1.attention.gain", "blocks.1.attention.heads.2.scale", "blocks.0.mlp.W_2"),
+    ],
+)
+def test_edited_parts_are_explained(it: Trace, path: str) -> None:
+    edited = it.edited({path: lambda x: 2 * x + 0.1})
+    why = edited.head(1, 2).why("it", "dog", "ball")
+    scores = edited.head(1, 2).scores[IT]
+    assert why.total == pytest.approx(scores[DOG] - scores[BALL], abs=1e-12)
+    assert why.total != pytest.approx(it.head(1, 2).why("it", "dog", "ball").total, abs=1e-6)
+    assert why.pairs.sum() == pytest.approx(why.total, abs=1e-11)
+    assert path in why.title or HEAD in why.title
+    assert edited.why(1, 2).pairs.sum() == pytest.approx(edited.why(1, 2).total, abs=1e-11)
+
+
+def test_opening_an_edited_sum_is_refused(it: Trace) -> None:
+    why = it.edited({"blocks.0.attention.heads.1.context": 1}).head(1, 2).why("it", "dog", "ball")
+    with pytest.raises(AttnlabError, match=r"don't sum to blocks\.0\.attention\.heads\.1\.output"):
+        why.open(HEAD, "query")
+    with pytest.raises(AttnlabError, match="don't sum to the score"):
+        why.by_token("query")
+
+
+REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
+    (lambda it: it.head(1, 2).why(3, 5), ValueError, r"key 5 \(,\) is masked for query 3 \(Ġthe\)"),
+    (lambda it: it.head(1, 2).why(3, 1, 5), ValueError, "sees keys 0, 1, 2, 3"),
+    (lambda it: it.head(1, 2).why("it", "cat"), ValueError, "'cat' isn't one of the tokens"),
+    (lambda it: it.head(1, 2).why(8, 0), IndexError, "query 8 is out of range"),
+    (lambda it: it.head(1, 2).why(0, True), TypeError, "key must be an integer; got True"),
+    (lambda it: it.head(1, 2).why("it", "dog", "dog"), ValueError, "differ; both are 1"),
+    (
+        lambda it: it.head(1, 2).why("it", 1, 2, plain=True),
+        ValueError,
+        "Leave out plain or against",
+    ),
+    (lambda it: it.head(1, 2).why("it", 1, plain=1), TypeError, "plain must be True or False"),
+    (lambda it: it.gradients(5).blocks[1].attention.heads[2].why(7, 1), ValueError, "gradients"),
+    (lambda it: why_of(it).open("MLP"), ValueError, "no part 'MLP'; parts are token_embedding, "),
+    (lambda it: why_of(it).open(MLP, "value"), ValueError, "side must be one of query, key, None"),
+    (lambda it: why_of(it).open("token_embedding"), ValueError, "one part: it can't be opened"),
+    (lambda it: why_of(it).by_token(None), ValueError, "side must be one of query, key"),
+    (lambda it: why_of(it).largest(0), ValueError, "count must be an integer of at least 1"),
+    (lambda it: why_of(it).without("blocks.1.attention.bias"), ValueError, "part must be an embed"),
+    (lambda it: why_of(it).open(MLP).without(MLP), ValueError, "there is no part 'blocks.0.mlp"),
+    (lambda it: it.why(2, 0), IndexError, "no layer 2"),
+    (lambda it: it.why(1, 0).of(MLP, "MLP"), ValueError, "key_part must be one of token_embedding"),
+]
+
+
+def why_of(trace: Any) -> Any:
+    return trace.head(1, 2).why("it", "dog", "ball")
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSALS)
+def test_refused_calls(it: Trace, call: Callable[[Any], Any], kind: type, words: str) -> None:
+    with pytest.raises(AttnlabError, match=words) as error:
+        call(it)
+    assert isinstance(error.value, kind)
+
+
+def test_heads_without_earlier_layers_are_refused(it: Trace) -> None:
+    X, W = np.ones((3, 4)), np.eye(4)
+    heads = attnlab.multi_head_attention(X, W, W, W, W, n_head=2).heads
+    with pytest.raises(AttnlabError, match="needs a head of a trace, such as"):
+        heads[0].why(2, 1)
+    batch = attnlab.ForwardPass([[1, 2], [3, 4]], it.parameters)
+    with pytest.raises(AttnlabError, match=r"one text; got scores of shape \(2, 2, 2\)"):
+        batch.blocks[1].attention.heads[0].why(1, 0)
+
+
+# ---- all pairs of a text ---------------------------------------------------------------------
+
+
+def test_what_a_head_reads_in_a_text(it: Trace) -> None:
+    head, found = it.head(1, 2), it.why(1, 2)
+    pairs = np.zeros((10, 10))
+    for query in range(8):
+        keys = head.weights[query].copy()
+        keys[: query + 1] -= 1 / (query + 1)
+        pairs += by_hand(it, 2, query, keys) / 8
+    np.testing.assert_allclose(found.pairs, pairs, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.queries, pairs.sum(1), atol=1e-12)
+    np.testing.assert_allclose(found.keys, pairs.sum(0), atol=1e-12)
+    np.testing.assert_allclose(found.scores.sum((0, 1)), head.scores, atol=1e-11)
+    part = found.of(MLP, HEAD)
+    assert part[IT, DOG] == pytest.approx(by_hand(it, 2, IT, np.eye(8)[DOG])[7, 3], abs=1e-12)
+    lines = [re.split("  +", line) for line in found.table().splitlines()]
+    assert lines[0] == ["part", "queries", "keys", "Q-composition", "K-composition"]
+    of_head = next(line for line in lines if line[0] == "layer 0 head 1")
+    scores = [it.composition(kind).scores[0, 1, 1, 2] for kind in "QK"]
+    expected = [found.queries[3], found.keys[3], *scores]
+    assert [float(x) for x in of_head[1:]] == pytest.approx(expected, abs=0.0051)
+    assert lines[-1] == ["total", f"{found.total:.2f}", f"{found.total:.2f}"]
+
+
+def test_means_over_texts(pocket64: GPT2) -> None:
+    texts = [TEXT, "The cat chased the kite, but it", "A small red bird saw the frog"]
+    traces = pocket64.trace(texts)
+    found = traces.why(1, 2)
+    each = [pocket64.trace(text).why(1, 2) for text in texts]
+    for name in ("pairs", "queries", "keys", "total"):
+        numbers = np.array([getattr(one, name) for one in each])
+        np.testing.assert_allclose(getattr(found, name), numbers.mean(0), atol=1e-12)
+        error = numbers.std(0, ddof=1) / 3**0.5
+        np.testing.assert_allclose(found.standard_errors[name], error, atol=1e-12)
+    assert found.title.endswith("what its queries and keys read, mean of 3 texts")
+    assert "Standard errors are at most" in repr(found)
+    assert "Standard errors" not in repr(each[0])
+    assert np.isnan(each[0].standard_errors["keys"]).all()
+    np.testing.assert_allclose(found.each[1].scores, each[1].scores, atol=1e-11)
+    with pytest.raises(AttnlabError, match=r"texts have different tokens. Use .*\.each\[0\]"):
+        found.of(MLP, MLP)
+
+
+def test_too_many_numbers_are_refused(it: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.analysis.why.MAX_NUMBERS", 6399)
+    with pytest.raises(AttnlabError, match=r"6,400 numbers are too many\. \.of\("):
+        _ = it.why(1, 2).scores
+
+
+def test_the_first_layer_reads_embeddings_alone(it: Trace) -> None:
+    why = it.head(0, 1).why("it", "but")
+    assert [term.name for term in why.parts["key"]] == [
+        *("token_embedding", "position_embedding"),
+        *("blocks.0.attention.bias", "blocks.0.attention.b_K"),
+    ]
+    assert it.why(0, 1).composition() == {}
+
+
+def test_steps_are_not_kept_and_results_are_copied(pocket64: GPT2) -> None:
+    trace, read = pocket64.trace(TEXT), pocket64.trace(TEXT)
+    _ = read.blocks[1].input
+    why = trace.head(1, 2).why("it", "dog")
+    why.open(HEAD).by_token()
+    trace.why(1, 2).table()
+    large = ("weights", "scores", "hidden", "activated", "mlp.output")
+    added = set(stored_steps(trace)) - set(stored_steps(read))
+    assert not [path for path in added if path.endswith(large)]
+    for again in (copy.deepcopy(why), pickle.loads(pickle.dumps(why))):
+        assert np.array_equal(again.pairs, why.pairs)
+        assert again.open(MLP).sentence == why.open(MLP).sentence
+    assert not why.pairs.flags.writeable
+
+
+def test_float32_stays_float32() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    trace, expected = model.trace([5, 7, 100, 3]), None
+    exact = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace([5, 7, 100, 3])
+    why, expected = (one.head(2, 1).why(3, 1) for one in (trace, exact))
+    assert why.pairs.dtype == np.float32
+    np.testing.assert_allclose(why.pairs, expected.pairs, atol=1e-5)
+    assert trace.why(2, 1).pairs.dtype == why.by_token().shares.dtype == np.float32
