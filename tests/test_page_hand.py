@@ -365,3 +365,21 @@ def test_a_wide_pictures_layers_are_reached_on_a_phone(
         until(page, f"document.querySelector('.reach span').innerText !== {before!r}")
         page.wait_for_timeout(500)  # the scroll is smooth
     assert " to 11 of 12" in reach.inner_text()
+
+
+def test_lab_cuts_nothing_at_1024_pixels(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
+    pocket.playground(tmp_path / "model.html", BALL)
+    address = f"{(tmp_path / 'model.html').as_uri()}#depth=lab"
+    page = complete(watched.open(address, viewport={"width": 1024, "height": 768}))
+    cut = """() => [...document.querySelectorAll("#heads *, #head *, #texts *")].filter((one) =>
+        one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
+        && ["auto", "scroll"].includes(getComputedStyle(one).overflowX)).map((one) => one.id)"""
+    for n in range(3):
+        page.locator("#examples button").nth(n).evaluate("(button) => button.click()")
+        idle(page)
+        until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
+        for size in (1, 1.5):
+            page.evaluate("(textSize) => set({ textSize })", size)
+            until(page, "document.documentElement.scrollWidth <= 1024")  # laid out anew
+            until(page, f"({cut})().length === 0")
+    assert watched.said == []
