@@ -4,6 +4,7 @@ import ast
 import copy
 import gettext
 import importlib
+import json
 import locale
 import pickle
 import re
@@ -35,6 +36,8 @@ from attnlab.support.messages import Message, say, translations
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.derivations import ACTIVATIONS, COMPUTING, derivation
 from attnlab.views.labelled_step import SHOW_ALL
+from attnlab.views.page.modules import SAID
+from attnlab.views.page.page import FRAME_TEXT
 from attnlab.views.purposes import PURPOSES
 
 PACKAGE = Path(attnlab.__file__).parent
@@ -126,11 +129,12 @@ def string_arguments_in_python(source: str, *functions: str) -> set[str]:
     }
 
 
-SAID = r"\b(?:say(?:Parts)?|Refusal)\("
+SAYING = r"\b(?:say(?:Parts)?|Refusal)\("
 
 
-def texts_in_javascript(source: str) -> list[str]:
-    return [ast.literal_eval(text) for text in re.findall(SAID + r'\s*("[^"]*")', source)]
+def frame_texts() -> list[str]:
+    """The texts of the page's frame."""
+    return FRAME_TEXT.findall((VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
 
 
 def untranslated_headers(source: str) -> list[str]:
@@ -199,12 +203,10 @@ def test_translations_are_complete_and_all_used() -> None:
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
-        messages = texts_in_javascript(source)
-        assert len(messages) == len(re.findall(SAID, source)), file.name
-        labels.update(messages)
-    labels.update(
-        re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
-    )
+        messages = SAID.findall(source)
+        assert len(messages) == len(re.findall(SAYING, source)), file.name
+        labels.update(map(ast.literal_eval, messages))
+    labels.update(frame_texts())
     labels.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
     labels.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
@@ -272,7 +274,8 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     trace = odd.trace("the hen")
     english = trace.to_html()
     assert '<html lang="en">' in english
-    assert not re.search(r"[\u4e00-\u9fff]", english)
+    shown = re.sub(r"<script.*?</script>|<style>.*?</style>", "", english, flags=re.S)
+    assert not re.search(r"[\u4e00-\u9fff]", shown)
     chinese = trace.to_html(language="zh")
     assert '<html lang="zh-Hans">' in chinese
     assert ">注意力头</h2>" in chinese
@@ -283,6 +286,27 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     assert trace.to_html(language="en") == english
     packs = re.compile(r'id="trace-0-([\w.]+)">([^<]*)<')
     assert packs.findall(chinese) == packs.findall(english) != []  # numbers never change
+
+
+def test_a_page_carries_the_words_of_both_languages(odd: GPT2) -> None:
+    """Those that it says: its frame, its scripts, its steps; not those of tables and commands."""
+    words, description = (
+        json.loads(re.findall(f'id="{name}">(.*?)</script>', odd.trace("the hen").to_html())[0])
+        for name in ("words", "description")
+    )
+    said = {*frame_texts(), "Largest weight of query {i} {query}: {weight}, on key {j} {key}"}
+    steps = [*description["steps"].values(), *description["traces"][0]["pass"]["steps"].values()]
+    said |= {step["purpose"] for step in steps}
+    assert said <= words.keys()
+    assert words == {text: translations()[text] for text in words}
+    assert "print the most probable next tokens" not in words
+    assert len(json.dumps(words, ensure_ascii=False).encode()) < 40_000
+
+
+def test_texts_of_the_frame_can_be_told_apart() -> None:
+    """The page finds their English by their Chinese."""
+    chinese = [say(text, "zh") for text in {*frame_texts()}]
+    assert len({*chinese}) == len(chinese)
 
 
 def titles(odd: GPT2) -> Iterator[str]:

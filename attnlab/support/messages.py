@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from attnlab.support.language import CHINESE, language_of
 
@@ -36,6 +37,20 @@ class Message(str):
 
     def __format__(self, spec: str) -> str:
         return format(str.__str__(self), spec)
+
+
+def message_as_data(text: str) -> Any:
+    """A text as JSON, for a page that says it in its own language.
+
+    A message becomes [template, values], where a value that is a message becomes such a list too.
+    """
+    if not isinstance(text, Message):
+        return text
+    return [text.template, {name: _value_as_data(value) for name, value in text.values.items()}]
+
+
+def _value_as_data(value: object) -> Any:
+    return message_as_data(value) if isinstance(value, str) else f"{value}"
 
 
 @cache

@@ -52,7 +52,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
 from attnlab.support.checks import as_count, check_kind, importing_extra, is_integer
 from attnlab.support.console import StdoutSafe
-from attnlab.support.language import language_of, using_language
+from attnlab.support.language import LANGUAGES, language_of, using_language
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
@@ -629,7 +629,9 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
 
 
 async def client_error(language: str, request: Request, error: Exception) -> Response:
-    """The response to an invalid request."""
+    """The response to an invalid request, in the page's language, else in the explorer's."""
+    of_page = request.headers.get("accept-language", "")
+    language = of_page if of_page in LANGUAGES else language
     if isinstance(error, HTTPException):
         return error_response(request, error.status_code, say(error.detail, language))
     sentence = error.sentence if isinstance(error, PageError) else f"{error}"

@@ -38,6 +38,9 @@ STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 # The matrix product, compiled from `product.ts`; the fastest first.
 COMPILED = ("product_fused.wasm", "product.wasm")
 
+# The calls that say a text, which is a literal: it is found here, and so in the page's words.
+SAID = re.compile(r'\b(?:say(?:Parts)?|Refusal)\(\s*("[^"]*")')
+
 IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=\w)", re.MULTILINE)
 
@@ -115,3 +118,11 @@ def joined(entries: tuple[str, ...]) -> str:
 def scripts_of(entries: tuple[str, ...]) -> list[str]:
     """A page's scripts, in order."""
     return [joined(entries[: n + 1]) for n in range(len(entries))]
+
+
+@cache
+def texts_said(entries: tuple[str, ...]) -> frozenset[str]:
+    """The texts that a page's scripts say, in English."""
+    return frozenset(
+        json.loads(text) for script in scripts_of(entries) for text in SAID.findall(script)
+    )

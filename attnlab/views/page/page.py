@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -35,7 +35,7 @@ from attnlab.model.trace import Trace
 from attnlab.steps import as_data
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of, using_language
-from attnlab.support.messages import say, translations
+from attnlab.support.messages import Message, message_as_data, say, translations
 from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
@@ -49,6 +49,7 @@ from attnlab.views.page.modules import (
     SAVED,
     SERVED,
     scripts_of,
+    texts_said,
 )
 from attnlab.views.page.packs import edited_heads, elements
 from attnlab.views.purposes import purpose
@@ -68,6 +69,9 @@ MARK_END = 1000
 
 SUFFIXES = ("", ".html", ".htm")
 
+# A text of the frame, `page.html`, to translate.
+FRAME_TEXT = re.compile(r"\[\[(.+?)\]\]")
+
 # Announce the size of larger pages, in bytes.
 LARGE = 10_000_000
 
@@ -86,7 +90,7 @@ def page(traces: Sequence[Trace], language: str | None = None) -> str:
     with using_language(language):
         descriptions = [description_of(trace) for trace in traces]
         for description, name in zip(descriptions, _names_of_models(traces), strict=True):
-            description["model"] = name
+            description["model"] = message_as_data(name)
         return assembled(traces[0], descriptions, SAVED, elements(traces))
 
 
@@ -100,7 +104,7 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
     origins = [printable(trace.parameters.origin) for trace in traces]
     template = "{name} {letter} ({origin})"
     return [
-        say(template, name=name or say("model"), letter=letter, origin=origin)
+        Message(template, name=name or Message("model"), letter=letter, origin=origin)
         for name, letter, origin in zip(names, "AB", origins, strict=True)
     ]
 
@@ -143,7 +147,7 @@ def assembled(
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": asdict(WEIGHTS), "difference": asdict(DIFFERENCE)},
-        "words": translations() if language == CHINESE else {},
+        "frame": FRAME_TEXT.findall(source("page.html")),
         "steps": {name: _step(result.head(0, 0), name) for name in STEPS},
         "explanations": derivations.as_data(),
         "sliders": prediction.SLIDERS,
@@ -157,14 +161,32 @@ def assembled(
         "title": html.escape(_title(result)),
         "style": style("page.css"),
         "description": _json(description),
+        "words": _json(_words(description, entries), ensure_ascii=False),
         "packs": packs,
         "scripts": "\n".join(
             f'<script id="{Path(entry).stem}">{script}</script>'
             for entry, script in zip(entries, scripts_of(entries), strict=True)
         ),
     }
-    frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1]), source("page.html"))
+    frame = FRAME_TEXT.sub(lambda match: say(match[1]), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
+
+
+def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, str]:
+    """The Chinese of the texts that a page says; a served page may get others from its server."""
+    if entries == SERVED:
+        return dict(translations())
+    texts = {*_strings(description), *texts_said(entries)}
+    return {text: chinese for text, chinese in translations().items() if text in texts}
+
+
+def _strings(data: Any) -> Iterator[str]:
+    """All strings in JSON data, without the keys of objects."""
+    if isinstance(data, str):
+        yield str.__str__(data)
+    elif isinstance(data, Mapping | list | tuple):
+        for item in data.values() if isinstance(data, Mapping) else data:
+            yield from _strings(item)
 
 
 def save(
@@ -204,8 +226,9 @@ def is_page(file: Path) -> bool:
         return False
 
 
-def _json(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+def _json(data: Any, ensure_ascii: bool = True) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=ensure_ascii)
+    return text.replace("<", "\\u003c")
 
 
 def style(name: str) -> str:
@@ -225,8 +248,8 @@ def digest(source: str) -> str:
 def _step(head: Head, name: str) -> dict[str, str]:
     return {
         "axes": head.axes_of(name),
-        "formula": say(head.formula_of(name)),
-        "purpose": say(purpose(f"blocks.0.attention.heads.0.{name}")),
+        "formula": head.formula_of(name),
+        "purpose": purpose(f"blocks.0.attention.heads.0.{name}"),
     }
 
 
@@ -250,7 +273,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
-        "note": printable(say(trace._note)),
+        "note": message_as_data(trace._note),
         "model": printable(trace.parameters.name),
         "excerpt": _text(trace),
         "card": _card(trace),

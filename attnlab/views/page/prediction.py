@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import Array, Ids, next_logits
 from attnlab.model.trace import Trace
-from attnlab.support.messages import say
+from attnlab.support.messages import message_as_data
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
 from attnlab.views.purposes import purpose
@@ -71,8 +71,8 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "vocab": trace.config.vocab_size,
         "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # ids that have no token
         "n": min(TOKENS, trace.config.vocab_size),
-        "heading": say(trace.heading_of("logits")),
-        "purposes": {step: say(purpose(step)) for step in ("logits", "probabilities")},
+        "heading": message_as_data(trace.heading_of("logits")),
+        "purposes": {step: purpose(step) for step in ("logits", "probabilities")},
         "tokens": names(trace.vocabulary, np.unique(largest).astype(int).tolist()),
     }
 

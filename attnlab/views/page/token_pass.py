@@ -20,7 +20,6 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.steps import at
-from attnlab.support.messages import say
 from attnlab.views.purposes import purpose
 
 # The listed steps, in order.
@@ -89,7 +88,7 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     probabilities = {
         "axes": trace.axes_of("logits"),
         "formula": "softmax(logits)",
-        "purpose": say(purpose("probabilities")),
+        "purpose": purpose("probabilities"),
     }
     return {
         "D": D,
@@ -209,8 +208,8 @@ def _declared(trace: Trace, name: str) -> dict[str, str]:
     result = at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
-        "formula": say(result.formula_of(step)),
-        "purpose": say(purpose(path)),
+        "formula": result.formula_of(step),
+        "purpose": purpose(path),
     }
 
 

@@ -2,7 +2,7 @@
 // never as markup.
 
 import { brief, fixed, format, wordOf } from "../numbers/formats.js";
-import { description, say } from "../sources/description.js";
+import { description, say, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 
 /**
@@ -24,6 +24,16 @@ export const buttonOf = (click, attributes, ...children) => make("button", { typ
 /** A checkbox with its label. */
 export const checkboxOf = (attributes, words, change) =>
   make("label", {}, make("input", { type: "checkbox", change, ...attributes }), " ", words);
+
+/** Replace an element by another one with the same fields, which keep what was entered. */
+export function replaceWithFields(before, after) {
+  const fieldsOf = (element) => [element, ...element.querySelectorAll("details, input, select, textarea")];
+  const fields = fieldsOf(before);
+  for (const [n, field] of fieldsOf(after).entries())
+    for (const property of ["checked", "disabled", "open", "readOnly", "value"])
+      if (property in fields[n]) field[property] = fields[n][property];
+  before.replaceWith(after);
+}
 
 /** Focus element n, and make it the only one that Tab reaches. */
 export function focusOne(elements, n) {
@@ -111,7 +121,7 @@ export const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(
 /** A token's positions in the traces, as text. */
 export const positionsInWords = (positions) => [...new Set(positions)].join(" | ");
 
-export const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
+export const formulaOf = (step) => `${step} = ${sayStored(description.steps[step].formula)}`;
 
 /** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
@@ -181,10 +191,10 @@ export function onceAFrame(draw) {
   };
 }
 
-/** A drawing for each of the views, made again in element `id` when others are shown; returns a function that lists them. */
+/** A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a function that lists them. */
 export function drawingsIn(id, viewsOf, makeDrawing) {
   let drawings;
-  on("traces", () => {
+  on("traces language", () => {
     byId(id).replaceChildren();
     drawings = viewsOf().map(makeDrawing);
   });

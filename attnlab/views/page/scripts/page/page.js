@@ -1,9 +1,9 @@
 // The page: its views, in the order in which they are drawn, and the controls of the whole page.
 
 import { brief, wordOf } from "../numbers/formats.js";
-import { description, say } from "../sources/description.js";
+import { description, language, LANGUAGES, say, sayStored } from "../sources/description.js";
 import { loadLayer, source } from "../sources/source.js";
-import { openTraces, point, setDepth } from "../state/actions.js";
+import { openTraces, point, setDepth, showLanguage } from "../state/actions.js";
 import { followLink, followWholeLink, updateLink } from "../state/link.js";
 import { changed, isLook, LEVELS, on, selection, set, TEXT_SIZES } from "../state/store.js";
 import { openStory } from "../state/story.js";
@@ -47,6 +47,32 @@ function repaint() {
   choosePalette();
   colourMaps();
   changed("palette");
+}
+
+const FRAME = "header *, main, main *, dialog, dialog *";
+const LABELS = ["title", "aria-label", "data-tip"];
+
+/** The frame's texts, each with what shows it in an element; called before the views add theirs. */
+function textsOfFrame() {
+  const english = new Map(description.frame.map((text) => [sayStored(text), text]));
+  return [...document.querySelectorAll(FRAME)].flatMap((element) =>
+    [
+      { text: english.get(element.innerHTML.trim()), show: (words) => (element.innerHTML = words) },
+      ...LABELS.map((name) => ({ text: english.get(element.getAttribute(name)), show: (words) => element.setAttribute(name, words) })),
+    ].filter(({ text }) => text),
+  );
+}
+
+/** The controls of the whole page, in its language; a button leads to the other one. */
+function showControls() {
+  const depths = [
+    ["look", say("Look"), say("The model as a picture, with few words")],
+    ["lab", say("Lab"), say("Every step, with all its numbers")],
+  ];
+  setChoices("depth", depths, setDepth);
+  markChoice("depth", selection.depth);
+  const other = language === "en" ? "zh" : "en";
+  Object.assign(byId("language"), { lang: other, textContent: LANGUAGES[other], onclick: () => showLanguage(other) });
 }
 
 /** Set the text size; the views are laid out again. */
@@ -106,11 +132,7 @@ async function preloadLayers() {
 }
 
 function makeControls() {
-  const depths = [
-    ["look", say("Look"), say("The model as a picture, with few words")],
-    ["lab", say("Lab"), say("Every step, with all its numbers")],
-  ];
-  setChoices("depth", depths, setDepth);
+  showControls();
   byId("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     repaint();
@@ -128,10 +150,16 @@ function makeControls() {
 
 /** Show the page's traces, and make its controls work. */
 export function startPage() {
+  const frame = textsOfFrame();
   choosePalette();
   makeControls();
   startCard();
-  on("traces", forgetMaps);
+  on("language", () => {
+    for (const { text, show } of frame) show(sayStored(text));
+    choosePalette(); // its button's words
+    showControls();
+  });
+  on("traces language", forgetMaps);
   on("depth level", showDepth);
   on("textSize", showTextSize);
   startPicture();
@@ -151,7 +179,7 @@ export function startPage() {
   startSharing();
   startHelp();
   startUndo();
-  on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing settings", updateLink);
+  on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing settings language", updateLink);
   openTraces(description.traces);
   set({ textSize: 1 });
   setTimeout(preloadLayers, 500);

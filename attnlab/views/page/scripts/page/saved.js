@@ -1,7 +1,20 @@
 // A page that carries its numbers.
 
+import { sayParts } from "../sources/description.js";
 import { FileSource, setSource } from "../sources/source.js";
+import { on } from "../state/store.js";
+import { make } from "../drawing/draw.js";
 import { startPage } from "./page.js";
+
+/** Where a page with a text box comes from: this one has no model to run. */
+function showWhereToType(note) {
+  const [playground, explore] = ["attnlab playground page.html", "attnlab explore"].map((command) => make("code", {}, command));
+  note.replaceChildren(...sayParts("To try your own text, write a page with a text box: {playground}; for a large model, {explore}.", { playground, explore }));
+}
 
 setSource(new FileSource());
 startPage();
+const where = make("p", { id: "own-text", class: "note" });
+document.querySelector("main").append(where);
+showWhereToType(where);
+on("language", () => showWhereToType(where));

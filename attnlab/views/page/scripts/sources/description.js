@@ -2,15 +2,35 @@
 
 export const description = JSON.parse(document.getElementById("description").textContent);
 
+const chinese = JSON.parse(document.getElementById("words").textContent); // of each English text that the page says
+
+export const LANGUAGES = { en: "English", zh: "中文" };
+export const languageWritten = document.documentElement.lang.slice(0, 2); // in which Python wrote the page
+export let language = languageWritten;
+
+export function setLanguage(chosen) {
+  language = chosen;
+  document.documentElement.lang = chosen === "zh" ? "zh-Hans" : chosen; // selects fonts
+}
+
+const translated = (text) => (language === "zh" ? (chinese[text] ?? text) : text);
+
 /** A text in the page's language, with {names} replaced by values. */
-export const say = (text, values = {}) => (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
+export const say = (text, values = {}) => translated(text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 /** Like `say`, for a text that comes from Python. */
 export const sayStored = say;
 
+/** A message from Python, [template, values], in words; anything else stays as it is. */
+export function sayMessage(message) {
+  if (!Array.isArray(message)) return message;
+  const [template, values] = message;
+  return sayStored(template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])));
+}
+
 /** Like `say`, but returns a list, for values that are elements. */
 export const sayParts = (text, values) =>
-  (description.words[text] ?? text).split(/\{(\w+)\}/).map((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
+  translated(text).split(/\{(\w+)\}/).map((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
 
 export const sayStoredParts = sayParts;
 
@@ -22,7 +42,7 @@ export function tokenOf([id, symbol, text, bytes]) {
 }
 
 /** The separator of sentences in the page's language. */
-export const spaceBetween = () => (document.documentElement.lang.startsWith("zh") ? "" : " ");
+export const spaceBetween = () => (language === "zh" ? "" : " ");
 
 /** Join sentences; empty ones are left out. */
 export const joinSentences = (...sentences) => sentences.filter(Boolean).join(spaceBetween());

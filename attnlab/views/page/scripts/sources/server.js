@@ -1,12 +1,12 @@
 // A source with a model: the explorer that serves the page, see attnlab/views/explorer.py.
 
-import { say, tokenOf } from "./description.js";
+import { language, say, tokenOf } from "./description.js";
 import { LiveSource, reports, source } from "./source.js";
 
 /** Request JSON or bytes from the explorer; errors have the response's `status`. */
 async function requestExplorer(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
-  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json", "Accept-Language": language };
   const priority = body ? "high" : "low"; // a new text comes before numbers that are still to be sent
   let response, content;
   try {

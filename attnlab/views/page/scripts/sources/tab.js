@@ -3,7 +3,7 @@
 import { printable, Tokenizer } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
-import { description, say, sayStored } from "./description.js";
+import { description, sayStored } from "./description.js";
 import { LiveSource, reports } from "./source.js";
 
 export class ModelSource extends LiveSource {
@@ -87,7 +87,7 @@ export class ModelSource extends LiveSource {
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
-      note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
+      note: paths.length ? [", edited: {paths}", { paths: paths.join(", ") }] : "",
       excerpt: printable(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
       scales: template.scales.map((scales, layer) =>

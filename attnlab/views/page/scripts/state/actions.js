@@ -1,9 +1,10 @@
 // What a reader can do: each sets the store, after loading what it needs.
 
+import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer } from "../sources/source.js";
 import { changed, isAt, isLook, isSame, selection, set } from "./store.js";
-import { clampedSelection, isLoaded, labelView, pendingTraces, setTraces, traces, views } from "./traces.js";
+import { clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, setTraces, traces, views } from "./traces.js";
 
 /** Select a query and a key; by default, the key with the largest weight. */
 export const select = (query, key = strongestKey(query) ?? selection.key) => set({ hovered: null, query, key });
@@ -69,6 +70,16 @@ export function setDepth(depth) {
   views.forEach(labelView);
   closeArithmetic();
   changed("depth", "level");
+}
+
+/** Show the page in a language, "en" or "zh"; all else stays as it is. */
+export async function showLanguage(chosen) {
+  if (chosen === language) return;
+  setLanguage(chosen);
+  nameTraces();
+  await changed("language"); // makes again what has words
+  // Draws it, as it was selected.
+  changed("head", "query", "step", "key", "display", "depth", "level", "openCell", "palette", "settings", "overlaid", "story");
 }
 
 const MAX_OVERLAID = 6; // as many as there are colours, see drawing/names.js

@@ -1,8 +1,9 @@
 // The link of what is shown, in the page's address.
 
 import { passStepsOf } from "../numbers/run.js";
+import { language, LANGUAGES, languageWritten } from "../sources/description.js";
 import { loadLayer } from "../sources/source.js";
-import { closeArithmetic, goTo, openCellAt, openHead, setDepth } from "./actions.js";
+import { closeArithmetic, goTo, openCellAt, openHead, setDepth, showLanguage } from "./actions.js";
 import { changed, DEPTHS, isAt, isLook, LEVELS, selection, set, TEXT_SIZES } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";
 
@@ -22,6 +23,7 @@ export function linkOfPage() {
   const { layer, head, step, query, key, display: look, textSize, depth, level } = selection;
   return new URLSearchParams({
     ...{ layer, head, step, query, key, look },
+    ...(language !== languageWritten && { language }),
     ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
@@ -69,6 +71,7 @@ export function followLink(link) {
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
+  showLanguage(Object.hasOwn(LANGUAGES, values.language ?? "") ? values.language : languageWritten);
   if (TEXT_SIZES.includes(Number(values.letters))) set({ textSize: Number(values.letters) });
   changed("query");
   followLinkOfPass(values);

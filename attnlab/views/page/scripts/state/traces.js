@@ -5,7 +5,7 @@ import { isAblation, isAmong } from "../numbers/changes.js";
 import { equations } from "../numbers/equations.js";
 import { unpackedMask, wordOf } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
-import { description, say, tokenOf } from "../sources/description.js";
+import { description, say, sayMessage, tokenOf } from "../sources/description.js";
 import { DISPLAYS, isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
@@ -39,6 +39,11 @@ export function setTraces(descriptions) {
       ...queries.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
     ],
   };
+  makeViews();
+}
+
+/** Make the views of the traces, which are named in the page's language. */
+function makeViews() {
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
   const names = traces.length === 2 ? distinctions(traces, alignment.queries) : [];
   traceViews = traces.map((trace, n) => viewOf(trace.name, [trace], names[n]));
@@ -47,13 +52,26 @@ export function setTraces(descriptions) {
   views.forEach(labelView);
 }
 
+/** Name the traces and their views again, after the page's language has changed. */
+export function nameTraces() {
+  for (const trace of traces) Object.assign(trace, namesOf(trace.described));
+  makeViews();
+}
+
+/** What is named in the page's language: a trace's model, how it is edited, and cached tokens. */
+function namesOf({ model, note, cached, tokens }) {
+  const before = Array.from({ length: cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
+  return { model: sayMessage(model), note: sayMessage(note), keys: [...before, ...tokens] };
+}
+
 /** A trace from its description; `number` is its index among those shown. */
 export function traceOf(described, number) {
   const T = described.tokens.length;
   const Tk = described.cached + T;
-  const cached = Array.from({ length: described.cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
   return {
     ...described,
+    ...namesOf(described),
+    described,
     number,
     T,
     Tk,
@@ -64,7 +82,6 @@ export function traceOf(described, number) {
     graph: new Graph(described.graph),
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
     runs: new Map(), // of a head's queries, the most recently used
-    keys: [...cached, ...described.tokens],
     packs: new Map(), // name -> promise of its numbers
     loaded: new Map(), // layer -> its data, once loaded
     listed: new Set(), // its predicted tokens that have been shown

@@ -11,7 +11,7 @@ import { describedCell, isLook, isSame, on, selection, settings } from "../state
 import { openStory } from "../state/story.js";
 import { alignment, nameOfChange, nameOfPart, traceOf, traces, traceViews, views } from "../state/traces.js";
 import { identify } from "../drawing/card.js";
-import { barOf, buttonOf, byId, checkboxOf, make, number, tokenElement } from "../drawing/draw.js";
+import { barOf, buttonOf, byId, checkboxOf, make, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
 import { makeChange } from "./change.js";
@@ -23,6 +23,7 @@ const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
+let lastGenerated; // the arguments of `showGenerated` for the tokens that are shown, if any
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
 function requestTrace(text, changes) {
@@ -90,6 +91,7 @@ function continueText() {
 
 /** Show the generated tokens, each with a probability. */
 function showGenerated(chosen, { temperature }) {
+  lastGenerated = [chosen, { temperature }];
   const words = temperature
     ? say("Generated tokens, each with the probability it was sampled with:")
     : say("Generated greedily; probabilities are the model's, at temperature 1:");
@@ -266,6 +268,7 @@ function markLatest() {
   showStatus(noteOn(tokens));
   byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
+  lastGenerated = undefined;
   markAblated();
   markPassage();
 }
@@ -423,24 +426,43 @@ function markViews() {
 const controlOf = (id, words, onClick) => buttonOf(onClick, { id }, words);
 const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
 
-export function makeExplorer() {
-  document.querySelector("main").prepend(
-    make(
-      "section",
-      { id: "explore", "aria-label": say("Explore") },
-      ...promptControls(),
-      make("p", { id: "status", role: "status" }),
-      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
-      controlsOf(...historyControls(), generatingControls(), make("div", { id: "sampling" }, ...makeSliders()), ...openingControls()),
-      make("p", { id: "ablated", class: "note" }),
-      make("p", { id: "sampled", class: "note", role: "status" }),
-    ),
+const controls = () =>
+  make(
+    "section",
+    { id: "explore", "aria-label": say("Explore") },
+    ...promptControls(),
+    make("p", { id: "status", role: "status" }),
+    make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
+    controlsOf(...historyControls(), generatingControls(), make("div", { id: "sampling" }, ...makeSliders()), ...openingControls()),
+    make("p", { id: "ablated", class: "note" }),
+    make("p", { id: "sampled", class: "note", role: "status" }),
   );
+
+/** Make the controls again, in the page's language. */
+function remakeControls() {
+  const isBusy = byId("explore").ariaBusy;
+  replaceWithFields(byId("explore"), controls());
+  replaceWithFields(byId("toggles"), headControls());
+  if (source.end) replaceWithFields(byId("ending"), endControl());
+  if (isFromAtlas()) makeBackLink(description.traces[0].atlas);
+  showSettings();
+  followChange();
+  const generated = lastGenerated;
+  markLatest();
+  if (generated) showGenerated(...generated);
+  byId("explore").ariaBusy = isBusy;
+  markWorking();
+  if (source.hasEnded) disableControls();
+}
+
+export function makeExplorer() {
+  document.querySelector("main").prepend(controls());
   if (source.end) document.querySelector("footer").append(endControl());
   addHeadControls();
   showSettings();
   linkParts.push(linkOfText);
   on("query settings depth", () => change.draw());
+  on("language", remakeControls);
   Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
   traceHistory.push(...description.traces);
   byId("prompt").value = traceHistory[0].text;
@@ -505,16 +527,19 @@ const endControl = () =>
     make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", controlOf("end", say("Stop now"), () => source.end())),
   );
 
+function headControls() {
+  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle(ablationOf(selection.layer, selection.head)));
+  const ablateMlp = controlOf("mlp-toggle", "", () => toggle(ablationOf(selection.layer)));
+  const note = make("p", { id: "is-ablated", class: "note" }, say("Ablated (silenced): its output, the context, is set to 0."));
+  return make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges(), note);
+}
+
 /** Controls at the open head that change it, and what follows from the change. */
 function addHeadControls() {
   const title = byId("head-title");
   const cause = make("div", { id: "cause" });
   title.before(cause);
-  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle(ablationOf(selection.layer, selection.head)));
-  const ablateMlp = controlOf("mlp-toggle", "", () => toggle(ablationOf(selection.layer)));
-  const note = make("p", { id: "is-ablated", class: "note" }, say("Ablated (silenced): its output, the context, is set to 0."));
-  const toggles = make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges(), note);
-  cause.append(make("div", {}, title, toggles, byId("jobs")), make("div", { id: "change" }));
+  cause.append(make("div", {}, title, headControls(), byId("jobs")), make("div", { id: "change" }));
   // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {

@@ -87,7 +87,9 @@ export function startHead() {
   onHead(showHead);
   on("query key", showStrongest);
   on("isLoading", () => (document.querySelector("main").ariaBusy = String(selection.isLoading)));
-  setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
+  const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
+  showLooks();
+  on("language", showLooks);
   setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));
   // Overlay several heads: clicks on maps then add heads instead of replacing the open one.
   byId("several").addEventListener("click", ({ target }) => {

@@ -2,7 +2,7 @@
 
 import { brief, grouped } from "../numbers/formats.js";
 import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
-import { description, say, sayParts } from "../sources/description.js";
+import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
@@ -28,6 +28,7 @@ const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n
 
 /** Make the controls above the predictions. */
 function makeSettings() {
+  settingSliders.length = 0;
   positionSlider = slider(say("after position"), {
     shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spokenText(n) {
@@ -42,12 +43,12 @@ function makeSettings() {
     samples.count++;
     drawPredictions();
   };
-  const all = checkboxOf({}, say("more rows"), ({ target }) => {
+  const all = checkboxOf(showsAllRows ? { checked: "" } : {}, say("more rows"), ({ target }) => {
     showsAllRows = target.checked;
     drawPredictions();
   });
   const sampling = make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), all);
-  byId("settings").append(positionSlider.element, ...makeSliders(), sampling, make("div", { id: "drawn", role: "status" }));
+  byId("settings").replaceChildren(positionSlider.element, ...makeSliders(), sampling, make("div", { id: "drawn", role: "status" }));
 }
 
 /** Sliders for the settings; all sets show the same values. */
@@ -218,8 +219,8 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
         ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", left)
         : [say("One token is left.")];
   return [
-    lineOf(heading, purposes.logits),
-    lineOf("probabilities = softmax(logits / temperature)", purposes.probabilities, " ", ...softmaxed),
+    lineOf(sayMessage(heading), sayStored(purposes.logits)),
+    lineOf("probabilities = softmax(logits / temperature)", sayStored(purposes.probabilities), " ", ...softmaxed),
     lineOf("top-k, top-p", ...cut),
   ];
 }
@@ -289,8 +290,9 @@ const drawPredictions = () => predictions().forEach((prediction) => prediction.d
 
 export function startPredictions() {
   makeSettings();
+  on("language", makeSettings);
   predictions = drawingsIn("predictions", () => traces, (trace) => new Prediction(trace));
-  on("traces", () => {
+  on("traces language", () => {
     // The sliders' ranges depend on the texts.
     positionSlider.set(selection.query, alignment.queries.length - 1);
     if (settings.top_k > mostTokens()) settings.top_k = null;

@@ -3,7 +3,7 @@
 import { Nd, nd } from "../numbers/arrays.js";
 import { format, wordOf } from "../numbers/formats.js";
 import { isPartOfQKV, lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
-import { description, say, sayParts } from "../sources/description.js";
+import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { goTo, openHead } from "../state/actions.js";
@@ -221,7 +221,7 @@ function showChosenStep() {
   const isEdited = trace.pass.edited.includes(step.path);
   byId("step-title").replaceChildren(make("code", {}, step.path));
   byId("step-formula").textContent = headingOf(step) + (isEdited ? say(", edited") : "");
-  byId("step-purpose").textContent = purpose;
+  byId("step-purpose").textContent = sayStored(purpose);
   byId("step-missing").hidden = row !== undefined;
   byId("step-missing").textContent = whyMissing(shownStep);
   for (const id of ["step-shape", "strip", "step-arithmetic"]) byId(id).hidden = row === undefined;
@@ -237,7 +237,7 @@ function showChosenStep() {
 }
 
 /** A step with its formula, as the library writes it. */
-const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.steps[name].formula}`;
+const headingOf = ({ name }) => `${lastOf(name)} = ${sayStored(shownStep.trace.pass.steps[name].formula)}`;
 
 /** The sizes of axes such as "Tq H·Dv". */
 function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
@@ -499,7 +499,7 @@ function explainProbability(pass, step, c) {
 }
 
 export function startPass() {
-  on("opened depth", () => isLook() || openPass());
+  on("opened depth language", () => isLook() || openPass());
   on("query", followPass);
   on("palette", () => isLook() || showPass());
   on("chosenStep", () => (shownTrace === traces[selection.chosenStep.trace] ? showPass() : openPass()));

@@ -441,7 +441,7 @@ function showPicture() {
 }
 
 export function startPicture() {
-  on("traces", () => {
+  on("traces language", () => {
     picture = new Picture(traceViews.at(-1));
     // First, because a server or worker computes while the rest is drawn; a file has no work to start.
     if (isLook() && picture.trace.id !== undefined) picture.read();

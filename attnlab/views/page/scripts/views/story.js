@@ -93,7 +93,7 @@ export function startStory() {
     byId("story").ariaBusy = "true";
     byId("ranked").replaceChildren();
   });
-  on("story", showStory);
+  on("story", () => "story" in traces.at(-1) && showStory());
   on("picture", showFarthest);
   on("level depth head", filterStory);
 }

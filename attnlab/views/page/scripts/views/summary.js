@@ -56,7 +56,7 @@ function alignmentOf(a, b) {
 }
 
 export function startSummary() {
-  on("traces", () => {
+  on("traces language", () => {
     document.body.classList.toggle("comparing", traces.length === 2);
     document.body.style.setProperty("--views", views.length);
     document.body.style.setProperty("--traces", traces.length);

@@ -151,11 +151,11 @@ function explainSymbols() {
 }
 
 export function startTexts() {
-  on("traces", () => byId("texts").after(byId("letters"))); // kept when the texts are replaced
+  on("traces language", () => byId("texts").after(byId("letters"))); // kept when the texts are replaced
   const texts = drawingsIn("texts", () => traceViews, (view) => new TokenFlow(view));
-  on("traces", () => byId("texts").querySelector(".stage").append(byId("letters")));
+  on("traces language", () => byId("texts").querySelector(".stage").append(byId("letters")));
   onHead(() => texts().forEach((text) => text.draw()));
   on("query key hovered", () => texts().forEach((text) => text.draw()));
   on("textSize depth printed", () => texts().forEach((text) => text.layOut()));
-  on("traces predictions", explainSymbols);
+  on("traces predictions language", explainSymbols);
 }

@@ -58,8 +58,10 @@ function showStage(index) {
 function stopPlaying() {
   clearInterval(timer);
   timer = null;
-  byId("play").textContent = `▶ ${say("Tour")}`;
+  showPlaying();
 }
+
+const showPlaying = () => (byId("play").textContent = timer ? `■ ${say("Stop")}` : `▶ ${say("Tour")}`);
 
 /** Show the next stage (change: 1) or the previous one (-1); without a shown stage, the first or the last. */
 const stepStage = (change) => {
@@ -74,8 +76,8 @@ function play() {
   selection.isFollowing = false;
   showStage(0);
   if (reducesMotion.matches) return;
-  byId("play").textContent = `■ ${say("Stop")}`;
   timer = setInterval(() => showStage(stages.indexOf(selection.stage) + 1), STAGE_MILLISECONDS);
+  showPlaying();
 }
 
 /** Enter or leave the mode for presenting the picture, in full screen if the browser allows it. */
@@ -90,6 +92,8 @@ function present(isOn) {
 
 export function startTour() {
   on("traces isFollowing", () => showStage(null));
+  on("language", showPlaying);
+  on("language picture", () => selection.stage && showStage(stages.indexOf(selection.stage)));
   on("level", () => {
     if (!isAt("model")) stopPlaying();
     if (isAt("block")) showStage(null);

@@ -1,0 +1,173 @@
+"""The page's language, switched in place: the words are those of a page written in it."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Watched
+from pages import OTHER, TEXT, ask, drawn, idle, until
+
+from attnlab import GPT2
+
+# JavaScript: what a reader sees or hears, line by line.
+WORDS = """() => {
+    const all = [...document.querySelectorAll("body *")];
+    const seen = all.filter((part) => part.checkVisibility());
+    const labels = seen.flatMap((part) => [part.title, part.ariaLabel, part.placeholder]);
+    return [...labels.filter(Boolean), ...document.body.innerText.split("\\n")];
+}"""
+
+Opened = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def in_both(watched: Watched, tmp_path: Path) -> Iterator[Opened]:
+    """Open a page that is written in each language, at the same link."""
+
+    def open_(write: Callable[[Path, str], None], link: str) -> dict[str, Any]:
+        pages = {}
+        for language in ("en", "zh"):
+            file = tmp_path / f"{language}.html"
+            write(file, language)
+            pages[language] = watched.open(file.as_uri() + link)
+        return pages
+
+    yield open_
+    watched.close()
+    assert watched.said == []
+
+
+def settle(page: Any) -> None:
+    """Wait until all words are there that come with numbers."""
+    until(page, "traces.at(-1).story !== undefined")
+    until(page, "document.body.dataset.depth === 'lab' || picture.norms !== undefined")
+    until(page, "!document.querySelector('main [aria-busy=true]')")
+    until(page, "document.querySelector('#ranked table, #story[hidden]') !== null")
+    drawn(page)
+    drawn(page)
+
+
+def switch(page: Any) -> None:
+    page.locator("#language").click()
+    settle(page)
+
+
+def check_words(pages: dict[str, Any]) -> None:
+    """There and back; what is selected stays."""
+    for page in pages.values():
+        settle(page)
+    english, chinese = (page.evaluate(WORDS) for page in pages.values())
+    selected = pages["en"].evaluate("JSON.stringify(selection)")
+    switch(pages["en"])
+    assert pages["en"].evaluate(WORDS) == chinese
+    assert pages["en"].evaluate("document.documentElement.lang") == "zh-Hans"
+    switch(pages["en"])
+    assert pages["en"].evaluate(WORDS) == english
+    assert pages["en"].evaluate("JSON.stringify(selection)") == selected
+    switch(pages["zh"])
+    assert pages["zh"].evaluate(WORDS) == english
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "#depth=look",
+        "#depth=look&layer=1&head=2&level=head",
+        "#depth=look&layer=0&head=0&level=block",
+        "#depth=lab&layer=2&head=4&query=5&key=1&open=layer.2.head.4.query.5.key.1.component.3",
+        "#depth=lab&look=strips&stop=blocks.1.mlp.activated&component=7",
+        "#depth=lab&look=lines&stop=logits&component=2",
+    ],
+)
+def test_words_of_a_saved_page(link: str, odd: GPT2, in_both: Opened) -> None:
+    trace = odd.trace(TEXT)
+    check_words(in_both(lambda file, language: trace.save(file, language=language), link))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edited", [False, True])
+def test_words_of_two_traces(edited: bool, odd: GPT2, in_both: Opened) -> None:
+    """With names, notes and differences, which Python and the page make together."""
+    trace, other = odd.trace(TEXT), odd.trace(OTHER)
+    if edited:
+        other = trace.edited({"blocks.1.attention.heads.2.context": 0})
+
+    def write(file: Path, language: str) -> None:
+        trace.save(file, other, language=language)
+
+    check_words(in_both(write, "#depth=lab&layer=1&head=2"))
+
+
+def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
+    """What was typed, chosen and generated stays."""
+
+    def write(file: Path, language: str) -> None:
+        odd.playground(file, TEXT, language=language)
+
+    pages = in_both(write, "#depth=lab&layer=1&head=2")
+    for page in pages.values():
+        idle(page)
+        ask(page, OTHER)
+        idle(page)
+        page.locator("#head-toggle").click()
+        idle(page)
+        page.locator("#changes summary").click()
+        page.locator("#changed-step").select_option("scores")
+        page.locator("#seed").fill("3")
+        page.locator("#write").click()
+        idle(page)
+        until(page, "document.querySelector('#sampled li') !== null")
+        page.locator("#prompt").fill("unsent")
+    check_words(pages)
+    page = pages["en"]
+    assert page.locator("#prompt").input_value() == "unsent"
+    assert page.locator("#seed").input_value() == "3"
+    assert page.locator("#changed-step").input_value() == "scores"
+    assert page.locator("#sampled li").count() > 0
+    page.locator("#back").click()  # the history is there, and the controls work
+    idle(page)
+    assert page.locator("#prompt").input_value() == OTHER
+
+
+def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    odd.trace(TEXT).save(file, language="en")
+    page = watched.open(file.as_uri())
+    page.locator("#language").click()
+    until(page, "location.hash.includes('language=zh')")
+    again = watched.open(page.url)
+    assert again.locator("#heads-title").inner_text() == "注意力头"
+    assert again.locator("#language").inner_text() == "English"
+    again.locator("#language").click()
+    until(again, "!location.hash.includes('language')")
+    for other in ("klingon", "constructor"):
+        page = watched.open(f"{file.as_uri()}#language={other}")
+        assert page.locator("#heads-title").inner_text() == "Heads"
+    assert watched.said == []
+
+
+def test_the_stage_of_the_tour_stays(odd: GPT2, in_both: Opened) -> None:
+    trace = odd.trace(TEXT)
+    pages = in_both(lambda file, language: trace.save(file, language=language), "#depth=look")
+    for page in pages.values():
+        settle(page)
+        page.locator("#later").click()
+        page.locator("#later").click()
+    switch(pages["en"])
+    for element in ("#stage-words", "#stage-count", "#play"):
+        words = [page.locator(element).inner_text() for page in pages.values()]
+        assert words[0] == words[1] != ""
+
+
+def test_requests_name_the_pages_language(odd: GPT2, watched: Watched) -> None:
+    """So that the explorer's refusals are in it."""
+    with odd.explore(TEXT, language="en") as explorer:
+        page = watched.open(explorer.url)
+        idle(page)
+        page.locator("#language").click()
+        ask(page, "")
+        until(page, "document.querySelector('#status').textContent !== ''")
+        assert re.search("[\u4e00-\u9fff]", page.locator("#status").inner_text())
+        watched.close()
