@@ -236,6 +236,15 @@ def test_verify(walkthrough_directory: Path) -> None:
     assert "18 of 18 tables agree: reproduced" in out
 
 
+def test_verify_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, see test_pytorch.py."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    _, err = run("verify", str(ODD), status=2)
+    assert err.splitlines() == [
+        "comparing with transformers needs transformers and PyTorch: pip install transformers torch"
+    ]
+
+
 def test_verify_of_a_differing_model_exits_with_1(
     walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

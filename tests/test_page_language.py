@@ -1,6 +1,7 @@
 """The page's language, switched in place: the words are those of a page written in it."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,18 @@ def in_both(watched: Watched, tmp_path: Path) -> Iterator[Opened]:
 
 
 def settle(page: Any) -> None:
-    """Wait until all words are there that come with numbers."""
+    """Wait until the words are there that come with numbers, and stay as they are for a while."""
     until(page, "traces.at(-1).story !== undefined")
     until(page, "document.body.dataset.depth === 'lab' || picture.norms !== undefined")
+    until(
+        page, "document.body.dataset.depth === 'look' || document.querySelector('#predictions tr')"
+    )
     until(page, "!document.querySelector('main [aria-busy=true]')")
-    until(page, "document.querySelector('#ranked table, #story[hidden]') !== null")
-    drawn(page)
-    drawn(page)
+    looks: list[Any] = []
+    while len(looks) < 6 or any(look != looks[-1] for look in looks[-6:]):
+        looks.append(page.evaluate(WORDS))
+        time.sleep(0.05)
+        drawn(page)
 
 
 def switch(page: Any) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import REFERENCE, RELATIVES
+from conftest import MODELS, REFERENCE, RELATIVES
 from pytorch import python_with, walk
 
 TRAINED = f"""
@@ -156,6 +156,87 @@ for name, (directory, *_) in BUILT_IN.items():
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(trace.logits, expected.logits[0], rtol=1e-4, atol=1e-4)
 """
+
+
+VERIFIED = f"""
+import contextlib, io, shutil
+from pathlib import Path
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+from attnlab.cli.command import main
+
+reference = Path({str(REFERENCE)!r})
+
+def verified(*arguments):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = main(["verify", "--lang", "en", *map(str, arguments)])
+    return status, out.getvalue()
+
+def copied(name, like="odd"):
+    shutil.copytree(reference / like, name)
+    return Path(name)
+"""
+
+SAME_NUMBERS = f"""
+for name in {(*MODELS, *RELATIVES)}:
+    status, out = verified(reference / name)
+    assert status == 0, out
+    assert "steps agree in 3 texts" in out.splitlines()[-1]
+    assert "embedding" in out and ".attention.weights" in out and "logits" in out
+
+for n, settings in enumerate((
+    dict(n_embd=48, n_head=12, n_layer=3),
+    dict(n_embd=21, n_head=3, n_layer=2, scale_attn_by_inverse_layer_idx=True, n_inner=10),
+    dict(n_embd=16, n_head=1, n_layer=1, scale_attn_weights=False, activation_function="gelu"),
+)):
+    torch.manual_seed(n)
+    directory = copied(f"random{{n}}")
+    settings |= dict(n_positions=64, vocab_size=263, bos_token_id=None, eos_token_id=None)
+    config = GPT2Config(initializer_range=0.3, **settings)
+    GPT2LMHeadModel(config).save_pretrained(directory)
+    status, out = verified(directory)
+    assert status == 0, out
+"""
+
+DAMAGED = """
+for n, (tensor, place, path) in enumerate((
+    ("wpe.weight", (1, 2), "position_embedding"),
+    ("h.1.attn.c_attn.weight", (3, 100), "blocks.1.attention.V"),
+    ("h.1.attn.c_proj.bias", (4,), "blocks.1.attention.output"),
+    ("h.2.ln_2.weight", (0,), "blocks.2.mlp.X"),
+    ("h.0.mlp.c_fc.weight", (5, 6), "blocks.0.mlp.hidden"),
+    ("ln_f.bias", (7,), "final"),
+)):
+    directory = copied(f"damaged{n}")
+    arrays = load_file(directory / "model.safetensors")
+    arrays[f"transformer.{tensor}"][place] += 0.01
+    save_file(arrays, directory / "model.safetensors")
+    status, out = verified(directory, "--model", reference / "odd")
+    assert status == 1, out
+    assert f"; the first is {path}, " in out.splitlines()[-1], out
+    assert verified(directory)[0] == 0
+
+directory = copied("other_tokens")
+text = (directory / "vocab.json").read_text(encoding="utf-8")
+swapped = text.replace('"e":', '"?":').replace('"d":', '"e":').replace('"?":', '"d":')
+(directory / "vocab.json").write_text(swapped, encoding="utf-8")
+status, out = verified(directory, "--model", reference / "odd")
+assert status == 1
+assert out.endswith("In transformers 3 of 3 texts have other tokens.\\n"), out
+status, out = verified(directory / "nothing", "--model", reference / "odd")
+assert status == 2
+"""
+
+
+def test_verified_with_transformers(tmp_path: Path) -> None:
+    """Odd heads, other scales and activations, half precision; large random weights."""
+    walk(python_with("torch", "transformers"), VERIFIED + SAME_NUMBERS, tmp_path)
+
+
+def test_where_a_damaged_model_begins_to_differ(tmp_path: Path) -> None:
+    walk(python_with("torch", "transformers"), VERIFIED + DAMAGED, tmp_path)
 
 
 def test_built_in_models(tmp_path: Path) -> None:

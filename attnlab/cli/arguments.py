@@ -123,7 +123,18 @@ def parser() -> Parser:
         ),
     )
 
-    command("verify", "compare the model with published figures; exit status 1 if they differ")
+    verify = command(
+        "verify",
+        "compare the model with published figures, or with transformers; exit status 1 if they "
+        "differ",
+    )
+    verify.add_argument(
+        "checkpoint",
+        nargs="?",
+        metavar="DIRECTORY",
+        help="a checkpoint that transformers opens too, to compare every step (needs pip install "
+        "transformers torch; --model defaults to it)",
+    )
 
     html = command("html", "write a page to explore one text, or compare two, in any browser")
     add_text(html, "the text to trace, or two texts to compare; - reads it from stdin")

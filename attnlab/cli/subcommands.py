@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnlab import walkthrough
+from attnlab.checking.hugging_face import Verification, verify
 from attnlab.checking.verdict import check
 from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas, open_atlas
@@ -38,6 +39,7 @@ from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.labelled_step import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.page.page import is_page
 from attnlab.views.terminal import Terminal
+from attnlab.walkthrough import Reproduction
 
 
 def _model(options: argparse.Namespace) -> GPT2:
@@ -141,7 +143,11 @@ def _next(options: argparse.Namespace, terminal: Terminal) -> None:
 
 
 def _verify(options: argparse.Namespace, terminal: Terminal) -> int:
-    verdict = walkthrough.reproduce(_model(options))
+    if options.checkpoint is None:
+        verdict: Reproduction | Verification = walkthrough.reproduce(_model(options))
+    else:
+        model = GPT2.from_pretrained(options.model or options.checkpoint)
+        verdict = verify(model, options.checkpoint)
     terminal.show(verdict)
     return 0 if verdict.agrees else 1
 

@@ -131,6 +131,7 @@ const followPass = onceAFrame(() => {
     latestChoice++; // drops a pending choice
     byId("pass").ariaBusy = "false";
     showPassTitle();
+    showChosenStep(); // whose arithmetic may have been dropped too
   }
 });
 

@@ -1,0 +1,187 @@
+"""A checkpoint in transformers, hooked step by step, and compared with the same one here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlab.checking.comparison import (
+    Stage,
+    Stages,
+    forward_order,
+    join_words,
+    path_in_block,
+    table_of,
+)
+from attnlab.checking.verdict import array_and_epsilon, submissions
+from attnlab.equations import AnyArray
+from attnlab.errors import CheckpointError, MissingExtraError
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
+from attnlab.support.checks import reraised_as
+from attnlab.support.messages import Message
+from attnlab.support.tables import Heading, Table
+
+# Words that repeat, quotes and line breaks, other scripts.
+TEXTS = (
+    "The dog chased the ball, but it",
+    "“It’s 3 a.m.”, she said:\n\n  nothing. Nothing at all!",
+    "Ünder 天 the the the",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Verification(Stages):
+    """How a model's steps compare with transformers', as `verify` returns it; `print` shows it.
+
+    Attributes
+    ----------
+    title : the model and the version of transformers
+    texts : the number of texts
+    retokenized : how many of them have other tokens in transformers
+    stages : for each step, the `Stage` of the text in which it differs most
+    first, agrees : see `Stages`; other tokens don't agree either
+    """
+
+    title: str
+    texts: int
+    retokenized: int = 0
+
+    @property
+    def agrees(self) -> bool:
+        return not self.retokenized and self.first is None
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield table_of(worst(self.stages, key=lambda stage: path_in_block(stage.path)))
+        yield self.verdict
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one sentence."""
+        count, texts = len(self.stages), self.texts
+        if self.retokenized:
+            template = "In transformers {count} of {texts} texts have other tokens."
+            return Message(template, count=self.retokenized, texts=texts)
+        if self.first is None:
+            template = (
+                "All {count} steps agree in {texts} texts: rounding explains every difference."
+            )
+            return Message(template, count=count, texts=texts)
+        return Message(
+            "{differing} of {count} steps differ by more than rounding explains; the first is "
+            "{first}.",
+            differing=sum(not stage.agrees for stage in self.stages),
+            count=count,
+            first=join_words(filter(None, (self.first.path, self.first.place))),
+        )
+
+
+def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification:
+    """Compare a model's steps with those of a checkpoint in transformers.
+
+    Parameters
+    ----------
+    model : usually of the same checkpoint
+    name : the checkpoint's directory, or its name on the hub
+    texts : cut at the number of positions
+
+    Raises
+    ------
+    MissingExtraError
+        If transformers or PyTorch isn't installed.
+    """
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError:
+        raise MissingExtraError(
+            "comparing with transformers needs transformers and PyTorch: "
+            "pip install transformers torch"
+        ) from None
+    with reraised_as(CheckpointError, f"transformers can't open {name}"):
+        theirs = transformers.GPT2LMHeadModel.from_pretrained(name, attn_implementation="eager")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    theirs = theirs.float().eval()
+    encoded = [model.tokenizer.encode(text, special=True) for text in texts]
+    others = [ids != tokenizer(text)["input_ids"] for ids, text in zip(encoded, texts, strict=True)]
+    traces = [model.trace(ids[: model.config.n_positions]) for ids in encoded]
+    compared = [stage for trace in traces for stage in compare_with(theirs, trace)]
+    title = Message(
+        "{model}\nand transformers {version}",
+        model=repr(model).partition("\n")[0],
+        version=transformers.__version__,
+    )
+    stages = worst(compared, key=lambda stage: stage.path)
+    return Verification(stages, title, len(traces), sum(others))
+
+
+def worst(stages: Iterable[Stage], key: Callable[[Stage], str]) -> tuple[Stage, ...]:
+    """Of the stages with the same key, the one that differs most; in the order of the keys."""
+    found: dict[str, Stage] = {}
+    for stage in stages:
+        other = found.setdefault(key(stage), stage)
+        if stage.rounding > other.rounding:
+            found[key(stage)] = stage
+    return tuple(found.values())
+
+
+def compare_with(theirs: Any, trace: Trace) -> list[Stage]:
+    """Compare each step that transformers shows with the trace's, in the forward pass's order."""
+    steps = steps_of(theirs, trace)
+    numbers = {name: array_and_epsilon(name, steps[name]) for name in forward_order(trace, steps)}
+    return [step.stage for step in submissions(trace, trace._run.fork(), numbers)]
+
+
+def steps_of(theirs: Any, trace: Trace) -> dict[str, AnyArray]:
+    """The steps of a text in transformers' GPT-2, by our paths."""
+    import torch
+
+    steps: dict[str, AnyArray] = {}
+
+    def keep(module: Any, *, inputs: str = "", outputs: str = "", index: int = 0) -> Any:
+        """Keep what a module gets, and what it returns: one of several, if it returns a tuple."""
+
+        def hook(_: Any, args: tuple[Any, ...], output: Any) -> None:
+            if inputs:
+                steps[inputs] = args[0][0].numpy()
+            if outputs:
+                steps[outputs] = (output[index] if isinstance(output, tuple) else output)[0].numpy()
+
+        return module.register_forward_hook(hook)
+
+    core = theirs.transformer
+    hooks = [
+        keep(core.wte, outputs="token_embedding"),
+        keep(core.wpe, outputs="position_embedding"),
+        keep(core.drop, outputs="embedding"),
+        keep(core.ln_f, outputs="final"),
+    ]
+    for layer, block in enumerate(core.h):
+        attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
+        hooks += [
+            keep(block.ln_1, outputs=f"{attention}.X"),
+            keep(block.attn.c_attn, outputs=f"{attention}.QKV"),
+            keep(block.attn, outputs=f"{attention}.weights", index=1),
+            keep(block.attn.c_proj, inputs=f"{attention}.concat", outputs=f"{attention}.output"),
+            keep(block.ln_2, inputs=f"blocks.{layer}.mid", outputs=f"{mlp}.X"),
+            keep(block.mlp.c_fc, outputs=f"{mlp}.hidden"),
+            keep(block.mlp.act, outputs=f"{mlp}.activated"),
+            keep(block.mlp.c_proj, outputs=f"{mlp}.output"),
+            keep(block, outputs=f"blocks.{layer}.output"),
+        ]
+    try:
+        with torch.no_grad():
+            steps["logits"] = theirs(torch.tensor(trace.tokens.ids[None])).logits[0].numpy()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for layer in range(len(core.h)):
+        concatenated = steps.pop(f"blocks.{layer}.attention.QKV")
+        for name, columns in zip("QKV", np.split(concatenated, 3, axis=-1), strict=True):
+            by_head = columns.reshape(len(columns), trace.config.n_head, -1)
+            steps[f"blocks.{layer}.attention.{name}"] = np.moveaxis(by_head, 1, 0)
+    return steps
