@@ -16,8 +16,10 @@ from attnlab import GPT2
 WORDS = """() => {
     const all = [...document.querySelectorAll("body *")];
     const seen = all.filter((part) => part.checkVisibility());
-    const labels = seen.flatMap((part) => [part.title, part.ariaLabel, part.placeholder]);
-    return [...labels.filter(Boolean), ...document.body.innerText.split("\\n")];
+    const labelsOf = (part) => [part.title, part.ariaLabel, part.placeholder, part.dataset.tip];
+    const labels = seen.flatMap(labelsOf);
+    const closed = ["help", "share"].map((id) => document.getElementById(id).textContent);
+    return [...labels.filter(Boolean), ...closed, ...document.body.innerText.split("\\n")];
 }"""
 
 Opened = Callable[..., dict[str, Any]]
