@@ -149,6 +149,9 @@ class Trace(ForwardPass):
     ) -> Picture:
         """Plot lines from one token to those it attends to, thicker for larger weights.
 
+        Widths compare with uniform attention; on the first token, where attention rests, the line
+        is thin.
+
         Parameters
         ----------
         query : the attending token: its index, which may be negative, or its text, such as "it"

@@ -7,5 +7,5 @@ serves. All use `colours` and the Chinese in `zh.po`.
 
 Explanations: `explain` finds the requested number, or a row of weights, `step_number` computes it
 by the `formulas` of its equation's `derivations`, and `purposes` says what each step is for. The
-result is an `explanation`.
+result is an `explanation`. `attended` says where a token's attention goes.
 """

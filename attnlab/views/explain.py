@@ -16,6 +16,7 @@ from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
+from attnlab.views.attended import attention_in_words
 from attnlab.views.explanation import Explanation, Line, Parts, Term, TermTable
 from attnlab.views.labelled_step import vocabulary_index
 from attnlab.views.purposes import purpose
@@ -267,6 +268,7 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     lines: list[Line | TermTable] = [
         *(Line(attention.heading_of(name), []) for name in shown),
         Line(summary, []),
+        *(Line(sentence, []) for sentence in attention_in_words(attention, query)),
         TermTable("", rows, [footer]),
         values_table(attention, query, keys, weights),
     ]

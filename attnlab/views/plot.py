@@ -33,9 +33,11 @@ from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say, translations
+from attnlab.support.rest import Attended
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, plus_minus, printable
 from attnlab.text.tokens import Token
+from attnlab.views.attended import attention_in_words
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.labelled_step import (
     SHOW_ALL,
@@ -343,13 +345,18 @@ def plot_tiles(
 def plot_tokens(
     trace: Trace, layer: int, head: int, query: int | str, into: Axes | None
 ) -> Picture:
-    """Lines from one token to the tokens it attends to, thicker for larger weights."""
+    """Lines from one token to the tokens it attends to.
+
+    They are thicker the more weights exceed uniform attention; that to the first token, where
+    attention rests, is thin.
+    """
     attention = trace.head(layer, head)
     step = labelled_step(attention, "weights")
     queries, keys = step.axes
     query = token_index(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
+    attended = Attended(weights, ~masked, is_first=queries.positions[query] == 0)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     omitted = len(weights) - len(largest)
     subtitle = say("weights of query {query}", query=queries.positions[query])
@@ -365,11 +372,11 @@ def plot_tokens(
         text = f"{number_of_key}{words.labels(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
-            strength = float(np.clip(weights[key], 0, 1))
+            strength = float(np.clip(attended.excess[key], 0, 1))
             ax.plot(
                 [0, 1],
                 [y, middle],
-                color=LIGHT.positive,
+                color=LIGHT.positive if key else LIGHT.faint,
                 linewidth=0.5 + 7 * strength,
                 alpha=0.3 + 0.7 * strength,
                 solid_capstyle="butt",
@@ -393,6 +400,7 @@ def plot_tokens(
         query=queries.labels[query],
         first=first,
     )
+    alt = " ".join([alt, *map(say, attention_in_words(attention, query))])
     # The alt text names the three largest only, whether or not others are omitted.
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
 

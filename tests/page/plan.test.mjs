@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { endsOfCurve, isOnCurve, mapPosition, planOf, stagesOf } from "../scripts/drawing/plan.js";
+import { endsOfCurve, isOnCurve, loopAt, mapPosition, planOf, positionsToDraw, stagesOf } from "../scripts/drawing/plan.js";
 
 const SHOWN = { available: 1200, scale: 1, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
 
@@ -44,10 +44,20 @@ for (const sizes of [
       assert.equal(made.positions.at(-1), sizes.T - 1);
     });
 
-test("tokens left out leave a gap", () => {
-  const { lines, gaps, line } = planOf({ layers: 1, H: 1, T: 9 }, { ...SHOWN, count: 1 }, () => [0, 1, 7, 8]);
-  assert.deepEqual(gaps, [false, false, true, false]);
-  assert.equal(lines.get(7) - lines.get(1), line + 8);
+test("where tokens are hidden, also before the first one drawn, there is a mark with their number", () => {
+  const { lines, marks, line, top } = planOf({ layers: 1, H: 1, T: 9 }, { ...SHOWN, count: 1 }, () => [2, 3, 7, 8]);
+  assert.deepEqual(marks.map(({ count }) => count), [2, 3]);
+  const [start, middle] = marks.map(({ y }) => y);
+  assert.ok(top < start && start < lines.get(2) - line / 2);
+  assert.ok(lines.get(3) + line / 2 < middle && middle < lines.get(7) - line / 2);
+  assert.equal(lines.get(3) - lines.get(2), line);
+});
+
+test("a single token is never hidden", () => {
+  const chosen = { 6: [0, 2, 5, 7, 8, 9], 5: [0, 5, 7, 8, 9], 4: [0, 7, 8, 9] };
+  assert.deepEqual(positionsToDraw(6, (count) => chosen[count]), [0, 5, 6, 7, 8, 9]);
+  assert.deepEqual(positionsToDraw(4, (count) => chosen[count]), [0, 7, 8, 9]);
+  assert.deepEqual(positionsToDraw(4, () => [1, 2, 3]), [0, 1, 2, 3]); // before the first one
 });
 
 test("a curve goes from the key's line to the query's", () => {
@@ -67,6 +77,16 @@ test("a curve goes from the key's line to the query's", () => {
   // At a quarter of the parameter, the Bézier curve with horizontal ends is at 19/64 of its width, 5/32 of its height.
   const at = (t, a, b) => a + t * (b - a);
   assert.ok(isOnCurve(ends, at(19 / 64, ends.from, ends.to), at(5 / 32, ends.keyY, ends.queryY)));
+});
+
+test("a token that attends to itself has a loop above its line, before the block's end", () => {
+  const made = plan({ layers: 2, H: 4, T: 8 });
+  const ends = endsOfCurve(made, 1, { i: 7, j: 7 });
+  const { x, y, radius } = loopAt(ends);
+  assert.ok(x + radius < ends.to && y + radius <= made.lines.get(7) && y - radius > made.lines.get(6));
+  assert.ok(isOnCurve(ends, x + radius, y));
+  assert.ok(!isOnCurve(ends, x + radius + 6, y));
+  assert.ok(!isOnCurve(ends, ends.from, made.lines.get(7)));
 });
 
 test("a tour has at most seven stages", () => {

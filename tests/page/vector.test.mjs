@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { paintBands, paintCurves, paintDiscs, paintRibbons, paintStage } from "../scripts/drawing/paint.js";
+import { paintBands, paintCurves, paintDiscs, paintMarks, paintRest, paintRibbons, paintStage } from "../scripts/drawing/paint.js";
 import { svgElement, VectorContext } from "../scripts/drawing/vector.js";
 
 test("texts are escaped", () => {
@@ -48,15 +48,26 @@ test("what is clipped is in a group that ends with it", () => {
 
 test("all that the picture paints can be recorded", () => {
   const context = new VectorContext();
-  const plan = { starts: [0, 50, 150, 200], lines: new Map([[0, 40], [1, 80]]), line: 20, top: 30, height: 100 };
+  const plan = { starts: [0, 50, 150, 200], lines: new Map([[0, 40], [1, 80]]), positions: [0, 1], marks: [{ y: 60, count: 3 }], unit: 100, line: 20, top: 30, height: 100 };
   const inks = Object.fromEntries(["muted", "raised", "accent", "band", "flow", "paper", "hot"].map((name) => [name, "#123456"]));
   const stage = { name: "mlp", layer: 0, layers: [], from: 2, to: 3, token: 1 };
-  const look = { query: 1, isFollowing: false, stage, isOpen: () => true, inks, thickness: () => 4 };
+  const look = { query: 1, isFollowing: false, stage: undefined, isOpen: () => true, inks, thickness: () => 4 };
   paintBands(context, plan, inks);
   paintRibbons(context, plan, () => [1, 2, 3], look);
-  paintCurves(context, plan, [0], [{ layer: 0, head: 0, i: 1, j: 0, weight: 0.7 }], look);
+  paintMarks(context, plan, inks);
+  const curve = { layer: 0, head: 0, i: 1, j: 0, weight: 0.7, excess: 0.6, isAblated: false };
+  const [ablated, loop] = [{ ...curve, isAblated: true }, { ...curve, j: 1 }];
+  const painted = context.svg.length;
+  paintCurves(context, plan, [0], [ablated, curve, loop], look);
+  // An ablated head's curve is dashed, and thinner than others of the same weight.
+  const curves = context.svg.slice(painted).match(/<path[^>]*>/g);
+  const widths = curves.map((path) => Number(/stroke-width="([\d.]+)"/.exec(path)[1]));
+  assert.deepEqual(curves.map((path) => path.includes("dasharray")), [true, false, false]);
+  assert.ok(widths[0] < widths[1]);
+  assert.ok(curves[2].includes("A")); // a token that attends to itself has a circle
+  paintRest(context, plan, [0], { share: () => 0.5, shareOfOpenHead: () => 0.25 }, look);
   paintDiscs(context, plan, [0], () => 0.5, look);
   paintStage(context, plan, stage, inks);
-  assert.equal(context.svg.match(/<path/g).length, 1 + 2 + 1 + 4 + 1); // a disc is filled and stroked
+  assert.equal(context.svg.match(/<path/g).length, 1 + 2 + 1 + 3 + 5 + 4 + 1); // a disc is filled and stroked
   assert.ok(!/NaN|undefined/.test(context.svg));
 });

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from attnlab.support import rest
 from attnlab.views.page import overview
 from attnlab.views.page.packs import PACKED_STEPS
 from attnlab.views.page.translate import equations_script
@@ -59,6 +60,9 @@ def _constants() -> str:
         "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
         "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
         "EXCERPT_LENGTH": EXCERPT_LENGTH,
+        "RESTING": rest.RESTING,
+        "NOTABLE": rest.NOTABLE,
+        "UNIFORM": rest.UNIFORM,
     }
     return "".join(
         f"export const {name} = {json.dumps(value)};\n" for name, value in values.items()

@@ -64,21 +64,19 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
     The number of next tokens that are compared, their ids, the most probable first, and their
-    probabilities; then for each ablated head: layer, head, the key that the last token attends to
-    most, its weight, and the same tokens' probabilities without the head, whose context is 0.
+    probabilities; then for each ablated head: layer, head, and the same tokens' probabilities
+    without the head, whose context is 0.
     """
     trace = trace.fork()
     probabilities = _probabilities(trace)
     ids = np.argsort(-probabilities, kind="stable")[:COMPARED]
     yield from (np.array([ids.size]), ids, probabilities[ids])
     for layer, head in _candidates(trace, probabilities):
-        weights = trace.blocks[layer].attention.heads[head].weights[-1]
         ablated = trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
         for block in ablated.blocks[layer:]:
             _ = block.output
             yield np.empty(0)  # so that a server can answer others in between
-        key = weights.argmax()
-        yield np.array([layer, head, key, weights[key]])
+        yield np.array([layer, head])
         yield _probabilities(ablated)[ids]
 
 

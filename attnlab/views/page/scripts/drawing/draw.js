@@ -115,6 +115,9 @@ export function symbolOf(symbol) {
 /** A token's symbol, shortened if it is long. */
 export const tokenElement = ({ symbol }) => symbolOf(brief(symbol));
 
+/** A token's word in a sentence. */
+export const wordElement = ({ symbol }) => make("bdi", {}, make("strong", {}, brief(wordOf(symbol))));
+
 /** A number or id with its token, such as 3 (Ġdog), as an element. */
 export const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(token), ")");
 

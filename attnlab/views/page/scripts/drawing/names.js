@@ -2,10 +2,10 @@
 
 import { say, sayParts } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
-import { selection } from "../state/store.js";
+import { isAt, selection, set } from "../state/store.js";
 import { hasHead, isLoaded, traces } from "../state/traces.js";
 import { palette } from "./colours.js";
-import { make, tokenElement } from "./draw.js";
+import { buttonOf, byId, make, tokenElement } from "./draw.js";
 
 /** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */
 export function showIfHeadExists(view, elements, missing) {
@@ -51,6 +51,15 @@ export const visibleWeights = (view, i) =>
   visibleHeads()
     .filter((head) => isLoaded(view, head))
     .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
+
+/** The button that draws attention on the first token, where it rests, as lines like others, or apart. */
+export function restButton() {
+  const toggle = async () => {
+    await set({ drawsFirst: !selection.drawsFirst });
+    byId(isAt("head") ? "strongest" : "picture").querySelector(".rest")?.focus(); // this button is replaced
+  };
+  return buttonOf(toggle, { class: "rest" }, selection.drawsFirst ? say("Draw it apart") : say("Draw it as lines"));
+}
 
 // The opacity of a weight's line; edited weights may exceed 1.
 export const strengthOf = (weight) => Math.min(1, Math.max(0, weight));

@@ -5,7 +5,7 @@
 //   added    what layer `layer`'s MLP adds to it, a disc
 //   weight   a curve, {layer, head, i, j, weight}
 
-import { endsOfCurve, isOnCurve } from "./plan.js";
+import { endsOfCurve, isOnCurve, loopAt } from "./plan.js";
 
 const REACH = 5; // how far from a part a pointer may be, in pixels
 
@@ -15,8 +15,10 @@ const discAt = ({ starts, lines }, n, layer, i) => ({
 });
 
 function partOfCurve(plan, layers, curve) {
-  const { from, to, keyY, queryY } = endsOfCurve(plan, layers.indexOf(curve.layer), curve);
-  return { kind: "weight", i: curve.i, curve, x: (from + to) / 2, y: (keyY + queryY) / 2 };
+  const ends = endsOfCurve(plan, layers.indexOf(curve.layer), curve);
+  const { from, to, keyY, queryY } = ends;
+  const { x, y } = curve.i === curve.j ? loopAt(ends) : { x: (from + to) / 2, y: (keyY + queryY) / 2 };
+  return { kind: "weight", i: curve.i, curve, x, y };
 }
 
 const ribbonAt = ({ starts, lines }, column, i, x = (starts[column] + starts[column + 1]) / 2) => ({

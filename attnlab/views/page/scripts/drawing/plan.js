@@ -7,8 +7,8 @@ const PRESENTING_FACTOR = 1.7; // by which maps and lines may grow for presentin
 const LABELLED_MAP = 26; // maps from this size on have a name below
 const SMALLEST_LINE = 20; // height of a token's line
 const LARGEST_LINE = 46;
-const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
-const GAP = 8; // height left free where tokens are left out
+const HEIGHT_ON_PAPER = 480; // leaves room on the page for the tour's sentences
+const GAP = 16; // height of the mark where tokens are hidden
 const TITLES_HEIGHT = 30;
 
 /** The layout of H maps in a width: columns, a map's size and whether it has a label, a row's height (`pitch`), the total height. */
@@ -48,7 +48,21 @@ function columnsOf(layers, count, H, shown) {
 }
 
 /**
- * The picture's plan: its columns, the grid of a block's maps, and the y of each drawn token's line.
+ * The positions to draw, at most `most`: those that `choose(count)` returns for the largest count that fits and, because
+ * a mark would take as much room, each single one hidden before them.
+ */
+export function positionsToDraw(most, choose, count = most) {
+  const chosen = choose(count);
+  const all = chosen.flatMap((position, n) => (hiddenBefore(chosen, n) === 1 ? [position - 1, position] : [position]));
+  return all.length <= most || count === 1 ? all : positionsToDraw(most, choose, count - 1);
+}
+
+/** How many tokens are hidden before the nth of the positions that are drawn. */
+const hiddenBefore = (positions, n) => positions[n] - (positions[n - 1] ?? -1) - 1;
+
+/**
+ * The picture's plan: its columns, the grid of a block's maps, the y of each drawn token's line, and the marks where
+ * tokens are hidden, {y, count}.
  *
  * @param sizes {layers, H, T} of the trace
  * @param shown {count: of layers, available: width, scale: of the text, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
@@ -64,18 +78,20 @@ export function planOf({ layers, H, T }, shown, chooseTokens) {
   const top = titles + grid.height + 18;
   const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320 * scale, Math.min(760 * factor * scale, shown.room));
   const room = total - top - 16;
-  const pitch = T * smallestLine > room ? smallestLine + GAP / 2 : smallestLine; // tokens left out leave gaps
-  const positions = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
-  const gaps = positions.map((position, n) => n > 0 && position !== positions[n - 1] + 1);
-  const free = room - GAP * gaps.filter(Boolean).length;
+  const pitch = T * smallestLine > room ? smallestLine + GAP / 2 : smallestLine; // marks take room
+  const positions = positionsToDraw(Math.max(6, Math.min(24, Math.floor(room / pitch))), chooseTokens);
+  const free = room - GAP * positions.filter((_, n) => hiddenBefore(positions, n)).length;
   const line = Math.max(smallestLine, Math.min(LARGEST_LINE * factor * scale, free / positions.length));
   const lines = new Map(); // y of each position's line
+  const marks = [];
   let y = top - line / 2;
   positions.forEach((position, n) => {
-    y += line + (gaps[n] ? GAP : 0);
+    const count = hiddenBefore(positions, n);
+    if (count) marks.push({ y: y + line / 2 + GAP / 2, count });
+    y += line + (count ? GAP : 0);
     lines.set(position, y);
   });
-  return { ...columns, titles, grid, top, line, lines, gaps, positions, height: y + line / 2 + 10 };
+  return { ...columns, titles, grid, top, line, lines, marks, positions, height: y + line / 2 + 10 };
 }
 
 /** Where a head's map is in block number n of a plan. */
@@ -84,16 +100,31 @@ export function mapPosition({ grid: { columns, size, pitch }, titles, unit, star
   return [starts[1 + 2 * n] + margin + (head % columns) * (size + 4), titles + Math.floor(head / columns) * pitch];
 }
 
-/** A curve's ends in block number n: from the key's line at x = `from` to the query's at x = `to`. */
-export const endsOfCurve = ({ starts, lines }, n, { i, j }) => ({
+/**
+ * A curve's ends in block number n: from the key's line at x = `from` to the query's at x = `to`. A token that attends
+ * to itself has a loop instead, at the right.
+ */
+export const endsOfCurve = ({ starts, lines, line }, n, { i, j }) => ({
+  line,
   from: starts[1 + 2 * n] + 6,
   to: starts[2 + 2 * n] - 6,
   keyY: lines.get(j),
   queryY: lines.get(i),
 });
 
-/** Whether a point is less than `reach` pixels above or below a curve with these ends. */
-export function isOnCurve({ from, to, keyY, queryY }, x, y, reach = 5) {
+/** The loop above the end of a curve to the same line: its middle and its radius. */
+export function loopAt({ from, to, queryY, line }) {
+  const radius = Math.min(9, 0.3 * line, 0.13 * (to - from));
+  return { x: to - 2 * radius, y: queryY - radius, radius };
+}
+
+/** Whether a point is less than `reach` pixels from a curve with these ends: above or below it, or around a loop. */
+export function isOnCurve(ends, x, y, reach = 5) {
+  const { from, to, keyY, queryY } = ends;
+  if (keyY === queryY) {
+    const loop = loopAt(ends);
+    return Math.abs(Math.hypot(x - loop.x, y - loop.y) - loop.radius) < reach;
+  }
   const t = (x - from) / (to - from);
   if (t < 0 || t > 1) return false;
   // The curve's parameter is s + 0.5, where s³ + 0.75 s = t - 0.5. Solved by Newton's method.

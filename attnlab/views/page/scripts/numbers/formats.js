@@ -64,6 +64,24 @@ export function percentages(a, b) {
   return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 
+const FLAT = 0.1; // if the most probable token is below it, bars are scaled and percentages have more digits
+
+/** By how much to scale the bars of probabilities, the largest first. */
+export const barScale = ([largest]) => (largest > 0 && largest < FLAT ? 1 / largest : 1);
+
+/**
+ * Probabilities as percentages, the largest first. If all are small, the largest has two digits, and there are up to
+ * three more until different ones look different.
+ */
+export function percentsOf(fractions) {
+  const withDigits = (digits) => fractions.map((fraction) => percent(fraction, digits));
+  if (barScale(fractions) === 1) return withDigits(0);
+  const fewest = Math.ceil(-Math.log10(fractions[0])) - 1;
+  const isDistinct = (texts) => fractions.every((x, n) => n === 0 || x === fractions[n - 1] || texts[n] !== texts[n - 1]);
+  const digits = [0, 1, 2, 3].find((more) => isDistinct(withDigits(fewest + more))) ?? 0;
+  return withDigits(fewest + digits);
+}
+
 /** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
 export function largestTerms(terms, count) {
   const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);

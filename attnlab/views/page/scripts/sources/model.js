@@ -305,13 +305,9 @@ class Model {
     const compared = [...original.keys()].sort((a, b) => original[b] - original[a]).slice(0, COMPARED);
     const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
     for (const [layer, head] of this.#candidates(run, original, compared[0])) {
-      const prefix = `blocks.${layer}.attention.heads.${head}`;
-      const weights = nd.item(run.value(`${prefix}.weights`), last).numbers();
-      run.keep(isKept);
-      const key = weights.indexOf(Math.max(...weights));
-      const ablated = this.#run(ids, { ...run.edits, [`${prefix}.context`]: 0 }, { base: run });
+      const ablated = this.#run(ids, { ...run.edits, [`blocks.${layer}.attention.heads.${head}.context`]: 0 }, { base: run });
       const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, tick));
-      numbers.push(layer, head, key, weights[key], ...compared.map((id) => probabilities[id]));
+      numbers.push(layer, head, ...compared.map((id) => probabilities[id]));
     }
     return Float32Array.from(numbers);
   }

@@ -28,12 +28,12 @@ export function layerOf(trace, layer, values) {
     for (const name of names)
       edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
   const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
-  if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], curves: new Map() });
+  if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], attended: new Map() });
   return { inputs, edits, heads, ...layerDrawings.get(values) };
 }
 
-// A layer's drawings in the picture, by the layer's numbers: small maps by head, curves by query. Traces with the
-// same numbers share them.
+// A layer's drawings in the picture, by the layer's numbers: small maps by head; by query, where its attention goes.
+// Traces with the same numbers share them.
 const layerDrawings = new WeakMap();
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
@@ -44,7 +44,8 @@ function makeHead({ trace, layer, h, inputs, edits }) {
   const arrayNames = names.filter((name) => name !== "scale");
   const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
   const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
-  const head = { trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names), mask: editedSteps.mask ?? mask };
+  const isAblated = editedSteps.context?.every((x) => x === 0) ?? false;
+  const head = { trace, layer, path, T, Tk, Dh, editedSteps, isAblated, edited: new Set(names), mask: editedSteps.mask ?? mask };
   return Object.assign(head, Object.fromEntries(vectors));
 }
 

@@ -21,6 +21,7 @@ export const selection = {
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
   chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the page's link
   stage: null, // of the tour, if one is shown
+  drawsFirst: false, // whether attention that rests on the first token is drawn as other attention
   isFollowing: false, // whether the picture shows only the selected token's path
   isLoading: false, // whether the open head's numbers are being loaded
   isReading: false, // whether the picture loads its numbers

@@ -1,13 +1,14 @@
 // The heads that affect the next token most, from the pack "story", see attnlab/views/page/overview.py.
 
-import { source } from "../sources/source.js";
+import { attendedBy } from "../sources/attended.js";
+import { loadLayer, source } from "../sources/source.js";
 import { openHead, select } from "./actions.js";
 import { changed, selection } from "./store.js";
 import { queryOf, traces } from "./traces.js";
 
 const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 
-/** The pack "story" of a trace, decoded; null if the source doesn't have it. */
+/** The pack "story" of a trace, decoded, with where the last token attends; null if the source doesn't have it. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
   const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
@@ -16,22 +17,23 @@ async function readStory(trace) {
   const before = numbers.splice(0, count);
   const heads = [];
   while (numbers.length) {
-    const [layer, head, key, weight, ...after] = numbers.splice(0, 4 + count);
-    heads.push({ layer, head, key, weight, after });
+    const [layer, head, ...after] = numbers.splice(0, 2 + count);
+    await loadLayer(trace, layer);
+    heads.push({ layer, head, attended: attendedBy(trace, layer, head, trace.T - 1), after });
   }
   return { ids, before, heads };
 }
 
 /**
  * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
- * changes the probability of the most probable token most. The second attends to another key, and its ablation
+ * changes the probability of the most probable token most. The second attends to another key, besides the first token, and its ablation
  * lowers the probability of another token most.
  */
 export function headsToDescribe({ before, heads }) {
   const drop = ({ after }, n) => before[n] - after[n];
   const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
   const [second] = heads
-    .filter(({ key }) => key !== first.key)
+    .filter(({ attended }) => attended.key !== first.attended.key)
     .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
     .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
   const isLarge = second && drop(second, second.affected) >= MIN_DROP;

@@ -1,11 +1,11 @@
 // How next-token probabilities change between the last two traces. Both need all logits, because a token that is
 // likely in one may have any rank in the other.
 
-import { brief } from "../numbers/formats.js";
+import { brief, percentages, wordOf } from "../numbers/formats.js";
 import { samplingProbability } from "../numbers/sampling.js";
 import { say } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
-import { isLook, settings } from "../state/store.js";
+import { isAt, isLook, settings } from "../state/store.js";
 import { alignment, DIFFERENCE, distinctions, queryIn, traces } from "../state/traces.js";
 import { barOf, buttonOf, byId, exact, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { nextTokenTitle } from "../drawing/names.js";
@@ -18,7 +18,10 @@ function changesOf(predictions) {
   return [...new Set(likely)].map((id) => [id, ...probabilitiesOf(id)]).sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
-/** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`; `compare` shows both. */
+/**
+ * The table at the open head: changes from the trace `before`, null if there is none, to the trace `now`; `compare` shows
+ * both. In Look it shows what an ablation does.
+ */
 export function makeChange(before, now, compare) {
   const box = byId("change");
   const both = [before, now];
@@ -31,7 +34,7 @@ export function makeChange(before, now, compare) {
   };
   let loaded = { positions: [] }; // the last predictions read, which sliders reuse
   const draw = onceAFrame(async () => {
-    if (isLook()) return;
+    if (isLook() && !(isAt("head") && before?.ids.join() === now.ids.join())) return box.replaceChildren();
     if (!before) return box.replaceChildren(noteOf());
     const positions = both.map(queryIn);
     if (loaded.positions.join() !== positions.join()) {
@@ -45,10 +48,11 @@ export function makeChange(before, now, compare) {
     const rows = changesOf(predictions).map(([id, earlier, later]) => {
       const bars = make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later));
       const numbers = [probabilityElement(earlier), probabilityElement(later), probabilityElement(later - earlier, true)];
-      return rowOf(tokenElement(nameOf(id)), [bars, ...numbers]);
+      return rowOf(tokenElement(nameOf(id)), [bars, ...(isLook() ? percentages(earlier, later) : numbers)]);
     });
-    const caption = make("div", {}, ...nextTokenTitle(now, position));
-    const table = tableOf(caption, [say("token"), "", ...headings], rows);
+    const token = brief(wordOf(now.tokens[position].symbol));
+    const caption = make("div", {}, ...(isLook() ? [say("Next token after “{token}”", { token })] : nextTokenTitle(now, position)));
+    const table = tableOf(caption, [say("token"), "", ...headings.slice(0, isLook() ? 2 : 3)], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 

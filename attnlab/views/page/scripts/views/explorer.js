@@ -461,7 +461,7 @@ export function makeExplorer() {
   addHeadControls();
   showSettings();
   linkParts.push(linkOfText);
-  on("query settings depth", () => change.draw());
+  on("query settings depth level", () => change.draw());
   on("language", remakeControls);
   Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
   traceHistory.push(...description.traces);

@@ -1,21 +1,24 @@
 // The open head: its title, what it attends to, and the controls of its views.
 
+import { NOTABLE } from "../numbers/constants.js";
 import { brief } from "../numbers/formats.js";
+import { attendedBy, attentionInWords } from "../sources/attended.js";
 import { say, sayParts } from "../sources/description.js";
 import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
 import { strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
-import { DISPLAYS, isAt, on, selection, set } from "../state/store.js";
+import { DISPLAYS, isAt, isLook, on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
-import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf
-  } from "../drawing/draw.js";
-import { prefixOf, visibleHeads } from "../drawing/names.js";
+import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf,
+  wordElement } from "../drawing/draw.js";
+import { prefixOf, restButton, visibleHeads } from "../drawing/names.js";
 
-/** Show the selected query's largest weight in words. */
+/** Show where the selected query's attention goes in words, and in Lab its largest weight. */
 function showStrongest() {
   const { layer, head, query } = selection;
   const view = viewOfQuery(query);
   if (!view) return byId("strongest").replaceChildren();
+  if (isLook()) return showAttention(view);
   const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
   byId("strongest").replaceChildren(
     prefixOf(view),
@@ -27,6 +30,16 @@ function showStrongest() {
       key: symbolOf(brief(view.keyLabels[j])),
     }),
   );
+}
+
+/** In Look: where the selected query's attention goes, and a button to draw what rests. */
+function showAttention(view) {
+  const { layer, head, query } = selection;
+  const [trace] = view.traces;
+  const [i] = view.queries[view.rows.indexOf(query)];
+  const attended = attendedBy(trace, layer, head, i);
+  const button = attended.rest >= NOTABLE || selection.drawsFirst ? [" ", restButton()] : [];
+  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordElement(trace.keys[j])), ...button);
 }
 
 function showHead() {
@@ -85,7 +98,7 @@ export function startHead() {
     for (const id of ["jobs", "strongest"]) byId(id).replaceChildren();
   });
   onHead(showHead);
-  on("query key", showStrongest);
+  on("query key drawsFirst", showStrongest);
   on("isLoading", () => (document.querySelector("main").ariaBusy = String(selection.isLoading)));
   const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
   showLooks();

@@ -1,9 +1,11 @@
-// Lines from all queries to the keys that they attend to, for one head or several in colours.
+// Lines from all queries to the keys that they attend to, for one head or several in colours. In Look they are drawn as
+// in the picture: what rests on the first token apart, and others as they exceed uniform attention.
 
 import { say } from "../sources/description.js";
+import { attendedBy } from "../sources/attended.js";
 import { matrixOf } from "../sources/rows.js";
 import { point, pointAtQuery, select } from "../state/actions.js";
-import { describedCell, on, selection } from "../state/store.js";
+import { describedCell, isLook, on, selection } from "../state/store.js";
 import { isLoaded, nearest, onHead, traceViews } from "../state/traces.js";
 import { byId, cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, make, maxHeight, onceAFrame, prepareCanvas,
   textScale } from "../drawing/draw.js";
@@ -15,7 +17,7 @@ const LOW_ROW_HEIGHT = 15; // in a long text
 
 class Lines {
   #rowHeight;
-  #matrices = new Map(); // the weights of heads drawn before
+  #matrices = new Map(); // the weights of heads drawn before, and their excess over uniform attention
   #highlighted = null; // the token whose lines stand out, {isKey, index}
 
   constructor(view) {
@@ -43,8 +45,17 @@ class Lines {
   }
 
   #weightsOf({ layer, head }) {
-    const name = `${layer}.${head}`;
-    if (!this.#matrices.has(name)) this.#matrices.set(name, matrixOf(this.view, { layer, head, step: "weights" }));
+    return this.#matrixOf(`${layer}.${head}`, () => matrixOf(this.view, { layer, head, step: "weights" }));
+  }
+
+  #excessOf({ layer, head }) {
+    const [trace] = this.view.traces;
+    const rows = () => Array.from({ length: trace.T }, (_, i) => [...attendedBy(trace, layer, head, i).excess]);
+    return this.#matrixOf(`${layer}.${head}.excess`, () => rows().flat());
+  }
+
+  #matrixOf(name, compute) {
+    if (!this.#matrices.has(name)) this.#matrices.set(name, compute());
     return this.#matrices.get(name);
   }
 
@@ -73,15 +84,18 @@ class Lines {
     const { Tk, T, rows } = this.view;
     const query = nearest(rows, describedCell().query);
     const highlighted = this.#highlighted;
-    context.strokeStyle = head.colour;
+    const [strong, muted] = [head.colour, colourOf(this.scroller)];
+    const excess = isLook() ? this.#excessOf(head) : null;
     this.#weightsOf(head).forEach((weight, n) => {
-      const strength = strengthOf(weight);
-      if (strength < FAINTEST_LINE) return;
+      if (strengthOf(weight) < FAINTEST_LINE) return;
       const [i, j] = [Math.floor(n / Tk), n % Tk];
       const row = Tk - T + i; // each query beside its own key, after the cached ones
       if (!(this.#isVisible(row) || this.#isVisible(j))) return;
       const isHighlighted = !highlighted || (highlighted.isKey ? j : i) === highlighted.index;
-      context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
+      const isRest = isLook() && j === 0 && row > 0 && !selection.drawsFirst;
+      const strength = isRest ? 0.01 : excess && j ? Math.max(0.01, excess[n]) : strengthOf(weight);
+      context.strokeStyle = isRest ? muted : strong;
+      context.globalAlpha = Math.max(0.2, Math.sqrt(strength)) * (isHighlighted ? 1 : 0.06);
       context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
       context.beginPath();
       context.moveTo(from, this.#y(row));
@@ -158,6 +172,6 @@ class Lines {
 export function startLines() {
   const all = drawingsIn("lines", () => traceViews, (view) => new Lines(view));
   onHead(() => all().forEach((lines) => lines.draw()));
-  on("query key hovered", () => all().forEach((lines) => lines.draw()));
+  on("query key hovered drawsFirst", () => all().forEach((lines) => lines.draw()));
   on("textSize printed", () => all().forEach((lines) => lines.layOut()));
 }

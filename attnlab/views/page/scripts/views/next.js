@@ -1,6 +1,6 @@
 // Next tokens after a position: from logits to the sampled token.
 
-import { brief, grouped } from "../numbers/formats.js";
+import { barScale, brief, grouped } from "../numbers/formats.js";
 import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
 import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
@@ -191,12 +191,13 @@ function settingsInWords() {
 /** The most probable tokens, as list items with their probabilities. */
 function candidatesOf({ tokens, renormalized }, listed) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
+  const scale = barScale(likely.map((n) => renormalized[n]));
   return likely.map((n) => {
     const tabindex = n === likely[0] ? "0" : "-1"; // Tab reaches one of them; arrow keys move
     const chip = make("button", { type: "button", class: "chip", tabindex }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     listed.add(tokens[n]);
-    return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
+    return make("li", {}, chip, barOf(renormalized[n] * scale), number(renormalized[n], 4));
   });
 }
 

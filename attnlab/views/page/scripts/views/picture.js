@@ -1,28 +1,30 @@
 // The whole model in one picture: tokens enter at the left, each as a ribbon whose width is its vector's norm,
-// pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights.
+// pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights; those on the
+// first token, where attention rests, are ticks at the blocks' edges.
 
 import { ablationOf, isAmong } from "../numbers/changes.js";
-import { brief, percent, wordOf } from "../numbers/formats.js";
+import { NOTABLE } from "../numbers/constants.js";
+import { barScale, brief, percent, percentsOf, wordOf } from "../numbers/formats.js";
+import { attendedInLayer, meanRest } from "../sources/attended.js";
 import { joinSentences, say } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
-import { valuesOf, weightsInLayer } from "../sources/rows.js";
+import { headOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
-import { isLoaded, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
+import { onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
 import { identify } from "../drawing/card.js";
 import { barOf, buttonOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas,
   textScale } from "../drawing/draw.js";
 import { enterHead, openPrediction, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
-import { nameOf } from "../drawing/names.js";
-import { paintBands, paintCurves, paintDiscs, paintRibbons, paintStage } from "../drawing/paint.js";
+import { nameOf, restButton } from "../drawing/names.js";
+import { paintBands, paintCurves, paintDiscs, paintMarks, paintRest, paintRibbons, paintStage } from "../drawing/paint.js";
 import { mapPosition, planOf } from "../drawing/plan.js";
 import { Reach } from "../drawing/reach.js";
 import { Spot } from "./parts.js";
 
-const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MAX_CURVES = 1500; // the strongest ones are drawn
 const LARGE_WEIGHT = 0.5;
 const NEXT_SHOWN = 5;
@@ -32,7 +34,7 @@ const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the s
 let picture; // of the last shown trace
 
 class Picture {
-  curves = []; // {layer, head, i, j, weight}, the weakest first
+  curves = []; // {layer, head, i, j, weight, excess, isAblated}, the faintest first
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
   #nextAfter = new Map(); // the most probable tokens after a position, {id, word, probability}; [] while loading
   #listed = ""; // what the list of next tokens shows
@@ -56,10 +58,12 @@ class Picture {
     this.next = make("ol", { class: "leaving", "aria-label": say("Next token") });
     this.probe = make("span", { hidden: "" }); // to resolve the style sheet's colours
     this.spot = new Spot(this.canvas, () => this.#shown(), (part, event) => this.#open(part, event));
-    this.scene = make("div", { class: "scene" }, this.canvas, this.bar, this.names, this.cells, this.spot.element, this.probe);
+    this.marks = make("div", { class: "marks" });
+    this.resting = make("p", { class: "resting note" });
+    this.scene = make("div", { class: "scene" }, this.canvas, this.bar, this.marks, this.names, this.cells, this.spot.element, this.probe);
     const sideways = make("div", { class: "sideways" }, this.scene);
     this.reach = new Reach(sideways);
-    byId("picture").replaceChildren(...nameOf(view), sideways, this.reach.element, this.next);
+    byId("picture").replaceChildren(...nameOf(view), sideways, this.reach.element, this.next, this.resting);
     this.maps = Array.from({ length: layers * H }, (_, n) => this.#makeMap(Math.floor(n / H), n % H));
     this.draw = onceAFrame(() => this.#plan && palette && this.#draw());
     this.#listen();
@@ -129,20 +133,25 @@ class Picture {
     return [norm(3 * this.#layers[0]), ...this.#layers.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])];
   }
 
-  /** Show a head's job on this text as a badge, with its mean weight in the title. */
+  /** Show a head's job on this text as a badge, with its mean weight in the title; or that it is ablated. */
   #showBadge(map) {
     const { layer, head, badge, cell, name } = map;
-    const [job, attention] = jobOf(this.trace, layer, head);
-    if (!job) return;
-    const label = say("{name}: {share} of its attention goes to {job}", { name, share: percent(attention), job: jobsInWords()[job] });
+    if (headOf(this.trace, layer, head).isAblated) {
+      cell.classList.add("ablated");
+      return identify(cell, say("{name}, ablated", { name }));
+    }
+    const [job, attention, rest] = jobOf(this.trace, layer, head);
+    if (!job) return undefined;
+    const values = { name, share: percent(attention), rest: percent(rest), job: jobsInWords()[job] };
+    cell.classList.toggle("resting", job === "first");
     badge.textContent = BADGES[job];
     badge.dataset.job = job;
-    identify(cell, (map.name = label));
+    return identify(cell, (map.name = jobOfMap(values, job, rest)));
   }
 
   // ---- tokens and curves -----------------------------------------------------------------------
 
-  /** The positions to draw: all, or the last ones and those that the last token attends to most. */
+  /** The positions to draw: all, or the first, the last ones, and those that the last token attends to most. */
   #chooseTokens(count) {
     const { T, cached, loaded } = this.trace;
     if (T <= count) return [...Array(T).keys()];
@@ -150,39 +159,65 @@ class Picture {
     for (const layer of loaded.keys())
       for (const weights of weightsInLayer(this.trace, layer, T - 1))
         for (let j = cached; j < weights.length; j++) sums[j - cached] += weights[j];
+    sums[0] = Infinity; // attention rests there
     const last = Math.ceil(count / 2);
     const earlier = [...Array(T - last).keys()].sort((a, b) => sums[b] - sums[a] || a - b);
     return [...earlier.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
   }
 
-  /** A token's curves in a layer, including those to tokens that aren't drawn. */
-  #curvesOf(layer, i) {
-    const known = this.trace.loaded.get(layer).curves;
-    const inHead = (weights, head) =>
-      Array.from(weights, (weight, n) => ({ layer, head, i, j: n - this.trace.cached, weight }))
-        .filter(({ j, weight }) => weight >= FAINTEST_CURVE && j >= 0 && j !== i);
-    if (!known.has(i)) known.set(i, weightsInLayer(this.trace, layer, i).flatMap(inHead));
-    return known.get(i);
+  get #query() {
+    return Math.min(this.trace.T - 1, queryIn(this.trace));
+  }
+
+  get #loadedLayers() {
+    return this.#layers.filter((layer) => this.trace.loaded.has(layer));
+  }
+
+  /** A token's notable curves in a layer, including those to tokens that aren't drawn. */
+  #notableCurves(layer, i) {
+    return attendedInLayer(this.trace, layer, i).flatMap((attended, head) =>
+      keysOfCurves(attended).map((key) => this.#curveOf({ layer, head, i }, attended, key)),
+    );
+  }
+
+  #curveOf(place, { rest, excess, visible, weights, isAblated }, key) {
+    const count = visible.length + 1;
+    // Of the first token: how far the share that rests exceeds uniform attention.
+    const ofFirst = () => (rest * count - 1) / Math.max(1, count - 1);
+    return { ...place, j: key - this.trace.cached, weight: weights[key], excess: key ? excess[key] : ofFirst(), isAblated };
+  }
+
+  /**
+   * The selected token's other curves in a layer, however faint, to drawn tokens: of the open head all, of each head
+   * without a notable one the largest.
+   */
+  #faintCurves(layer, i) {
+    const { cached } = this.trace;
+    return attendedInLayer(this.trace, layer, i).flatMap((attended, head) => {
+      const { visible, weights } = attended;
+      const notable = keysOfCurves(attended);
+      const drawn = visible.filter((key) => this.#plan.lines.has(key - cached)).sort((a, b) => weights[b] - weights[a]);
+      const count = isSame({ layer, head }, selection) ? drawn.length : notable.length ? 0 : 1;
+      return drawn.slice(0, count).filter((key) => !notable.includes(key)).map((key) => this.#curveOf({ layer, head, i }, attended, key));
+    });
   }
 
   /** The curves of the drawn layers and tokens. */
-  #allCurves() {
-    const loaded = this.#layers.filter((layer) => this.trace.loaded.has(layer));
-    return loaded.flatMap((layer) => (this.#plan?.positions ?? []).flatMap((i) => this.#curvesOf(layer, i)));
-  }
-
   #findCurves() {
-    const drawn = this.#allCurves().filter(({ j }) => this.#plan.lines.has(j));
-    this.curves = drawn.sort((a, b) => a.weight - b.weight).slice(-MAX_CURVES);
+    if (!this.#plan) return;
+    const { positions, lines } = this.#plan;
+    const curvesIn = (layer) => [...positions.flatMap((i) => this.#notableCurves(layer, i)), ...this.#faintCurves(layer, this.#query)];
+    const drawn = this.#loadedLayers.flatMap(curvesIn).filter(({ j }) => lines.has(j));
+    this.curves = drawn.sort((a, b) => b.isAblated - a.isAblated || a.excess - b.excess).slice(-MAX_CURVES);
   }
 
   /** If only some tokens are drawn: among their large weights, the one that spans the longest distance. */
   findFarthest() {
     if (this.#plan?.positions.length === this.trace.T) return undefined;
-    // Not to the first token, which many heads rest on (attention sink).
-    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1;
+    const isOfInterest = ({ i, j, weight, isAblated }) => weight >= LARGE_WEIGHT && !isAblated && j > 0 && i - j > 1;
     const distance = ({ i, j }) => i - j;
-    return this.#allCurves().filter(isOfInterest).sort((a, b) => distance(b) - distance(a))[0];
+    const all = this.#loadedLayers.flatMap((layer) => (this.#plan?.positions ?? []).flatMap((i) => this.#notableCurves(layer, i)));
+    return all.filter(isOfInterest).sort((a, b) => distance(b) - distance(a))[0];
   }
 
   // ---- layout ----------------------------------------------------------------------------------
@@ -196,13 +231,14 @@ class Picture {
     const [isPhone, isBlock, isPresented] = [available < 640 * scale, isAt("block"), isPresenting()];
     this.#layers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
     const topInPage = box.getBoundingClientRect().top + scrollY;
-    const room = innerHeight - topInPage - (isPresented ? 110 : 70); // below the picture: the tour's buttons
+    const room = innerHeight - topInPage - (isPresented ? 140 : 100); // below the picture: what rests, the tour's buttons
     const shown = { count: this.#layers.length, available, scale, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
     const plan = planOf(this.trace, shown, (count) => this.#chooseTokens(count));
     this.#plan = plan;
     box.classList.toggle("narrow", plan.isNarrow);
     Object.assign(this.scene.style, { width: `${plan.width}px`, height: `${plan.height}px` });
-    this.names.replaceChildren(...plan.positions.map((i, n) => this.#nameElement(i, plan.gaps[n])));
+    this.names.replaceChildren(...plan.positions.map((i) => this.#nameElement(i)));
+    this.marks.replaceChildren(...plan.marks.map((mark) => this.#markElement(mark)));
     this.bar.replaceChildren(...this.#titlesOf(isBlock));
     for (const map of this.maps) this.#placeMap(map);
     this.next.hidden = isBlock;
@@ -214,16 +250,24 @@ class Picture {
   }
 
   /** The name at the left of a token's line. */
-  #nameElement(i, isAfterGap) {
+  #nameElement(i) {
     const { lines, line, left } = this.#plan;
     const { symbol } = this.trace.tokens[i];
     const name = make("span", { class: "line", role: "option", tabindex: "-1" }, make("bdi", {}, brief(wordOf(symbol))));
     identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(symbol) }));
     name.position = i;
-    name.classList.toggle("gap", isAfterGap);
     moveTo(name, 0, lines.get(i) - line / 2);
     Object.assign(name.style, { width: `${left - 14}px`, height: `${line}px`, lineHeight: `${line}px` });
     return name;
+  }
+
+  /** Where tokens are hidden, their number. */
+  #markElement({ y, count }) {
+    const { left } = this.#plan;
+    const mark = make("span", { title: say("Tokens hidden here: {count}", { count }) }, left < 100 ? `⋯ ${count}` : say("⋯ {count} hidden", { count }));
+    moveTo(mark, 0, y - 8);
+    mark.style.width = `${left - 14}px`;
+    return mark;
   }
 
   /** The titles of the columns; narrow ones have numbers only. */
@@ -271,9 +315,10 @@ class Picture {
   #draw() {
     const stage = isAt("model") ? (selection.stage ?? undefined) : undefined;
     const { T } = this.trace;
-    const query = Math.min(T - 1, queryIn(this.trace));
+    const query = this.#query;
     this.canvas.paintOn = (context) => this.#paint(context, query, stage); // on this canvas, or as SVG
     this.canvas.paintOn(prepareCanvas(this.canvas, this.#plan.width, this.#plan.height));
+    this.#showRest(query);
     for (const name of this.names.children) {
       name.classList.toggle("query", name.position === query);
       name.classList.toggle("later", selection.isFollowing && name.position !== query);
@@ -311,34 +356,70 @@ class Picture {
     // Until the norms are known, all ribbons are equally thin.
     const normsOf = this.norms ? (i) => this.#normsOf(i) : () => plan.starts.slice(1).map(() => largest / 4);
     paintRibbons(context, plan, normsOf, look);
+    paintMarks(context, plan, inks);
     paintCurves(context, plan, this.#layers, this.curves, look);
+    if (!selection.drawsFirst) paintRest(context, plan, this.#loadedLayers, this.#shares(), look);
     if (this.norms) paintDiscs(context, plan, this.#layers, (layer, i) => this.mlpNorms(layer)[i] / largest, look);
     context.restore();
     if (stage) paintStage(context, plan, stage, inks);
   }
 
+  /** Functions of a layer and a token: how much of its attention rests, in the mean of the heads and in the open head. */
+  #shares() {
+    const { layer: openLayer, head } = selection;
+    return {
+      share: (layer, i) => meanRest(attendedInLayer(this.trace, layer, i)),
+      shareOfOpenHead: (layer, i) => (layer === openLayer ? meanRest(attendedInLayer(this.trace, layer, i).slice(head, head + 1)) : 0),
+    };
+  }
+
+  /** The mean share of tokens' attention that rests, over the heads of layers that are loaded. */
+  restOf(tokens, layers) {
+    const loaded = layers.filter((layer) => this.trace.loaded.has(layer));
+    return meanRest(loaded.flatMap((layer) => tokens.flatMap((i) => attendedInLayer(this.trace, layer, i))));
+  }
+
+  /** The tokens drawn after the first one. */
+  get laterTokens() {
+    return (this.#plan?.positions ?? []).filter((i) => this.trace.cached + i > 0);
+  }
+
+  /** Say how much of a token's attention rests, with a button to draw it as other attention, or apart. */
+  #showRest(i) {
+    const rest = this.restOf([i], this.#layers);
+    this.resting.hidden = rest < NOTABLE && !selection.drawsFirst;
+    if (this.resting.hidden) return;
+    const { tokens, keys } = this.trace;
+    const values = { rest: percent(rest), query: wordOf(tokens[i].symbol), first: wordOf(keys[0].symbol) };
+    const words = selection.drawsFirst
+      ? say("{rest} of the attention of “{query}” rests on the first token, “{first}”.", values)
+      : say("{rest} of the attention of “{query}” rests on the first token, “{first}”: the ticks at each block’s left edge.", values);
+    if (this.resting.firstChild?.textContent === words) return; // so that the button keeps its focus
+    this.resting.replaceChildren(make("span", {}, words), " ", restButton());
+  }
+
   /** A token's path in words: what it attends to, where it changes, and what follows it. */
   #pathInWords(i) {
-    const { keys, cached, layers } = this.trace;
-    const keyWord = (j) => wordOf(keys[j].symbol);
-    let largest = { weight: 0 };
-    for (const { layer, head } of this.maps.filter((map) => isLoaded(this.view, map)))
-      valuesOf(this.view, layer, head, "weights", i).forEach((weight, j) => {
-        if (j !== cached + i && weight > largest.weight) largest = { layer, head, weight, j };
-      });
+    const { tokens, layers } = this.trace;
+    const word = (n) => wordOf(tokens[n].symbol);
+    const isToAnother = ({ j, isAblated }) => j !== i && j !== 0 && !isAblated;
+    const curves = this.#loadedLayers.flatMap((layer) =>
+      attendedInLayer(this.trace, layer, i).flatMap((attended, head) => attended.visible.map((key) => this.#curveOf({ layer, head, i }, attended, key))),
+    );
+    const largest = curves.filter(isToAnother).reduce((best, curve) => (curve.weight > (best?.weight ?? 0) ? curve : best), undefined);
     const added = Array.from({ length: this.norms ? layers : 0 }, (_, layer) => this.mlpNorms(layer)[i]);
     const layer = added.indexOf(Math.max(...added));
     const [likeliest] = this.#nextAfter.get(i) ?? [];
     return joinSentences(
-      largest.weight &&
-        say("The largest weight of “{query}” on another token is {share}, on “{key}” in head {layer}.{head}.", {
+      largest &&
+        say("Besides the first token, “{query}” attends most to “{key}”: {share} in head {layer}.{head}.", {
           ...largest,
-          query: keyWord(cached + i),
-          key: keyWord(largest.j),
+          query: word(i),
+          key: word(largest.j),
           share: percent(largest.weight),
         }),
       layers > 1 && added[layer] > 0 && say("Of the MLPs, MLP {layer} adds the longest vector to it.", { layer }),
-      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: likeliest.word, share: percent(likeliest.probability) }),
+      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: likeliest.word, share: percentsOf([likeliest.probability])[0] }),
     );
   }
 
@@ -354,17 +435,24 @@ class Picture {
     if (shown === this.#listed) return; // what has the focus stays
     this.#listed = shown;
     const token = brief(wordOf(trace.tokens[position].symbol));
-    const item = ({ id, word, probability }) => {
+    const listed = this.#nextAfter.get(position) ?? [];
+    const percents = percentsOf(listed.map(({ probability }) => probability));
+    const scale = barScale(listed.map(({ probability }) => probability));
+    const item = ({ id, word, probability }, rank) => {
       const n = ablation ? trace.story.ids.indexOf(id) : -1;
-      const bars = [barOf(probability), ...(n >= 0 ? [barOf(ablation.after[n], "without")] : [])];
+      const after = n >= 0 ? ablation.after[n] : probability;
+      // A striking effect is said where it stands, the others are in the bars.
+      const change = isStriking(probability, after) ? [" → ", make("b", {}, percent(after))] : [];
+      const bars = [barOf(probability * scale), ...(n >= 0 ? [barOf(after * scale, "without")] : [])];
       const button = buttonOf(() => openPrediction(() => select(queryOf(trace, position))), { class: "word" }, make("bdi", {}, brief(word)));
       identify(button, say("“{word}”: {share}; open its numbers", { word, share: percent(probability, 2) }));
-      return make("li", {}, button, make("span", {}, percent(probability)), ...bars);
+      return make("li", {}, button, make("span", {}, percents[rank], ...change), ...bars);
     };
     const notes = [
       !hasLogits && make("li", { class: "note" }, whyNoLogits(trace)),
-      ...(this.#nextAfter.get(position) ?? []).map(item),
-      ablation && make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection)),
+      ...listed.map(item),
+      scale > 1 && make("li", { class: "note" }, say("No token is probable: the longest bar is {share}.", { share: percents[0] })),
+      ablation && make("li", { class: "note" }, withoutInWords(listed.some(({ id, probability }) => isStriking(probability, ablation.after[trace.story.ids.indexOf(id)])))),
     ];
     const title = isLast ? say("Next token") : say("Next token after “{token}”", { token });
     this.next.replaceChildren(make("li", { class: "title" }, title), ...notes.filter(Boolean));
@@ -372,6 +460,7 @@ class Picture {
 
   /** Mark the open head and its block. */
   mark() {
+    this.#findCurves();
     for (const { cell, ...map } of this.maps) {
       const isOpen = isSame(map, selection);
       cell.ariaSelected = String(isOpen);
@@ -427,6 +516,24 @@ class Picture {
   }
 }
 
+/** The keys of the curves that are always drawn. */
+function keysOfCurves({ rest, excess, visible, kind }) {
+  const first = selection.drawsFirst && kind !== "alone" && rest >= NOTABLE ? [0] : [];
+  return [...first, ...visible.filter((key) => excess[key] >= NOTABLE)];
+}
+
+function jobOfMap(values, job, rest) {
+  if (job === "first") return say("{name} rests: {share} of its attention is on the first token", values);
+  if (rest < NOTABLE) return say("{name}: {share} of its attention goes to {job}", values);
+  return say("{name}: {share} of its attention goes to {job}, {rest} rests on the first token", values);
+}
+
+/** Whether a probability without the open head is said beside it. */
+const isStriking = (before, after = before) => Math.abs(after - before) >= NOTABLE;
+
+const withoutInWords = (hasNumber) =>
+  hasNumber ? say("→ and lower bar: without head {layer}.{head}", selection) : say("lower bar: without head {layer}.{head}", selection);
+
 const enterBlock = (layer) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
 
 function moveTo(element, x, y) {
@@ -448,7 +555,8 @@ export function startPicture() {
   });
   on("level depth", showPicture);
   onHead(() => picture.mark());
-  on("query key hovered stage story", () => picture.draw());
+  on("query drawsFirst", () => picture.mark());
+  on("key hovered stage story", () => picture.draw());
   on("presenting printed textSize", () => isLook() && picture.layOut());
   addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
 }

@@ -1,46 +1,55 @@
 // Sentences about the heads that affect the next token most, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-import { brief, percent, percentages, wordOf } from "../numbers/formats.js";
+import { brief, percent, percentages, percentsOf } from "../numbers/formats.js";
+import { attentionInWords } from "../sources/attended.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
-import { loadLayer, source } from "../sources/source.js";
+import { source } from "../sources/source.js";
 import { chooseHead } from "../state/actions.js";
 import { isAt, isLook, on, selection } from "../state/store.js";
 import { headsToDescribe } from "../state/story.js";
 import { nameOfPart, traces } from "../state/traces.js";
-import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement, wordElement } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
-const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
-
-/** Two sentences about a head, as elements and strings: what it attends to, and the effect of its ablation. */
-function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
-  const query = trace.tokens.at(-1);
-  const values = { query: wordElement(query), key: wordElement(trace.keys[key]), share: percent(weight) };
-  const attention =
-    key === trace.Tk - 1
-      ? sayParts("“{query}” looks at itself ({share} of its attention).", values)
-      : sayParts("“{query}” looks at “{key}” ({share} of its attention).", values);
-  const [then, now] = percentages(before[affected], after[affected]);
-  const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
-  const effect = () => {
-    if (before[0] < IMPROBABLE) return effectIfUndecided(trace, change.word, before[0], after[0]);
-    if (then === now) return sayParts("Without this head, “{word}” stays at {now}.", change);
-    if (after[affected] < before[affected]) return sayParts("Without this head, “{word}” falls from {then} to {now}.", change);
-    return sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
-  };
-  return [...attention, spaceBetween(), ...effect()];
+/** The sentences about a head, as elements and strings: where its attention goes, and the effect of its ablation. */
+function sentencesOf(trace, story, { attended, affected, after }) {
+  const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordElement(trace.keys[j]));
+  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after)];
 }
 
-/** The effect of a head's ablation on the most probable token if no token is probable, as in an untrained model. */
-function effectIfUndecided(trace, word, before, after) {
-  const values = { word, share: percent(before, 3), uniform: percent(1 / trace.prediction.vocab, 3), change: percent(Math.abs(after / before - 1), 1) };
-  return after < before
-    ? sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} less probable.", values)
-    : sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} more probable.", values);
+/** The effect of a head's ablation on one of the next tokens. */
+function effectInWords(trace, { ids, before }, affected, after) {
+  const isUndecided = before[0] < IMPROBABLE;
+  const n = isUndecided ? 0 : affected;
+  const word = wordElement(trace.names.get(ids[n]));
+  const [then, now] = percentages(before[n], after[n]);
+  const guess = isUndecided ? [...guessInWords(trace, ids, before), spaceBetween()] : [];
+  if (after.every((probability, k) => probability === before[k])) return [...guess, say("Without this head, nothing changes.")];
+  if (isUndecided) return [...guess, ...relativeEffect(word, after[n] / before[n])];
+  if (then === now) return sayParts("Without this head, “{word}” stays at {now}.", { word, now });
+  if (after[n] < before[n]) return sayParts("Without this head, “{word}” falls from {then} to {now}.", { word, then, now });
+  return sayParts("Without this head, “{word}” rises from {then} to {now}.", { word, then, now });
+}
+
+/** That no next token is probable, as in an untrained model; several may come first. */
+function guessInWords(trace, ids, before) {
+  const values = { share: percentsOf(before)[0], uniform: percentsOf([1 / trace.prediction.vocab])[0] };
+  const first = ids.filter((_, n) => before[n] === before[0]).map((id) => wordElement(trace.names.get(id)));
+  if (first.length === 1) return sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}.", { ...values, word: first[0] });
+  const words = first.flatMap((word, n) => [n ? ", " : "", "“", word, "”"]);
+  return sayParts("No next token is probable: {words} tie at {share}, where a guess has {uniform}.", { ...values, words: make("span", {}, ...words) });
+}
+
+/** How a small probability changes by a factor. */
+function relativeEffect(word, factor) {
+  const change = percent(Math.abs(factor - 1), 1);
+  return factor < 1
+    ? sayParts("Without this head, “{word}” is {change} less probable.", { word, change })
+    : sayParts("Without this head, “{word}” is {change} more probable.", { word, change });
 }
 
 /** Show only the paragraphs about the open block or head; at the model's level, all. */
@@ -103,25 +112,27 @@ export const moreBoxes = [];
 
 const HEADS_LISTED = 8; // until the button for all is pressed
 
-/** List the ablated heads, those with the largest effect on the most probable token first. */
-async function rankHeads(trace, { ids, before, heads }) {
+/**
+ * List the ablated heads, those with the largest effect on the most probable token first: the last token's weight on the
+ * first token, where attention rests, and the largest of its other weights.
+ */
+function rankHeads(trace, { ids, before, heads }) {
   const effect = ({ after }) => Math.abs(before[0] - after[0]);
   const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
-  await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
-  if (traces.at(-1) !== trace) return;
-  const rows = ranked.map(({ layer, head, key, weight, after }) => {
+  const rows = ranked.map(({ layer, head, attended: { key, rest, weights }, after }) => {
     const title = nameOfPart({ layer, head });
     const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", "data-tip": title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} `, exact(attention, percent(attention))) : "";
     const [then, now] = percentages(before[0], after[0]);
     const effects = make("span", {}, exact(before[0], then), " → ", exact(after[0], now));
-    const cells = [effects, make("span", {}, tokenElement(trace.keys[key]), " ", exact(weight, percent(weight))), badge];
+    const attends = key === undefined ? "" : make("span", {}, tokenElement(trace.keys[key]), " ", exact(weights[key], percent(weights[key])));
+    const cells = [effects, exact(rest, percent(rest)), attends, badge];
     return rowOf(button, cells);
   });
   const query = trace.tokens.at(-1).symbol;
   const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: tokenElement(trace.names.get(ids[0])) }));
-  const headings = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
+  const headings = [say("head"), say("ablated"), say("rests"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
   const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;
     target.remove();

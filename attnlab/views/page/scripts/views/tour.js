@@ -1,6 +1,7 @@
 // A tour of the picture in stages, and the mode for presenting it.
 
-import { percent, wordOf } from "../numbers/formats.js";
+import { NOTABLE } from "../numbers/constants.js";
+import { percent, percentsOf, wordOf } from "../numbers/formats.js";
 import { joinSentences, say } from "../sources/description.js";
 import { showLevel } from "../state/actions.js";
 import { changed, isAt, isLook, on, selection, set } from "../state/store.js";
@@ -21,7 +22,7 @@ function describeStage(stage) {
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
     const [{ word, probability } = {}] = trace.drawing.nextTokens;
-    const words = word ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(probability) }) : say("Next token");
+    const words = word ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percentsOf([probability])[0] }) : say("Next token");
     return { ...stage, words };
   }
   if (name === "mlp") {
@@ -36,11 +37,13 @@ function describeStage(stage) {
     name === "blocks"
       ? say("Layers {first} to {last}: attention and an MLP again, {count} more times.", { first: layers[0], last: layers.at(-1), count: layers.length })
       : say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
-  const curve = trace.drawing.curves.findLast(({ layer }) => layers.includes(layer));
-  if (!curve) return { ...stage, words: first };
+  const curve = trace.drawing.curves.findLast(({ layer, isAblated }) => layers.includes(layer) && !isAblated);
+  const share = trace.drawing.restOf(trace.drawing.laterTokens, layers);
+  const rest = share >= NOTABLE && say("{rest} of the attention drawn here rests on the first token.", { rest: percent(share) });
+  if (!curve) return { ...stage, words: joinSentences(first, rest) };
   const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i].symbol));
-  const largest = say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
-  return { ...stage, curve, words: joinSentences(first, largest) };
+  const largest = say("The boldest line: “{query}” gives “{key}” {share} of its attention in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
+  return { ...stage, curve, words: joinSentences(first, rest, largest) };
 }
 
 const describeStages = () => stagesOf(traces.at(-1).layers).map(describeStage);

@@ -1,0 +1,169 @@
+"""Where attention rests: the definitions in Python and on the page, on GPT-2's own patterns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from numpy.typing import NDArray
+from pages import gpt2_shaped
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.corpus.measures import measure_trace
+from attnlab.support.rest import Attended, excess
+from attnlab.views.attended import attention_in_words
+
+# (12 layers, 12 heads, T, T) of two prompts, see the README.
+PATTERNS = [np.load(REFERENCE / "gpt2_patterns.npz")[f"weights_{n}"] for n in range(2)]
+
+
+def patterns(odd: GPT2, weights: NDArray[np.float32]) -> Trace:
+    """A trace of GPT-2's shape with these weights."""
+    trace = gpt2_shaped(odd, weights.shape[-1], n_embd=96)
+    layers = enumerate(weights)
+    return trace.edited({f"blocks.{n}.attention.weights": layer for n, layer in layers})
+
+
+def excess_by_hand(row: NDArray[np.float32], i: int) -> NDArray[np.float64]:
+    """How far each weight of query i's other visible keys exceeds their mean, 1 at most."""
+    result = np.zeros(len(row))
+    others = row[1 : i + 1].astype(float)
+    if len(others) > 1:
+        # 1 for all attention on one token: its weight is 1, the mean 1 / m.
+        m = len(others)
+        result[1 : i + 1] = (others - others.mean()) / (1 - 1 / m)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("weights", "rest", "key", "kind"),
+    [
+        ([0.95, 0.01, 0.04, 0.0], 0.95, 2, "rests"),
+        ([0.9, 0.0, 0.1, 0.0], 0.9, 2, "rests"),
+        ([0.7, 0.02, 0.2, 0.08], 0.7, 2, "looks"),
+        ([0.1, 0.3, 0.3, 0.3], 0.1, 1, "uniform"),
+        ([0.1, 0.3, 0.27, 0.33], 0.1, 3, "spreads"),
+        ([0.0, 1.0, 0.0, 0.0], 0.0, 1, "looks"),
+    ],
+)
+def test_where_attention_goes(weights: list[float], rest: float, key: int, kind: str) -> None:
+    attended = Attended(np.array(weights), np.ones(4, bool))
+    assert (attended.rest, attended.key, attended.kind) == (rest, key, kind)
+    assert np.allclose(attended.excess, excess_by_hand(np.array(weights), 3))
+
+
+def test_the_first_token_sees_itself_and_the_second_has_no_other_choice() -> None:
+    first = Attended(np.array([1.0, 0, 0]), np.array([True, False, False]), is_first=True)
+    assert (first.kind, first.rest, first.key) == ("alone", 0, None)
+    second = Attended(np.array([0.4, 0.6, 0]), np.array([True, True, False]))
+    assert (second.kind, second.rest, second.key) == ("looks", 0.4, 1)
+    assert second.excess.tolist() == [0, 0, 0]
+
+
+def test_excess_is_0_if_uniform_and_1_if_one_token_has_all() -> None:
+    others = np.array([[False, True, True, True, False]] * 2)
+    weights = np.array([[0.4, 0.2, 0.2, 0.2, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
+    assert np.allclose(excess(weights, others), [[0] * 5, [0, -0.5, 1, -0.5, 0]])
+
+
+def test_gpt2_rests_as_published() -> None:
+    resting = [(weights[:, :, -1, 0] > 0.9).sum() for weights in PATTERNS]
+    assert resting == [38, 37]
+    for weights in PATTERNS:
+        means = weights[5:, :, 1:, 0].mean(axis=(1, 2))
+        assert ((means > 0.65) & (means < 0.92)).all()
+
+
+def test_the_page_has_the_same_definitions(pure: Any) -> None:
+    for weights in PATTERNS:
+        T = weights.shape[-1]
+        for i in range(T):
+            rows = weights[:, :, i].reshape(-1, T)
+            attended = pure.evaluate(
+                "([rows, i]) => attendedIn(rows, (_, j) => j <= i, i === 0)"
+                ".map((attended) => ({ ...attended, excess: [...attended.excess] }))",
+                [rows.astype(float).tolist(), i],
+            )
+            for row, actual in zip(rows, attended, strict=True):
+                mask = np.arange(T) <= i
+                expected = Attended(row, mask, is_first=i == 0)
+                assert actual["visible"] == [*range(1, i + 1)]
+                assert np.allclose(actual["excess"], excess_by_hand(row, i), atol=1e-6)
+                assert np.allclose(expected.excess, excess_by_hand(row, i), atol=1e-6)
+                assert actual["rest"] == expected.rest == (float(row[0]) if i else 0)
+                assert actual.get("key") == expected.key
+                assert actual["kind"] == expected.kind
+                rests = i > 0 and row[0] >= 0.9
+                assert (expected.kind == "rests") == rests
+
+
+def test_jobs_of_what_does_not_rest_are_the_atlas_measures(pure: Any, odd: GPT2) -> None:
+    weights = PATTERNS[1]
+    trace = patterns(odd, weights)
+    names = ("previous", "same", "induction")
+    measured = measure_trace(trace, {f"{name}_without_first": None for name in names})
+    ids = trace.tokens.ids.tolist()
+    for layer, head in np.ndindex(12, 12):
+        jobs = pure.evaluate(
+            "([ids, rows]) => jobsOf(ids, (i) => rows[i])",
+            [ids, weights[layer, head].astype(float).tolist()],
+        )
+        assert jobs["first"]["attention"] == pytest.approx(weights[layer, head, 1:, 0].mean())
+        for name in names:
+            sums, divisors = (part[layer, head] for part in measured[f"{name}_without_first"])
+            if jobs[name] is None:
+                assert divisors == 0
+            else:
+                assert jobs[name]["ofRest"] == pytest.approx(sums / divisors, rel=1e-5)
+
+
+def test_sentences_state_both_shares(odd: GPT2) -> None:
+    trace = patterns(odd, PATTERNS[1])
+    symbols = trace.tokens.symbols
+    last, first = symbols[-1], symbols[0]
+    looking = 0
+    for layer, head in np.ndindex(12, 12):
+        row = PATTERNS[1][layer, head, -1]
+        sentences = attention_in_words(trace.head(layer, head), 6)
+        rest = f"{100 * row[0]:.0f} %"
+        key = int(1 + row[1:].argmax())
+        share = f"{100 * row[key]:.0f} %"
+        if row[0] >= 0.9:
+            start = f"“{last}” rests: "
+            assert len(sentences) == 1
+            assert sentences[0].startswith(start)
+        elif row[0] >= 0.1:
+            assert sentences[1] == f"{rest} of its attention rests on the first token, “{first}”."
+        if 0.1 <= row[0] < 0.9 and excess_by_hand(row, 6)[key] >= 0.1:
+            whom = "itself" if key == 6 else f"“{symbols[key]}”"
+            assert sentences[0] == f"“{last}” looks at {whom} ({share} of its attention)."
+            looking += 1
+    assert looking
+
+
+def test_explanations_and_plots_have_the_sentences(odd: GPT2) -> None:
+    trace = patterns(odd, PATTERNS[1])
+    layer, head = 5, 4
+    sentences = attention_in_words(trace.head(layer, head), 6)
+    assert sentences
+    text = trace.head(layer, head).explain(6).text(1000)
+    alt = trace.plot_tokens(layer, head).alt
+    for sentence in sentences:
+        assert sentence in text
+        assert sentence in alt
+
+
+def test_attention_without_one_text_has_no_sentence() -> None:
+    X = np.eye(3)
+    assert attention_in_words(attnlab.attention(X, X, X), 2) == []
+    assert attention_in_words(attnlab.cross_attention(X, X, X, X, X), 2) == []
+
+
+def test_the_line_to_the_first_token_is_thin(odd: GPT2) -> None:
+    trace = patterns(odd, PATTERNS[0])
+    row = PATTERNS[0][5, 4, 5]
+    lines = trace.plot_tokens(5, 4).axes.lines
+    widths = [line.get_linewidth() for line in lines]
+    assert widths[0] == 0.5
+    assert np.allclose(widths, 0.5 + 7 * np.maximum(0, excess_by_hand(row, 5)), atol=1e-4)
