@@ -274,7 +274,7 @@ def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Look, tmp_
     assert heading[:2] == ["token", "logit"]
     logits = {token.symbol: float(ball.next_logits[token.id]) for token in ball.next_tokens(10)}
     shown = {row[0]: float(row[1]) for row in body[:10]}
-    assert shown == pytest.approx(logits, rel=1e-5)
+    assert shown == pytest.approx(logits, rel=1e-6)
     assert table.locator("caption").inner_text().startswith("The 10 most probable of")
 
 
@@ -286,7 +286,7 @@ def test_a_link_is_copied(ball: Trace, look: Look) -> None:
     until(page, "document.querySelector('#done').textContent === 'Link copied.'")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == page.evaluate("location.href")
-    assert "layer=1&head=2" in copied
+    assert "#layer=1&head=2&" in copied
 
 
 def test_presenting_by_a_button(ball: Trace, look: Look) -> None:
