@@ -269,21 +269,25 @@ written = {
     "attention 0": block.attention.output,
     "MLP 0": block.mlp.output,
 }
+stream = trace.blocks[1].input
+farthest = np.abs(np.sum([*written.values()], axis=0) - stream).max()
+print(f"\nThe parts add up to the stream, to within {farthest:.0e}")
 
-stream = trace.blocks[1].input  # the sum of the parts
+# %% [markdown]
+# Five lines do it: LayerNorm of each part, with the deviation of the whole stream; then the parts
+# of the query and of the keys, and all their products.
+
+# %%
 deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + trace.epsilon)
-normed = [
-    (p - p.mean(axis=-1, keepdims=True)) / deviation * attention.gain for p in written.values()
-]
-biases = attnlab.linear(attention.bias, head.W_Q, head.b_Q)
-queries = [*(p[-1] @ head.W_Q for p in normed), biases]
+normed = [attention.gain * (p - p.mean(-1, keepdims=True)) / deviation for p in written.values()]
+of_biases = attnlab.linear(attention.bias, head.W_Q, head.b_Q)
+queries = [*(p[-1] @ head.W_Q for p in normed), of_biases]
 keys = [(p[attended] - p.mean(axis=0)) @ head.W_K for p in normed]  # the biases cancel
 pairs = np.array([[q @ k for k in keys] for q in queries]) / head.scale
 
 score = head.scores[-1, attended] - head.scores[-1].mean()
-print(
-    f"\nThe score of {symbols[attended]} above its row: {score:.2f}, the sum of {pairs.sum():.2f}\n"
-)
+print(f"\nThe score of {symbols[attended]} minus the mean of its row: {score:.2f}")
+print(f"The sum of these pairs: {pairs.sum():.2f}\n")
 print(attnlab.table(pairs, rows=[*written, "biases"], columns=[*written], decimals=2))
 
 # %% [markdown]

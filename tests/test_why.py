@@ -226,6 +226,20 @@ def test_opened_parts_sum_to_the_part(it: Trace) -> None:
     assert inner.pairs.sum() == pytest.approx(why.total, abs=1e-12)
     assert why.pairs.shape == (10, 10)  # unchanged
 
+    # The ten neurons that add most to the score, whatever their signs.
+    opened, mlp, attention = why.open(MLP, "key"), it.blocks[0].mlp, it.blocks[1].attention
+    x = it.blocks[1].input
+    scaled = against(BALL) / np.sqrt(x.var(axis=-1) + 1e-5)
+    neurons = (scaled @ mlp.activated)[:, np.newaxis] * mlp.W_2
+    read = (neurons - neurons.mean(-1, keepdims=True)) * attention.gain @ it.head(1, 2).W_K
+    effects = read @ it.head(1, 2).Q[IT] / 32**0.5
+    largest = np.sort(np.argsort(-np.abs(effects))[:10])
+    names = [f"blocks.0.mlp.W_2[{n}]" for n in (*largest, "others")] + ["blocks.0.mlp.b_2"]
+    assert [term.name for term in opened.parts["key"][7:19]] == names
+    sums = opened.pairs.sum(0)[7:18]
+    expected = [*effects[largest], np.delete(effects, largest).sum()]
+    np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-12)
+
 
 def test_shares_of_tokens_sum_to_the_score(it: Trace) -> None:
     for other in (None, "ball"):
