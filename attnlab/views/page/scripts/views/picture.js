@@ -223,6 +223,7 @@ class Picture {
   // ---- layout ----------------------------------------------------------------------------------
 
   layOut() {
+    if (!isAt("model", "block")) return; // it is hidden, and to measure it would lay out the page once more
     const box = byId("picture");
     const available = box.clientWidth;
     if (!available) return;
