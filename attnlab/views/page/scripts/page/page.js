@@ -179,7 +179,7 @@ export function startPage() {
   startSharing();
   startHelp();
   startUndo();
-  on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing settings language", updateLink);
+  on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing drawsFirst settings language", updateLink);
   openTraces(description.traces);
   set({ textSize: 1 });
   setTimeout(preloadLayers, 500);

@@ -265,7 +265,7 @@ class Picture {
   /** Where tokens are hidden, their number. */
   #markElement({ y, count }) {
     const { left } = this.#plan;
-    const mark = make("span", { title: say("Tokens hidden here: {count}", { count }) }, left < 100 ? `⋯ ${count}` : say("⋯ {count} hidden", { count }));
+    const mark = make("span", { "data-tip": say("Tokens hidden here: {count}", { count }) }, left < 100 ? `⋯ ${count}` : say("⋯ {count} hidden", { count }));
     moveTo(mark, 0, y - 8);
     mark.style.width = `${left - 14}px`;
     return mark;

@@ -5,7 +5,7 @@ import { changed, on, selection, settings } from "../state/store.js";
 import { Timeline } from "../state/timeline.js";
 import { byId } from "../drawing/draw.js";
 
-const UNLINKED = ["depth", "zoom", "textSize", "overlaid", "isFollowing"];
+const UNLINKED = ["depth", "zoom", "textSize", "overlaid", "isFollowing", "drawsFirst"];
 
 const timeline = new Timeline();
 let hasActed = false; // whether the reader has done something since the last state
