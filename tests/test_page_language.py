@@ -11,6 +11,7 @@ from conftest import Watched
 from pages import OTHER, TEXT, ask, drawn, idle, until
 
 from attnlab import GPT2
+from attnlab.cli.arguments import parser
 
 # JavaScript: what a reader sees or hears, line by line.
 WORDS = """() => {
@@ -179,3 +180,17 @@ def test_requests_name_the_pages_language(odd: GPT2, watched: Watched) -> None:
         until(page, "document.querySelector('#status').textContent !== ''")
         assert re.search("[\u4e00-\u9fff]", page.locator("#status").inner_text())
         watched.close()
+
+
+def test_a_saved_page_says_where_one_with_a_text_box_comes_from(
+    odd: GPT2, watched: Watched, tmp_path: Path
+) -> None:
+    odd.trace(TEXT).save(tmp_path / "page.html", language="en")
+    for depth in ("look", "lab"):
+        page = watched.open(f"{(tmp_path / 'page.html').as_uri()}#depth={depth}")
+        commands = page.locator("#own-text:visible code").all_inner_texts()
+        assert commands == ["attnlab playground page.html", "attnlab explore"]
+        for command in commands:  # as they stand, without the program's name
+            parser().parse_args(command.split()[1:])
+    odd.playground(tmp_path / "page.html", TEXT)
+    assert watched.open((tmp_path / "page.html").as_uri()).locator("#own-text").count() == 0
