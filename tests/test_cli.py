@@ -421,7 +421,7 @@ def test_unwritable_output_exits_with_2() -> None:
     finished = run_in_shell(f"{sys.executable} -m attnlab explain the --model pocket >/dev/full")
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr
-    assert run("trace", "the", "--model", "pocket", COLUMNS="0")[1] == ""
+    assert run("trace", "The", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
 def test_table_of_twelve_tokens_in_forty_columns(walkthrough_directory: Path) -> None:

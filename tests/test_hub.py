@@ -460,7 +460,7 @@ def test_download_of_a_variant(hub: Hub, client: Client, model: str) -> None:
 
 
 def test_published_models_use_pinned_revisions(hub: Hub, client: Client) -> None:
-    owners = {"distilgpt2": "distilbert"}
+    owners = {name: "uer" for name in PUBLISHED if "chinese" in name} | {"distilgpt2": "distilbert"}
     repositories = {name: f"{owners.get(name, 'openai-community')}/{name}" for name in PUBLISHED}
     assert {name: repository for name, (repository, _) in PUBLISHED.items()} == repositories
     assert PUBLISHED["gpt2"] == ("openai-community/gpt2", PINNED)

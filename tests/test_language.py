@@ -484,7 +484,7 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     head, origin = trace.head(0, 0), pocket.parameters.origin
     calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
     kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin, path]
-    kept += [*map(head.heading_of, head.steps), *trace.tokens.texts]
+    kept += [*map(head.heading_of, head.steps), *trace.tokens.texts, trace.notice]
     kept += [token.text for token in (*trace.next_tokens(), *short.next_tokens())]
     assert {*words.findall(unescape(" ".join(map("".join, read))))} <= {
         *words.findall(" ".join(kept))

@@ -92,7 +92,7 @@ def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:
         "token 3 · symbol s · text 's' · bytes 73 · id 82",
         "token 4 · symbol Ġhot · text ' hot' · bytes 20 68 6f 74 · id 3024",
     ]
-    assert view.text == "5 tokensIt 1026 âĢ 447 Ļ 247 s 82 Ġhot 3024"
+    assert view.text == "5 tokensIt 1026 ’ 1/2 447 ’ 2/2 247 s 82 Ġhot 3024"
 
 
 def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
@@ -464,7 +464,7 @@ def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
     lens = odd.trace("the hen in").logit_lens()
     view = page(lens)
     for row in lens.tokens:
-        assert "".join(label(token.symbol, 12) for token in row) in view.text
+        assert "".join(label(token.readable, 12) for token in row) in view.text
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
     assert "0.50-1.00" in page(Numbers([[0.5, -1], [0, 0.25]], rows, columns)).text
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)

@@ -237,6 +237,36 @@ def test_verified_with_transformers(tmp_path: Path) -> None:
 
 def test_where_a_damaged_model_begins_to_differ(tmp_path: Path) -> None:
     walk(python_with("torch", "transformers"), VERIFIED + DAMAGED, tmp_path)
+CHINESE = """
+import sys
+from pathlib import Path
+import numpy as np, torch
+from transformers import BertTokenizer, GPT2LMHeadModel
+
+sys.path.insert(0, TESTS)
+from chinese import TEXTS, write_checkpoint
+import attnlab
+
+directories = {lower: Path(f"lower_{lower}") for lower in (False, True)}
+for lower, directory in directories.items():
+    directory.mkdir()
+    model = attnlab.GPT2.from_pretrained(write_checkpoint(directory, lower))
+    theirs = BertTokenizer.from_pretrained(directory)
+    for text in TEXTS:
+        assert model.tokenizer.encode(text) == theirs(text)["input_ids"], text
+        assert model.tokenizer.encode_prompt(text) == theirs(text)["input_ids"][:-1], text
+ids = model.trace(TEXTS[0]).ids.tolist()
+kinds = {"dtype": torch.float32, "attn_implementation": "eager"}
+theirs = GPT2LMHeadModel.from_pretrained(directory, **kinds).eval()
+with torch.no_grad():
+    logits = theirs(torch.tensor([ids])).logits[0]
+np.testing.assert_allclose(model.trace(TEXTS[0]).logits, logits, rtol=1e-4, atol=1e-4)
+"""
+
+
+def test_chinese_models(tmp_path: Path) -> None:
+    code = CHINESE.replace("TESTS", repr(str(Path(__file__).parent)), 1)
+    walk(python_with("torch", "transformers", "tokenizers"), code, tmp_path)
 
 
 def test_built_in_models(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_lookup_by_text() -> None:
         ("barked", "'barked' isn't one token; it is in 2 (Ġbark), 3 (ed). Give one of them"),
         ("do", "'do' isn't one token; it is in 1 (Ġdog). "),
         ("e", "'e' isn't one token; it is in 0 (The), 3 (ed), 4 (ĠThe). "),
-        ("’", "'’' isn't one token; it is in 5 (Ġâ), 6 (ĢĻ). "),
+        ("’", "'’' isn't one token; it is in 5 (Ġ’ 1/2), 6 (’ 2/2). "),
         ("cat", "'cat' isn't one of the tokens: 0 (The), 1 (Ġdog), 2 (Ġbark), 3 (ed), 4 (ĠThe), "),
         ("", "'' isn't one of the tokens: 0 (The), 1 "),
         ("\ud800", "'\\ud800' isn't one of the tokens: 0 (The), 1 "),

@@ -96,7 +96,13 @@ def test_files_settings_affect_the_tokens() -> None:
     assert " ".join(symbols) == "[CLS] 猫 吃 una ##ff ##able [UNK] [SEP]"
     bert = open_("bert")
     tokens = bert.tokens("猫 unaffable")
-    assert tokens.texts == ("[CLS]", "猫", "una", "##ff", "##able", "[SEP]")
+    assert tokens.texts == ("[CLS]", "猫", " una", "ff", "able", "[SEP]")
+    assert [(word.text, word.stop - word.start) for word in tokens.words[1:3]] == [
+        ("猫", 1),
+        ("unaffable", 3),
+    ]
+    assert bert.encode_prompt("猫 unaffable") == bert.encode("猫 unaffable")[:-1]
+    assert bert.text_of(bert.tokens(bert.encode_prompt("unaffable 猫"))) == "unaffable猫"
     assert tokens.bytes[1] == "猫".encode()
     assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
     assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()

@@ -80,7 +80,7 @@ class Analysis(Document):
     def _grids(self) -> list[Grid]:
         """The heatmaps that a notebook shows."""
         numbers, rows, columns = self._grid()
-        texts = [[token.symbol for token in row] for row in self._cell_tokens()]
+        texts = [[token.readable for token in row] for row in self._cell_tokens()]
         return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
 
     def _repr_html_(self) -> str:
@@ -161,7 +161,7 @@ class Target:
         first = trace.vocabulary.lookup(token)
         second = None if against is None else trace.vocabulary.lookup(against)
         if first == second:
-            raise InvalidValueError(f"the two tokens must differ; both are {first.symbol}")
+            raise InvalidValueError(f"the two tokens must differ; both are {first.readable}")
         row = token_index(trace, "position", position, len(trace.tokens))
         return cls(first, second, row)
 
@@ -189,11 +189,11 @@ class Target:
     def logit_message(self) -> Message:
         """The target in words, without its position."""
         if self.against is None:
-            return Message("the logit of {token}", token=self.token.symbol)
+            return Message("the logit of {token}", token=self.token.readable)
         return Message(
             "the logit of {token} minus that of {other}",
-            token=self.token.symbol,
-            other=self.against.symbol,
+            token=self.token.readable,
+            other=self.against.readable,
         )
 
     @property

@@ -72,7 +72,7 @@ def writes(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> Tok
     x = attention_input(trace, layer, np.array([source.id]))[0]
     output = (x @ result.W_V + result.b_V) @ result.W_O
     template = "{title}: tokens it promotes when it attends to {token}"
-    title = Message(template, title=result.title, token=source.symbol)
+    title = Message(template, title=result.title, token=source.readable)
     return TokensOfHead(title, trace, equations.logits(centred(output) * trace.gain, trace.W_U), k)
 
 
@@ -84,7 +84,7 @@ def reads(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> Toke
     X = attention_input(trace, layer, np.arange(trace.config.vocab_size))
     K = X @ result.W_K + result.b_K
     template = "{title}: tokens it attends to from {token}"
-    title = Message(template, title=result.title, token=query.symbol)
+    title = Message(template, title=result.title, token=query.readable)
     return TokensRead(title, trace, equations.scores(K @ q, result.scale), k)
 
 

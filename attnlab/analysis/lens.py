@@ -93,8 +93,8 @@ class Lens(Analysis):
         return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
     def _cell(self, row: int, column: int) -> str:
-        symbol = label(self.tokens[row][column].symbol)
-        return f"{symbol} {self.probabilities[row, column]:.2f}"
+        token = label(self.tokens[row][column].readable)
+        return f"{token} {self.probabilities[row, column]:.2f}"
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
@@ -191,7 +191,7 @@ def mean_lens(
     elif isinstance(token, list):
         description = Message("a token for each text")
     else:
-        description = vocabulary.lookup(token).symbol
+        description = vocabulary.lookup(token).readable
     title = Message(
         "Logit lens, mean of {texts}: probability and rank of {token}",
         texts=number_of_texts(len(traces)),
@@ -236,7 +236,7 @@ class LogitLens(Lens):
         title = Message(
             "Logit lens{note}: probability and rank of {token}",
             note=self._trace._note,
-            token=target.symbol,
+            token=target.readable,
         )
         return OneToken(title, self._trace, positions_of(self._trace), numbers)
 

@@ -357,8 +357,8 @@ def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[st
     axes = axes_of(result, name)
     words = [str(i) for i in index[: len(index) - len(axes)]]  # batch axes
     for axis, i in zip(axes, index[len(words) :], strict=False):
-        symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
-        position = " ".join([str(i), *map(label, symbols[i : i + 1])])  # a symbol, if there is one
+        names = result.tokens.readable if axis in TOKEN_AXES and result.tokens else ()
+        position = " ".join([str(i), *map(label, names[i : i + 1])])  # a token, if there is one
         axis_name = Message(axis_names.get(axis, "column"))
         words.append(Message("{axis} {position}", axis=axis_name, position=position))
     return words

@@ -30,9 +30,11 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.parameters import Parameters
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
+from attnlab.support.messages import Message
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -45,6 +47,15 @@ PUBLISHED = {
     "gpt2-large": ("openai-community/gpt2-large", "32b71b12589c2f8d625668d2335a01cac3249519"),
     "gpt2-xl": ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2"),
     "distilgpt2": ("distilbert/distilgpt2", "2290a62682d06624634c1f46a6ad5be0f47f38aa"),
+    # Chinese models; their main branches have no safetensors.
+    "gpt2-chinese-cluecorpussmall": (
+        "uer/gpt2-chinese-cluecorpussmall",
+        "10c7bb4c589cd73df8dbd2e1b5ef819dc7ac9f7a",
+    ),
+    "gpt2-distil-chinese-cluecorpussmall": (
+        "uer/gpt2-distil-chinese-cluecorpussmall",
+        "a37ea26ae38a65c97b3a80ea20dd3ece85c2e4ac",
+    ),
 }
 SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
@@ -56,11 +67,13 @@ class BuiltIn(NamedTuple):
     ----------
     directory : with its files, and its card, MODEL_CARD.md
     description : what it is
+    training : what it was trained on, and what to do with words that it doesn't know
     examples : texts that it continues well; a page with the model opens with the first
     """
 
     directory: Path
     description: str
+    training: str
     examples: tuple[str, ...]
 
 
@@ -69,6 +82,9 @@ BUILT_IN = {
     "english": BuiltIn(
         PACKAGE / "english",
         "a small GPT-2 that reads simple English",
+        "english was trained on simple English. GPT-2 knows more words: attnlab download gpt2. A "
+        "text in another language needs a model that was trained on it, such as "
+        "gpt2-chinese-cluecorpussmall for Chinese.",
         (
             "The girl was tired because",
             "I would like a cup of",
@@ -78,6 +94,8 @@ BUILT_IN = {
     "pocket": BuiltIn(
         PACKAGE / "pocket",
         "a tiny GPT-2 that knows the sentences of a grammar",
+        "pocket was trained on the sentences of a small grammar. Use its words, or a model that "
+        "reads English: attnlab explore --model english.",
         (
             "The dog chased the ball, but it",
             "It’s very hot in summer. Swimming is",
@@ -85,6 +103,15 @@ BUILT_IN = {
         ),
     ),
 }
+# The same of the published models, which were trained on English web pages or on Chinese texts.
+TRAINED_ON_ENGLISH = (
+    "GPT-2 was trained on English web pages. A text in another language needs a model that was "
+    "trained on it, such as gpt2-chinese-cluecorpussmall for Chinese."
+)
+TRAINED_ON_CHINESE = (
+    "This model was trained on Chinese texts. An English text needs a model that was trained on "
+    "it, such as gpt2."
+)
 BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
 )
@@ -114,6 +141,27 @@ HOW_TO_CONNECT = (
 
 # Errors of writing to the disk.
 DISK_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def built_in_model(parameters: Parameters) -> BuiltIn | None:
+    """The model in this package that has these parameters, if any."""
+    directory = getattr(parameters, "directory", None)
+    return next((model for model in BUILT_IN.values() if model.directory == directory), None)
+
+
+def training_of(parameters: Parameters) -> Message:
+    """What a model was trained on, and what to do with words that it doesn't know."""
+    if model := built_in_model(parameters):
+        return Message(model.training)
+    if parameters.name in (*PUBLISHED, *SHORT_NAMES):
+        is_chinese = "-chinese-" in parameters.name
+        return Message(TRAINED_ON_CHINESE if is_chinese else TRAINED_ON_ENGLISH)
+    return Message(
+        "What {name} was trained on isn't known; its vocabulary has {count} tokens. Use words "
+        "that it knows, or a model that was trained on such texts.",
+        name=printable(parameters.name) or Message("this model"),
+        count=f"{parameters.config.vocab_size:,}",
+    )
 
 
 def find_model(

@@ -77,6 +77,12 @@ def _edited_trace(options: argparse.Namespace) -> Trace:
     return _model(options).trace(text).edited(dict(options.edit))
 
 
+def _show_notice(trace: Trace) -> None:
+    """Say on stderr which words of the text the model doesn't know."""
+    if trace.notice:
+        print(say(trace.notice), file=sys.stderr)
+
+
 def _trace(options: argparse.Namespace, terminal: Terminal) -> None:
     trace = _edited_trace(options)
     head = trace.head(options.layer, options.head)
@@ -85,6 +91,7 @@ def _trace(options: argparse.Namespace, terminal: Terminal) -> None:
     steps = [_labelled_step(*_step_at(trace, head, path), is_path="." in path) for path in paths]
     if not options.step:  # the weights first, before three wide matrices
         steps.sort(key=lambda step: step.name != "weights")
+    _show_notice(trace)
     title = head.title if all(path in head._table_steps for path in paths) else trace.title
     terminal.show(Heading(title))
     terminal.show(trace.tokens)
@@ -131,12 +138,15 @@ def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
 def _explain(options: argparse.Namespace, terminal: Terminal) -> None:
     trace = _edited_trace(options)
     part, name = _step_at(trace, trace.head(options.layer, options.head), options.step)
-    terminal.show(explain(part, name, options.query, options.component, options.key))
+    explanation = explain(part, name, options.query, options.component, options.key)
+    _show_notice(trace)
+    terminal.show(explanation)
 
 
 def _next(options: argparse.Namespace, terminal: Terminal) -> None:
     trace = _edited_trace(options)
     tokens = trace.next_tokens(options.k)
+    _show_notice(trace)
     if options.edit:
         terminal.show(Heading(trace.title))
     terminal.show(tokens)
@@ -164,6 +174,8 @@ def _html(options: argparse.Namespace, terminal: Terminal) -> None:
     if edits:
         traces.append(traces[0].edited(edits))
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
+    for trace in traces[: len(texts)]:
+        _show_notice(trace)
     if options.open:
         show_in_browser(file)
     terminal.show(str(file))

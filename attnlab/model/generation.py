@@ -39,7 +39,7 @@ class GenerationStep:
     token: NextToken | None
 
     def __repr__(self) -> str:
-        result = f"chose {self.token.symbol}" if self.token else "completed the trace"
+        result = f"chose {self.token.readable}" if self.token else "completed the trace"
         return f"<GenerationStep: {self.computed} computed, {self.cached} cached, {result}>"
 
     @property
@@ -88,7 +88,8 @@ class Generation(Document):
         lines = [header(*names)]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
-            lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
+            text = self.tokens.text_in_quotes(i)
+            lines.append((str(i), str(token.id), token.symbol, text, *numbers))
         yield Table(lines, left=(2, 3))
 
     def _repr_html_(self) -> str:

@@ -226,7 +226,9 @@ class GPT2:
         text_or_ids : a text; or token ids, integers of shape (T,) or (1, T), or the output of a
             transformers tokenizer; or Tokens. `<|endoftext|>` in a text is encoded as plain
             characters; for the special token, give `model.tokenizer.encode(text, special=True)`.
-            Tokens that the tokenizer adds to every text, such as BERT's `[CLS]`, are included.
+            A text's tokens are `model.tokenizer.encode_prompt(text)`: with those that the tokenizer
+            puts before every text, such as BERT's `[CLS]`, without those that it appends, such as
+            `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
 
@@ -277,9 +279,7 @@ class GPT2:
 
         Parameters
         ----------
-        prompt : a text, ids or Tokens, as `trace` takes them. A tokenizer that appends a token to
-            every text, such as BERT's `[SEP]`, appends it to the prompt too; to continue before
-            it, give `model.tokenizer.encode(text)[:-1]`.
+        prompt : a text, ids or Tokens, as `trace` takes them
         max_new_tokens : the largest number of tokens to generate
         stop : a text or texts; generation ends with the token that completes one of them. Without
             it, nothing ends generation early, not even `<|endoftext|>`.
@@ -355,6 +355,8 @@ class GPT2:
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = single_row(text_or_ids)
+        if isinstance(text_or_ids, str):
+            text_or_ids = self.tokenizer.encode_prompt(text_or_ids)
         return self.tokenizer.tokens(text_or_ids)
 
     def _steps(

@@ -16,13 +16,15 @@ from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
+from attnlab.model.notice import notice_on
 from attnlab.steps import Step
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import say
-from attnlab.support.tables import Document, Table, header
+from attnlab.support.tables import Document, Paragraph, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
+from attnlab.text.words import LONGEST_CHARACTER
 
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Trace(ForwardPass):
     attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
         transformers
     vocabulary : the model's `Vocabulary`
+    notice : which words of the text the model doesn't know, and what to do; or ""
     and the attributes of `ForwardPass`
     """
 
@@ -98,6 +101,15 @@ class Trace(ForwardPass):
         >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
         return self._with_run(edit_run(self._run, edits))
+
+    def __repr__(self) -> str:
+        notice = str(Paragraph(self.notice)) if self.notice else ""
+        return "\n".join(filter(None, (super().__repr__(), notice)))
+
+    @property
+    def notice(self) -> str:
+        """Which words the model doesn't know, and what to do; "" if it knows all of them."""
+        return notice_on(self.tokens, self.parameters)
 
     def _repr_html_(self) -> str:
         # Views import traces, so no trace can import views: the door finds them on first use.
@@ -208,7 +220,9 @@ class Trace(ForwardPass):
         # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         ids = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
-        return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in ids)
+        found = NextTokens(self.candidate(int(id), float(probabilities[id])) for id in ids)
+        found._before = self.tokens[1 - LONGEST_CHARACTER :]
+        return found
 
     def logit_lens(self) -> LogitLens:
         """The logit lens: what the residual stream predicts after each attention and MLP.
@@ -440,11 +454,14 @@ class NextToken(Token):
 class NextTokens(Document, tuple[NextToken, ...]):
     """Possible next tokens; `repr` is a table of them."""
 
+    _before: Sequence[Token] = ()  # the text's last tokens, which may begin a character
+
     def pieces(self) -> Iterator[Table]:
         lines = [header("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
-            lines.append((str(token.id), token.symbol, repr(token.text), *numbers))
+            text = Tokens([*self._before, token]).text_in_quotes(-1)
+            lines.append((str(token.id), token.symbol, text, *numbers))
         yield Table(lines, left=(1, 2))
 
     def _repr_html_(self) -> str:

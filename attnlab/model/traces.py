@@ -182,5 +182,5 @@ class Traces(ReadOnly, TraceSequence, Document):
                 lines.append(("…", "", ""))
             else:
                 text = self.texts[number]
-                lines.append((str(number), str(len(text)), " ".join(map(label, text.symbols))))
+                lines.append((str(number), str(len(text)), " ".join(map(label, text.readable))))
         yield Table(lines, left=(2,))

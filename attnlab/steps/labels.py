@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from attnlab.equations import AnyArray
@@ -13,7 +14,7 @@ from attnlab.support.checks import as_index
 from attnlab.support.messages import say
 from attnlab.support.scale import Scale
 from attnlab.support.tables import printable
-from attnlab.text.tokens import Token
+from attnlab.text.tokens import Token, Tokens
 
 # What the axes of tokens are called.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
@@ -31,11 +32,19 @@ class Axis:
     tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
     names: tuple[str, ...] = ()  # of the indices; () for tokens and numbers
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Symbols of tokens; for other indices, names or positions."""
-        names = zip(self.names or self.positions, self.tokens, strict=True)
-        return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
+        """Readable tokens; for other indices, names or positions."""
+        names = zip(self.names or self.positions, self._readable, strict=True)
+        return tuple(str(n) if text is None else label(text) for n, text in names)
+
+    @property
+    def _readable(self) -> tuple[str | None, ...]:
+        """The tokens in readable form; only those of a text can share characters."""
+        if not self.is_of_tokens:
+            return tuple(None if token is None else token.readable for token in self.tokens)
+        known = iter(Tokens(token for token in self.tokens if token is not None).readable)
+        return tuple(None if token is None else next(known) for token in self.tokens)
 
     @property
     def numbered_labels(self) -> tuple[str, ...]:

@@ -27,6 +27,9 @@ WIDTH = 79
 
 MAX_DECIMALS = 100
 
+# Invisible characters that join, or keep together, those around them.
+JOINERS = "\u200c\u200d\u2060"
+
 
 def display_width(text: str) -> int:
     """Columns that a text takes up in a terminal: two for 猫, none for a combining accent."""
@@ -38,6 +41,13 @@ def display_width(text: str) -> int:
 def printable(text: str) -> str:
     """Escape newlines and control characters."""
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def in_heading(text: str) -> str:
+    """A text as a heading: like `printable`, but it keeps spaces and joining characters."""
+    return "".join(
+        c if unicodedata.category(c) == "Zs" or c in JOINERS else printable(c) for c in text
+    )
 
 
 def format_with_error(number: float, error: float) -> tuple[str, str]:

@@ -183,7 +183,7 @@ class GPT2Encoding:
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
         self._merges = merges
         self._add_prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
-        self.prefix, self.suffix = _prefix_and_suffix(settings["post_processor"])
+        self.prefix, self.suffix = prefix_and_suffix(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
         # In search order: tokens matched before normalisation, then the others.
         self._added = [
@@ -219,7 +219,6 @@ class GPT2Encoding:
             ],
             "addPrefixSpace": self._add_prefix_space,
             "prefix": self.prefix,
-            "suffix": self.suffix,
         }
 
     def _split(
@@ -272,9 +271,12 @@ def _type(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else part.get("type")
 
 
-def _prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
-    """The ids that a post_processor adds before and after a text."""
-    if post_processor is None or post_processor["type"] != "TemplateProcessing":
+def prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
+    """The ids that a post_processor adds before and after a text, as far as its type is known."""
+    kind = _type(post_processor)
+    if post_processor is not None and kind in ("BertProcessing", "RobertaProcessing"):
+        return [post_processor["cls"][1]], [post_processor["sep"][1]]
+    if post_processor is None or kind != "TemplateProcessing":
         return [], []
     prefix: list[int] = []
     suffix: list[int] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
@@ -21,7 +22,7 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
-from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
+from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2, prefix_and_suffix
 from attnlab.text.tokenizer_files import (
     Settings,
     byte_pair_settings,
@@ -30,6 +31,7 @@ from attnlab.text.tokenizer_files import (
     read_settings,
 )
 from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
+from attnlab.text.words import ALONE
 
 if TYPE_CHECKING:
     import tokenizers
@@ -68,7 +70,13 @@ class Tokenizer:
         if is_byte_level(self.settings):
             self.vocabulary = _vocabulary_of_bytes(self.settings)
         else:
-            self.vocabulary = LibraryVocabulary(self._library)
+            decoder = self.settings["decoder"] or {}
+            is_word_piece = decoder.get("type") == "WordPiece"
+            self.vocabulary = LibraryVocabulary(
+                self._library,
+                word_piece_prefix=decoder.get("prefix") if is_word_piece else None,
+                literal_ids=[token["id"] for token in self.settings["added_tokens"]],
+            )
         if self._gpt2 is None:
             with suppress(MissingExtraError):  # decoding may not need the library
                 self._library  # noqa: B018  (raises now if the settings are invalid)
@@ -240,6 +248,28 @@ class Tokenizer:
         ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         return self.vocabulary.tokens(ids)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Encode a text to trace or continue.
+
+        The ids are `encode(text)` without those that the tokenizer appends to every text, such as
+        BERT's `[SEP]`: after them, a model would predict what follows the end.
+        """
+        ids, suffix = self.encode(text), self._affixes[1]
+        return ids[: len(ids) - len(suffix)]
+
+    def text_of(self, tokens: Tokens) -> str:
+        """A text that `encode_prompt` would encode to these tokens, if there is one."""
+        prefix = self._affixes[0]
+        has_prefix = tokens.ids[: len(prefix)].tolist() == prefix
+        content = b"".join(tokens.bytes[len(prefix) if has_prefix else 0 :])
+        text = content.decode("utf-8", errors="replace")
+        return text.removeprefix(" ") if isinstance(self.vocabulary, LibraryVocabulary) else text
+
+    @cached_property
+    def _affixes(self) -> tuple[list[int], list[int]]:
+        """The ids that are added before and after every text."""
+        return prefix_and_suffix(self.settings.get("post_processor"))
+
     @cached_property
     def _gpt2(self) -> GPT2Encoding | None:
         merges = self.settings.merges
@@ -291,16 +321,29 @@ class IdVocabulary(Vocabulary):
 class LibraryVocabulary(Vocabulary):
     """A vocabulary decoded by the tokenizers library.
 
-    A token's bytes are the UTF-8 of its text when decoded alone. Joined, they may differ from the
-    decoded text: WordPiece puts spaces between words.
+    A token's bytes are the UTF-8 of its text when decoded alone. WordPiece's are without the prefix
+    of later pieces, `##`, and words in letters have a space before them, as in GPT-2. Joined, they
+    may differ from the decoded text, which has spaces between Chinese characters, too.
     """
 
-    def __init__(self, library: tokenizers.Tokenizer) -> None:
-        super().__init__({id: symbol for symbol, id in library.get_vocab().items()})
-        self._library = library
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        word_piece_prefix: str | None = None,
+        literal_ids: Collection[int] = (),
+    ) -> None:
+        symbols = {id: symbol for symbol, id in library.get_vocab().items()}
+        super().__init__(symbols, literal_ids)
+        self._library, self._prefix = library, word_piece_prefix
 
     def _bytes_of(self, id: int) -> bytes:
-        return self._decode([id])
+        symbol = self._symbols.get(id, "")
+        if self._prefix is None or not symbol or id in self.literal_ids:
+            return self._decode([id])
+        if symbol.startswith(self._prefix) and symbol != self._prefix:
+            return symbol.removeprefix(self._prefix).encode()
+        is_word = symbol[0].isalnum() and not re.match(ALONE, symbol)
+        return f" {symbol}".encode() if is_word else symbol.encode()
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         return self._decode(check_ids(ids, len(self)).tolist())
@@ -328,9 +371,11 @@ def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
     try:
         import tokenizers
     except ImportError:
+        reason = "tiktoken can't encode this text with this vocabulary, or isn't installed"
+        if not is_byte_level(settings):
+            reason = f"only the tokenizers library reads {settings['model']['type']} vocabularies"
         raise MissingExtraError(
-            "tiktoken can't encode this text with this vocabulary, or isn't "
-            "installed. Install the tokenizers library: pip install tokenizers "
+            f"{reason}. Install the tokenizers library: pip install tokenizers "
             "(attnlab's optional extra 'tokenizers')"
         ) from None
     with reraised_as(VocabularyError, "the tokenizers library can't read this tokenizer.json"):

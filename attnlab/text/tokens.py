@@ -25,6 +25,7 @@ from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
 from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
+from attnlab.text.words import Character, Word, characters_of, words_of
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -68,11 +69,8 @@ class Token:
 
     @property
     def readable(self) -> str:
-        """The text with Ġ for a space; the symbol if the text is empty or has invalid UTF-8."""
-        if not self.text or "�" in self.text:
-            return self.symbol
-        symbols = byte_symbols()
-        return "".join(symbols[ord(c)] if ord(c) < 128 else c for c in self.text)
+        """The text with Ġ for a space; `Tokens.readable` also knows the token's neighbours."""
+        return Tokens([self]).readable[0]
 
 
 class Tokens(StdoutSafe, Sequence[Token]):
@@ -83,6 +81,10 @@ class Tokens(StdoutSafe, Sequence[Token]):
     ids : int64 (T,), read-only
     symbols, texts, bytes : of each token, see `Token`
     part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
+    readable : how tables and pictures name each token: its text with Ġ for a space, such as
+        `Ġvery`; `’ 1/2` for the first of two parts of a character; `<e5 b0>` for the bytes of an
+        incomplete one; the symbol if it is the text, or if there is no text
+    words : the words, each with its tokens, see `Word`
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -120,18 +122,36 @@ class Tokens(StdoutSafe, Sequence[Token]):
         return [i for i, token in enumerate(self._tokens) for _ in token.bytes]
 
     @cached_property
+    def _characters(self) -> list[Character]:
+        return characters_of(self.bytes)
+
+    @cached_property
     def part_of(self) -> tuple[str, ...]:
-        characters = [""] * len(self)
-        start = 0
-        # surrogateescape: invalid bytes survive the round trip.
-        for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
-            end = start + len(character.encode("utf-8", errors="surrogateescape"))
-            indices = set(self._token_of_byte[start:end])
-            if len(indices) > 1:
-                for i in indices:
-                    characters[i] += character
-            start = end
-        return tuple(characters)
+        shared = [""] * len(self)
+        for character, owners in self._characters:
+            for i in owners if len(owners) > 1 else ():
+                shared[i] += character
+        return tuple(shared)
+
+    @cached_property
+    def readable(self) -> tuple[str, ...]:
+        shown: list[list[str]] = [[] for _ in self]
+        for character, owners in self._characters:
+            for part, i in enumerate(owners, start=1):
+                shown[i].append(_shown(character, part, len(owners)))
+        return tuple(
+            token.symbol if token.symbol == token.text or not parts else _joined(parts)
+            for token, parts in zip(self, shown, strict=True)
+        )
+
+    def text_in_quotes(self, index: int) -> str:
+        """A token's text in quotes; its readable form if it has parts of characters."""
+        text = self.texts[index]
+        return self.readable[index] if "�" in text else repr(text)
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        return tuple(words_of(self._characters))
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Return the index of a Token; to search by text, use `find`."""
@@ -154,7 +174,8 @@ class Tokens(StdoutSafe, Sequence[Token]):
         matches = [
             i
             for i, token in enumerate(self)
-            if text and text in (token.text, token.text.removeprefix(" "), token.symbol)
+            if text
+            and text in (token.text, token.text.removeprefix(" "), token.symbol, self.readable[i])
         ]
         if len(matches) == 1:
             return matches[0]
@@ -180,9 +201,9 @@ class Tokens(StdoutSafe, Sequence[Token]):
         return sorted(indices)
 
     def _format_list(self, indices: Sequence[int]) -> str:
-        """The index and symbol of each token, for a message; long lists are elided."""
+        """The index and name of each token, for a message; long lists are elided."""
         names = (
-            ELLIPSIS if i is None else f"{indices[i]} ({self.symbols[indices[i]]})"
+            ELLIPSIS if i is None else f"{indices[i]} ({self.readable[indices[i]]})"
             for i in elide(len(indices), MAX_LISTED)
         )
         return ", ".join(names)
@@ -205,6 +226,19 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
     def _repr_html_(self) -> str:
         return door.tokens_view(self)
+
+
+def _shown(character: str, part: int, parts: int) -> str:
+    """A character in a token's label, or a part of it, or a byte that isn't part of one."""
+    if parts > 1:
+        return f" {character} {part}/{parts} "
+    if 0xDC80 <= ord(character) <= 0xDCFF:  # a byte, see `characters_of`
+        return f" <{ord(character) - 0xDC00:02x}> "
+    return byte_symbols()[ord(character)] if ord(character) < 128 else character
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "".join(parts).replace(">  <", " ").replace("Ġ ", "Ġ").strip()
 
 
 def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:

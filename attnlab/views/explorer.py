@@ -62,6 +62,7 @@ from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
     assembled,
     description_of,
+    examples_of,
     first_text,
     names_of,
     policy_of,
@@ -155,7 +156,8 @@ class Explorer(StdoutSafe):
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
         if text_or_ids is None:
-            text_or_ids = first_text(model)
+            with using_language(language):
+                text_or_ids = first_text(model)
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced
@@ -272,7 +274,8 @@ class TraceCache:
     def trace_of(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> CachedTrace:
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         try:
-            ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+            is_text = isinstance(text_or_ids, str)
+            ids = tokenizer.encode_prompt(text_or_ids) if is_text else text_or_ids
         except InvalidValueError as error:
             raise PageError("The text can't be tokenized: {reason}", reason=error) from None
         if isinstance(ids, list) and not ids:
@@ -316,7 +319,8 @@ class TraceCache:
         if self.atlas is not None:
             description["atlas"] = source
         trace = self.get(description["id"]).trace
-        return assembled(trace, [description], SERVED, self._names)
+        examples = examples_of(self.model)
+        return assembled(trace, [description], SERVED, self._names, examples)
 
     @cached_property
     def _names(self) -> str:
@@ -394,8 +398,7 @@ class TraceCache:
         return edits_of(changes, n_tokens, self.trace_of, unscaled)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
-        text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
-        return {"text": text, "ids": tokens.ids.tolist()}
+        return {"text": self.model.tokenizer.text_of(tokens), "ids": tokens.ids.tolist()}
 
     def _evict(self) -> None:
         """Evict the least recently used traces while the cache is over its limits."""

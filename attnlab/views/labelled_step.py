@@ -183,7 +183,7 @@ def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int,
         index = as_index(token, "token id", count)
         return index, str(index)
     entry = vocabulary.lookup(token)
-    return entry.id, numbered_label(entry.id, label(entry.symbol))
+    return entry.id, numbered_label(entry.id, label(entry.readable))
 
 
 def index_label(result: Result, axis: str, index: int, count: int) -> Message:

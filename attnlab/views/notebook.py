@@ -168,12 +168,12 @@ def trace_view(trace: Trace) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_collapse(steps), _faint_text(say(trace._hint))]
+    body += [_collapse(steps), _faint_text(say(trace._hint)), _faint_text(say(trace.notice))]
     return _page(say(trace.title), *body)
 
 
 def _prediction(trace: Trace) -> str:
-    last = f"<b>{safe(trace.tokens[-1].symbol, 24)}</b>"
+    last = f"<b>{safe(trace.tokens.readable[-1], 24)}</b>"
     title = say("Next tokens after {last}", last=last)
     return f"<div>{title}</div>{_candidates(trace.next_tokens())}"
 
@@ -433,7 +433,7 @@ def _chips(tokens: Any) -> str:
         tooltip = f"{_describe(token)}{escape(label(note, TOOLTIP_LENGTH))}"
         chips.append(
             f'<span class=chip title="{say("token {i}", i=i)} · {tooltip}">'
-            f"<code>{safe(token.symbol, 24)}</code> <small>{token.id}</small></span>"
+            f"<code>{safe(tokens.readable[i], 24)}</code> <small>{token.id}</small></span>"
         )
     return f"<div>{' '.join(chips)}</div>"
 

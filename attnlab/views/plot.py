@@ -584,13 +584,12 @@ class Words:
     """Labels that the installed fonts can draw.
 
     A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
-    characters or it is only part of a character. Characters of the symbol that no font has are
-    escaped, which `note` says. The default of the `fonts` comes first.
+    characters. Characters of the symbol that no font has are escaped, which `note` says. The
+    default of the `fonts` comes first.
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
-        tokens = [token for axis in axes for token in axis.tokens if token is not None]
-        texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
+        texts = [title, *(text for axis in axes for text in (*axis.names, *axis.labels))]
         texts += translations().values() if language_of() == CHINESE else []
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)))
         notes = [_font_note.get()] if _font_note.get() else []
@@ -602,20 +601,15 @@ class Words:
 
     def labels(self, axis: Axis) -> list[str]:
         return [
-            label(readable(token))
-            if token is not None and not self._missing & set(readable(token))
-            else self.escaped(symbol)
-            for token, symbol in zip(axis.tokens, axis.labels, strict=True)
+            self.escaped(text if token is None else label(token.symbol))
+            if self._missing & set(text)
+            else text
+            for token, text in zip(axis.tokens, axis.labels, strict=True)
         ]
 
     def escaped(self, text: str) -> str:
         """The text, with escapes for characters that no font has."""
         return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
-
-
-def readable(token: Token) -> str:
-    """A token's readable form, cut if it is long."""
-    return label(token.readable)
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:

@@ -308,10 +308,13 @@ class Book:
             return [("", "")] * count
         if axis == "vocab":
             vocabulary = self.result.vocabulary
-            return [(label(vocabulary.token(id).symbol), "") for id in range(count)]
+            return [(label(vocabulary.token(id).readable), "") for id in range(count)]
         named = axis_of(self.result, axis, count)
-        formulas = self.token_formulas if named.has_tokens and self.token_formulas else [""] * count
-        return [*zip(named.labels, formulas, strict=True)]
+        if not (named.has_tokens and self.token_formulas):
+            return [(text, "") for text in named.labels]
+        # The formulas look tokens up in the vocabulary, whose labels know no neighbours.
+        texts = (label(token.readable) for token in self.result.tokens)
+        return [*zip(texts, self.token_formulas, strict=True)]
 
     def _colour(
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
@@ -459,7 +462,7 @@ def write_model(trace: Trace, path: FilePath) -> None:
     cells = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
     line = book.ranges(cells.addresses)
     best = f"INDEX({book.row_labels(cells)},MATCH(MAX({line}),{line},0))"
-    write_atomically(path, book.file_content((best, label(trace.next_tokens(1)[0].symbol))))
+    write_atomically(path, book.file_content((best, label(trace.next_tokens(1)[0].readable))))
 
 
 def _book_of(result: Result) -> Book:

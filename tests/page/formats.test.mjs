@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { barScale, brief, bytesOf, fixed, format, grouped, largestTerms, percent, percentages, percentsOf, unpackedMask, unusualIn, wordOf } from "../scripts/numbers/formats.js";
+import { barScale, brief, bytesOf, fixed, format, grouped, largestTerms, percent, percentages, percentsOf, unpackedMask } from "../scripts/numbers/formats.js";
 
 /** Test a function by a table of arguments and results. */
 const table = (name, f, rows) => {
@@ -69,24 +69,7 @@ test("a sum's largest terms by size, the earlier first, and the others' sum", ()
   assert.deepEqual(largestTerms([2, -7], 3), { largest: [1, 0], rest: 0 });
 });
 
-test("a text of white space, and characters in tokens of single bytes, are unusual", () => {
-  const token = (bytes, part_of = "") => ({ bytes, part_of });
-  assert.deepEqual(unusualIn([token("20 20"), token("0a")]), { isWhiteSpace: true, unknown: [] });
-  assert.deepEqual(unusualIn([token("61"), token("ce", "Ω"), token("a9", "Ω")]), { isWhiteSpace: false, unknown: ["Ω"] });
-  assert.deepEqual(unusualIn([token("e2 80", "’"), token("99", "’")]), { isWhiteSpace: false, unknown: [] });
-});
-
 table("grouped", grouped, [[7, "7"], [100, "100"], [50257, "50,257"], [1234567, "1,234,567"]]);
-
-table("wordOf", wordOf, [
-  ["Ġdog", "dog"],
-  ["Ġ", "␣"],
-  ["Ċ", "⏎"],
-  ["âĢĻ", "’"],
-  ["âĢ", "âĢ"], // part of a character
-  ["Ā", "Ā"], // a control character
-  ["<row 38>", "<row 38>"],
-]);
 
 table("brief", (n) => brief("a".repeat(n)), [[40, "a".repeat(40)], [41, `${"a".repeat(39)}…`]]);
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from attnlab.support import rest
+from attnlab.text import words
 from attnlab.views.page import overview
 from attnlab.views.page.packs import PACKED_STEPS
 from attnlab.views.page.translate import equations_script
@@ -63,6 +64,11 @@ def _constants() -> str:
         "RESTING": rest.RESTING,
         "NOTABLE": rest.NOTABLE,
         "UNIFORM": rest.UNIFORM,
+        "ALONE": words.ALONE,
+        "WORDS": words.WORDS,
+        "LETTERS_PER_PIECE": words.LETTERS_PER_PIECE,
+        "MAX_SPELLED_OUT": words.MAX_SPELLED_OUT,
+        "MAX_WORDS_LISTED": words.MAX_WORDS_LISTED,
     }
     return "".join(
         f"export const {name} = {json.dumps(value)};\n" for name, value in values.items()

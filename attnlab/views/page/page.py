@@ -25,20 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checkpoints.hub import BUILT_IN, BuiltIn
+from attnlab.checkpoints.hub import built_in_model, training_of
 from attnlab.equations import scale_of_layer
-from attnlab.errors import InvalidValueError, WriteError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
-from attnlab.forward.parameters import Parameters
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.steps import as_data
 from attnlab.support.files import as_path, open_regular, write_atomically
-from attnlab.support.language import CHINESE, language_of, using_language
+from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import Message, message_as_data, say, translations
 from attnlab.support.scale import DIFFERENCE, WEIGHTS
-from attnlab.support.tables import printable
+from attnlab.support.tables import in_heading, printable
 from attnlab.text.tokens import Token
+from attnlab.text.words import characters_of, words_of
 from attnlab.views import derivations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import prediction, token_pass
@@ -60,8 +60,16 @@ STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weigh
 # A built-in model's card, in its directory: it has a table of its heads' measured jobs.
 CARD = "MODEL_CARD.md"
 
-# The first text of a page with a model that isn't built in.
-START = "The dog chased the ball, but it"
+# The texts that a page suggests for a model that isn't built in, by language; it opens with the
+# first.
+EXAMPLES = {
+    ENGLISH: (
+        "The dog chased the ball, but it",
+        "The girl was tired because",
+        "It’s very hot in summer. Swimming is",
+    ),
+    CHINESE: ("今天天气很好，我们一起去", "从前有一只小猫，它", "这是很久之前的事情了"),
+}
 
 # Identifies a page; within its first MARK_END bytes.
 MARK = b'<meta name="generator" content="attnlab">'
@@ -132,6 +140,7 @@ def assembled(
     descriptions: list[dict[str, Any]],
     entries: tuple[str, ...],
     packs: str,
+    examples: Sequence[str] = (),
     model: Mapping[str, Any] | None = None,
 ) -> str:
     """The HTML of a kind of page.
@@ -141,9 +150,10 @@ def assembled(
     descriptions : of the traces, from `description_of`
     entries : the scripts of this kind of page, see `modules`
     packs : elements with the numbers that it includes
+    examples : from `examples_of`
     model : the description of the model that it runs, for `model.js`
     """
-    language, built_in = language_of(), _built_in(result.parameters)
+    language = language_of()
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": asdict(WEIGHTS), "difference": asdict(DIFFERENCE)},
@@ -153,7 +163,7 @@ def assembled(
         "sliders": prediction.SLIDERS,
         "traces": descriptions,
         "model": model,
-        "examples": built_in.examples if built_in else (),
+        "examples": examples,
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
@@ -257,7 +267,7 @@ def _text(trace: Trace) -> str:
     """The trace's text, shortened if long."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
-    return printable(text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…")
+    return in_heading(text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…")
 
 
 def _title(trace: Trace) -> str:
@@ -275,6 +285,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "cached": trace.cached,
         "note": message_as_data(trace._note),
         "model": printable(trace.parameters.name),
+        "training": message_as_data(training_of(trace.parameters)),
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
@@ -318,15 +329,32 @@ def _scales(trace: Trace) -> list[list[float]]:
 
 def first_text(model: GPT2) -> list[int]:
     """The tokens that a page with a model opens with, unless others are given."""
-    built_in = _built_in(model.parameters)
-    text = built_in.examples[0] if built_in else START
-    return model.tokenizer.encode(text)[: model.config.n_positions]
+    text = examples_of(model)[0]
+    return model.tokenizer.encode_prompt(text)[: model.config.n_positions]
 
 
-def _built_in(parameters: Parameters) -> BuiltIn | None:
-    """The built-in model that has these parameters, if any."""
-    directory = getattr(parameters, "directory", None)
-    return next((model for model in BUILT_IN.values() if model.directory == directory), None)
+def examples_of(model: GPT2) -> tuple[str, ...]:
+    """Texts that a page with a model suggests.
+
+    A built-in model has its own. For others, they are in the page's language if the model has a
+    token for each of their words, else in another language of which that is true, else in English.
+    """
+    if built_in := built_in_model(model.parameters):
+        return built_in.examples
+    for language in sorted(EXAMPLES, key=lambda name: name != language_of()):
+        if _knows(model, EXAMPLES[language][0]):
+            return EXAMPLES[language]
+    return EXAMPLES[ENGLISH]
+
+
+def _knows(model: GPT2, text: str) -> bool:
+    """Whether a model's tokenizer has a token for each word of a text."""
+    try:
+        words = model.tokenizer.tokens(text).words
+    except AttnlabError:  # no tokenizer, or no tokens for these characters
+        return False
+    known = {word.text.lower() for word in words if word.stop - word.start == 1}
+    return all(word.text.lower() in known for word in words_of(characters_of([text.encode()])))
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
@@ -334,7 +362,7 @@ def _card(trace: Trace) -> dict[str, list[float]]:
 
     Empty for other models.
     """
-    built_in = _built_in(trace.parameters)
+    built_in = built_in_model(trace.parameters)
     if built_in is None:
         return {}
     lines = (built_in.directory / CARD).read_text(encoding="utf-8").splitlines()

@@ -22,7 +22,13 @@ from attnlab.text.tokens import Tokens
 from attnlab.views.notebook import View, frame
 from attnlab.views.page.modules import PLAYGROUND
 from attnlab.views.page.packs import embedded
-from attnlab.views.page.page import as_page_path, assembled, description_of, first_text
+from attnlab.views.page.page import (
+    as_page_path,
+    assembled,
+    description_of,
+    examples_of,
+    first_text,
+)
 from attnlab.views.page.prediction import TOKENS
 
 # Browsers can't open pages with more bytes of parameters.
@@ -76,7 +82,7 @@ def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -
         "rules": rules(),  # for opening other models, see `opening.js`
         "most_tokens": TOKENS,
     }
-    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    text = model.tokenizer.text_of(trace.tokens)
     first = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": [], **description}
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
-    return assembled(trace, [first], PLAYGROUND, pack, model_data)
+    return assembled(trace, [first], PLAYGROUND, pack, examples_of(model), model_data)

@@ -1,7 +1,8 @@
 // Elements and words for all views. Tokens are inserted only as text nodes and canvas text,
 // never as markup.
 
-import { brief, fixed, format, wordOf } from "../numbers/formats.js";
+import { brief, fixed, format } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { description, say, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 
@@ -100,23 +101,26 @@ export const exact = (x, words) => make("data", { value: String(x) }, words);
 /** A rounded number, with all digits in the element's value. */
 export const number = (x, digits = 6) => exact(x, format(x, digits));
 
-/** A symbol, with the word that Look shows instead if it differs. */
-function withWord(symbol) {
-  const word = wordOf(symbol);
-  return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
+/** A symbol, and the word that Look shows instead; a Ġ for a space is faint. */
+export function symbolOf(symbol, word = symbol) {
+  const [space, rest] = symbol.length > 1 && symbol[0] === "Ġ" ? [make("span", { class: "space" }, "Ġ"), symbol.slice(1)] : ["", symbol];
+  return make("bdi", { class: "symbol" }, space, word === rest ? rest : make("span", { "data-word": word }, rest));
 }
 
-/** A token's symbol; a Ġ for a space is faint. */
-export function symbolOf(symbol) {
-  if (symbol.length < 2 || symbol[0] !== "Ġ") return make("bdi", { class: "symbol" }, withWord(symbol));
-  return make("bdi", { class: "symbol" }, make("span", { class: "space" }, "Ġ"), withWord(symbol.slice(1)));
+/** A token's symbol, and its name in Look, shortened if they are long. */
+export const tokenElement = (token) => symbolOf(brief(token.symbol), brief(wordOf(token)));
+
+const REST_LENGTH = 7; // of a word around a piece
+
+/** A token's name in Look; a piece of a word stands out in the whole word. */
+export function wordElement(token) {
+  if (!token.piece) return make("bdi", {}, make("strong", {}, brief(wordOf(token))));
+  const { before, own, part, after } = token.piece;
+  const start = before.length > REST_LENGTH ? `…${before.slice(1 - REST_LENGTH)}` : before;
+  const end = after.length > REST_LENGTH ? `${after.slice(0, REST_LENGTH - 1)}…` : after;
+  const rest = (text) => make("span", { class: "rest" }, text);
+  return make("bdi", { class: "piece" }, rest(start), make("strong", {}, brief(own)), rest(end), ...(part ? [make("small", {}, ` ${part}`)] : []));
 }
-
-/** A token's symbol, shortened if it is long. */
-export const tokenElement = ({ symbol }) => symbolOf(brief(symbol));
-
-/** A token's word in a sentence. */
-export const wordElement = ({ symbol }) => make("bdi", {}, make("strong", {}, brief(wordOf(symbol))));
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */
 export const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(token), ")");

@@ -1,6 +1,6 @@
 // Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
-import { BYTE_BY_SYMBOL, BYTE_SYMBOLS } from "./formats.js";
+import { BYTE_BY_SYMBOL, BYTE_SYMBOLS, charactersOf, decodeUtf8 } from "./formats.js";
 
 /** The error for an invalid request: a message to translate, and the values in it. */
 export class Refusal extends Error {
@@ -9,8 +9,6 @@ export class Refusal extends Error {
     this.values = values;
   }
 }
-
-export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
 /** A regular expression whose `\s` is Unicode's white space, as in Python; JavaScript's differs. */
 const withUnicodeSpaces = (pattern) =>
@@ -54,16 +52,16 @@ class Heap {
  *
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
  * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
- * lists of names and ids, in the order in which a text is searched for them. prefix, suffix: ids before and
- * after every text. rows: the number of ids.
+ * lists of names and ids, in the order in which a text is searched for them. prefix: ids before every
+ * text. rows: the number of ids.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
   #cache = new Map(); // ids by piece
   #tokens = new Map(); // descriptions by id
 
-  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, suffix, rows }) {
-    Object.assign(this, { addPrefixSpace, prefix, suffix, rows });
+  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, rows }) {
+    Object.assign(this, { addPrefixSpace, prefix, rows });
     this.addedTokens = addedTokens.map((pairs) => new Map(pairs));
     this.pattern = withUnicodeSpaces(pattern);
     this.literalIds = new Set(literalIds);
@@ -77,7 +75,7 @@ export class Tokenizer {
 
   #pair = (first, second) => first * this.rows + second;
 
-  /** Encode a text; names of special tokens are plain characters. */
+  /** The ids of a text to continue, as `encode_prompt` in Python; names of special tokens are plain characters. */
   encode(text) {
     const index = text.search(/\p{Surrogate}/u);
     if (index >= 0)
@@ -87,7 +85,7 @@ export class Tokenizer {
       });
     const pieces = this.addedTokens.reduce((parts, names) => parts.flatMap((part) => splitAtNames(part, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
-    return [...this.prefix, ...ids, ...this.suffix];
+    return [...this.prefix, ...ids];
   }
 
   #encodePlain(text) {
@@ -179,20 +177,11 @@ function splitAtNames(part, names) {
   return pieces.map((piece, n) => (n % 2 ? names.get(piece) : piece));
 }
 
-/** The bytes of each character in UTF-8; an invalid byte counts as a character. */
-function* charactersOf(bytes) {
-  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  for (let start = 0; start < bytes.length; ) {
-    const length = [1, 2, 3, 4].find((count) => {
-      try {
-        return strict.decode(bytes.subarray(start, start + count)) !== "" && start + count <= bytes.length;
-      } catch {
-        return false;
-      }
-    });
-    yield bytes.subarray(start, (start += length ?? 1));
-  }
-}
+// Spaces and joining characters that a heading keeps.
+const KEPT_IN_HEADINGS = /[\p{Zs}\u200c\u200d\u2060]/u;
+
+/** A text as a heading: control characters are escaped, as in Python; spaces and joining characters aren't. */
+export const inHeading = (text) => [...text].map((character) => (KEPT_IN_HEADINGS.test(character) ? character : printable(character))).join("");
 
 /** Escape line ends and control characters, as in Python. */
 export function printable(text) {

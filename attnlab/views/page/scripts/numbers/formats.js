@@ -38,15 +38,6 @@ export const BYTE_SYMBOLS = (() => {
 })();
 export const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
-/** A token's text without the space before it; its symbol if it has partial or invisible characters. */
-export function wordOf(symbol) {
-  const bytes = [...symbol].map((character) => BYTE_BY_SYMBOL.get(character));
-  if (bytes.includes(undefined)) return symbol;
-  const text = new TextDecoder().decode(Uint8Array.from(bytes));
-  const word = text.trim() || (text.includes("\n") ? "⏎" : "␣");
-  return /\p{Cc}|\p{Cf}|�/u.test(word) ? symbol : word;
-}
-
 export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
 /** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
@@ -89,10 +80,19 @@ export function largestTerms(terms, count) {
   return { largest, rest: terms.reduce((sum, x, n) => (chosen.has(n) ? sum : sum + x), 0) };
 }
 
-/** What is unusual in a text's tokens: white space only, and the characters that the model has no tokens for. */
-export function unusualIn(tokens) {
-  const isWhiteSpace = tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
-  const sizes = new Map(); // bytes of the longest token of each character that tokens share
-  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
-  return { isWhiteSpace, unknown: [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part) };
+export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+
+/** The bytes of each character in UTF-8; an invalid byte counts as a character. */
+export function* charactersOf(bytes) {
+  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  for (let start = 0; start < bytes.length; ) {
+    const length = [1, 2, 3, 4].find((count) => {
+      try {
+        return strict.decode(bytes.subarray(start, start + count)) !== "" && start + count <= bytes.length;
+      } catch {
+        return false;
+      }
+    });
+    yield bytes.subarray(start, (start += length ?? 1));
+  }
 }

@@ -1,6 +1,7 @@
 // The page: its views, in the order in which they are drawn, and the controls of the whole page.
 
-import { brief, wordOf } from "../numbers/formats.js";
+import { brief } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { description, language, LANGUAGES, say, sayStored } from "../sources/description.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openTraces, point, setDepth, showLanguage } from "../state/actions.js";
@@ -20,6 +21,7 @@ import { startHead } from "../views/head.js";
 import { startHeatmaps } from "../views/heatmap.js";
 import { startLines } from "../views/lines.js";
 import { startPredictions } from "../views/next.js";
+import { startNotice } from "../views/notice.js";
 import { startPass } from "../views/pass.js";
 import { startPicture } from "../views/picture.js";
 import { startSharing } from "../views/sharing.js";
@@ -102,7 +104,7 @@ function showCrumbs() {
   const { query, key } = selection.openCell ?? selection;
   const label = (positions, tokens) => {
     const number = positions.findIndex((n) => n !== null); // the first trace that has it
-    return brief(wordOf(traces[number][tokens][positions[number]].symbol));
+    return brief(wordOf(traces[number][tokens][positions[number]]));
   };
   const names = {
     model: () => say("Model"),
@@ -164,6 +166,7 @@ export function startPage() {
   on("textSize", showTextSize);
   startPicture();
   startSummary();
+  startNotice();
   startTexts();
   startPredictions();
   startHead();

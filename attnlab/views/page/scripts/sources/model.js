@@ -3,7 +3,8 @@
 
 import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
 import { attributionOf, directionOf } from "../numbers/attribution.js";
-import { decodeUtf8, printable, Refusal, Tokenizer } from "../numbers/bpe.js";
+import { printable, Refusal, Tokenizer } from "../numbers/bpe.js";
+import { decodeUtf8 } from "../numbers/formats.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
@@ -162,7 +163,12 @@ class Model {
     return ids;
   }
 
-  #text = (ids) => decodeUtf8(this.tokenizer.allBytes(ids));
+  /** The text that the tokenizer would encode to these ids. */
+  #text(ids) {
+    const { prefix } = this.tokenizer;
+    const hasPrefix = prefix.every((id, n) => ids[n] === id);
+    return decodeUtf8(this.tokenizer.allBytes(hasPrefix ? ids.slice(prefix.length) : ids));
+  }
 
   /** The trace of ids with changes, cached. */
   trace(ids, changes) {

@@ -171,7 +171,6 @@ export class Directory {
       addedTokens: [false, true].map((isLater) => found.filter(({ normalized }) => Boolean(normalized) === isLater).map(({ content, id }) => [content, id])),
       addPrefixSpace: isGpt2 ? config.add_prefix_space === true : (settings.pre_tokenizer.add_prefix_space ?? true),
       prefix: [],
-      suffix: [],
       tokens: ids.size,
       rows,
     };

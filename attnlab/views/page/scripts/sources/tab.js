@@ -1,7 +1,8 @@
 // A source that runs the model in the page, in a worker with the page's scripts, see model.js.
 
-import { printable, Tokenizer } from "../numbers/bpe.js";
+import { inHeading, printable, Tokenizer } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
+import { grouped } from "../numbers/formats.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
 import { description, sayStored } from "./description.js";
 import { LiveSource, reports } from "./source.js";
@@ -88,7 +89,7 @@ export class ModelSource extends LiveSource {
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
       note: paths.length ? [", edited: {paths}", { paths: paths.join(", ") }] : "",
-      excerpt: printable(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
+      excerpt: inHeading(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
       scales: template.scales.map((scales, layer) =>
         paths.includes(`blocks.${layer}.attention.scale`) ? scales.map(() => scaleWithoutRoot(template.hyperparameters, layer)) : scales,
@@ -126,6 +127,10 @@ export class ModelSource extends LiveSource {
   }
 }
 
+// As in attnlab/checkpoints/hub.py.
+const NOT_KNOWN =
+  "What {name} was trained on isn't known; its vocabulary has {count} tokens. Use words that it knows, or a model that was trained on such texts.";
+
 /** The description of the page's first trace, with another model's sizes, graph and formulas. */
 function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const [first] = description.traces;
@@ -137,6 +142,7 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const { steps } = first.pass;
   return {
     ...first,
+    training: [NOT_KNOWN, { name: printable(name) || ["this model", {}], count: grouped(vocab_size) }],
     ...{ model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },

@@ -3,8 +3,9 @@
 import { align } from "../numbers/align.js";
 import { isAblation, isAmong } from "../numbers/changes.js";
 import { equations } from "../numbers/equations.js";
-import { unpackedMask, wordOf } from "../numbers/formats.js";
+import { unpackedMask } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
+import { charactersIn, tokenAfter, withWords, wordOf, wordsIn } from "../numbers/words.js";
 import { description, say, sayMessage, tokenOf } from "../sources/description.js";
 import { DISPLAYS, isLook, on, selection } from "./store.js";
 
@@ -58,20 +59,25 @@ export function nameTraces() {
   makeViews();
 }
 
-/** What is named in the page's language: a trace's model, how it is edited, and cached tokens. */
-function namesOf({ model, note, cached, tokens }) {
+/** What is named in the page's language: a trace's model, how it is edited, what it was trained on, and cached tokens. */
+function namesOf({ model, note, training, cached, tokens }) {
   const before = Array.from({ length: cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
-  return { model: sayMessage(model), note: sayMessage(note), keys: [...before, ...tokens] };
+  return { model: sayMessage(model), note: sayMessage(note), training: sayMessage(training), keys: [...before, ...tokens] };
 }
 
 /** A trace from its description; `number` is its index among those shown. */
 export function traceOf(described, number) {
   const T = described.tokens.length;
   const Tk = described.cached + T;
+  const characters = charactersIn(described.tokens);
+  const words = wordsIn(characters);
+  const tokens = withWords(described.tokens, characters, words);
+  const inWords = { ...described, tokens };
   return {
-    ...described,
-    ...namesOf(described),
-    described,
+    ...inWords,
+    ...namesOf(inWords),
+    described: inWords,
+    words,
     number,
     T,
     Tk,
@@ -184,22 +190,23 @@ function viewOf(name, viewed, distinction = "") {
   const columns = indicesIn(alignment.keys);
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
   const keys = positionsIn(alignment.keys).filter(isEverywhere);
-  const symbolsIn = (all, list) => all.map((positions) => [...new Set(viewed.map((trace, n) => trace[list][positions[n]].symbol))].join(" | "));
+  const namesIn = (all, list, nameOf) => all.map((positions) => [...new Set(viewed.map((trace, n) => nameOf(trace[list][positions[n]])))].join(" | "));
+  const symbolIn = ({ symbol }) => symbol;
   return {
     ...{ name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H },
     T: rows.length,
     Tk: columns.length,
     isDifference: viewed.length === 2,
-    keySymbols: symbolsIn(keys, "keys"),
-    querySymbols: symbolsIn(queries, "tokens"),
+    symbols: { queries: namesIn(queries, "tokens", symbolIn), keys: namesIn(keys, "keys", symbolIn) },
+    words: { queries: namesIn(queries, "tokens", wordOf), keys: namesIn(keys, "keys", wordOf) },
   };
 }
 
 /** Label a view's rows and columns: in Look with words, in Lab with the tokens' symbols. */
 export function labelView(view) {
-  const labelFor = (symbol) => (isLook() ? symbol.split(" | ").map(wordOf).join(" | ") : symbol);
-  view.queryLabels = view.querySymbols.map(labelFor);
-  view.keyLabels = view.keySymbols.map(labelFor);
+  const labels = isLook() ? view.words : view.symbols;
+  view.queryLabels = labels.queries;
+  view.keyLabels = labels.keys;
 }
 
 /** A view's traces whose layer isn't loaded yet. */
@@ -226,6 +233,9 @@ export function differenceOf(positions, list) {
 
 /** How key n differs from the other text. */
 export const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
+
+/** A token of the vocabulary after a position, with its name there. */
+export const nextTokenOf = (trace, position, id) => tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
 
 /** The index in `alignment.queries` of a position in a trace. */
 export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);

@@ -50,7 +50,7 @@ export function makeChange(before, now, compare) {
       const numbers = [probabilityElement(earlier), probabilityElement(later), probabilityElement(later - earlier, true)];
       return rowOf(tokenElement(nameOf(id)), [bars, ...(isLook() ? percentages(earlier, later) : numbers)]);
     });
-    const token = brief(wordOf(now.tokens[position].symbol));
+    const token = brief(wordOf(now.tokens[position]));
     const caption = make("div", {}, ...(isLook() ? [say("Next token after “{token}”", { token })] : nextTokenTitle(now, position)));
     const table = tableOf(caption, [say("token"), "", ...headings.slice(0, isLook() ? 2 : 3)], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));

@@ -2,8 +2,7 @@
 
 import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
-import { unusualIn } from "../numbers/formats.js";
-import { description, joinSentences, say } from "../sources/description.js";
+import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, select, showLevel } from "../state/actions.js";
 import { followLink, linkFollowers, linkParts, startEntry } from "../state/link.js";
@@ -248,24 +247,15 @@ function markUnsent() {
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
-const MAX_UNKNOWN_LISTED = 8;
-
-/** A note on what is unusual in a text. */
-function noteOn(tokens) {
-  const { isWhiteSpace, unknown } = unusualIn(tokens);
-  const characters = unknown.slice(0, MAX_UNKNOWN_LISTED).join(" ") + (unknown.length > MAX_UNKNOWN_LISTED ? " …" : "");
-  return joinSentences(
-    isWhiteSpace && say("The text is only white space: {count} tokens.", { count: tokens.length }),
-    characters && say("The model has no tokens for {characters} and reads them as single bytes.", { characters }),
-  );
-}
+/** Whether a text is only white space. */
+const isBlank = (tokens) => tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
 
 /** Update the title, the notes and the controls for the last trace. */
 function markLatest() {
   markUnsent();
   const { model, excerpt, tokens } = traceHistory.at(-1);
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
-  showStatus(noteOn(tokens));
+  showStatus(isBlank(tokens) ? say("The text is only white space: {count} tokens.", { count: tokens.length }) : "");
   byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
   lastGenerated = undefined;

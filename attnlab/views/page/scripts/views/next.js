@@ -1,6 +1,7 @@
 // Next tokens after a position: from logits to the sampled token.
 
 import { barScale, brief, grouped } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
 import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
@@ -194,7 +195,7 @@ function candidatesOf({ tokens, renormalized }, listed) {
   const scale = barScale(likely.map((n) => renormalized[n]));
   return likely.map((n) => {
     const tabindex = n === likely[0] ? "0" : "-1"; // Tab reaches one of them; arrow keys move
-    const chip = make("button", { type: "button", class: "chip", tabindex }, symbolOf(tokens[n].symbol));
+    const chip = make("button", { type: "button", class: "chip", tabindex }, symbolOf(tokens[n].symbol, wordOf(tokens[n])));
     describe(chip, tokens[n], "");
     listed.add(tokens[n]);
     return make("li", {}, chip, barOf(renormalized[n] * scale), number(renormalized[n], 4));

@@ -1,6 +1,7 @@
 // The parts of the model's picture by pointer, touch and keys: each says what it is and its number, and opens.
 
-import { format, percent, wordOf } from "../numbers/formats.js";
+import { format, percent } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { say } from "../sources/description.js";
 import { hideCard, identify, showCard } from "../drawing/card.js";
 import { isPress, make } from "../drawing/draw.js";
@@ -10,7 +11,7 @@ const REACH_OF_FINGER = 14; // pixels
 
 /** What a part is, with its number, in words. `norms(i)` are a token's, in the columns' order. */
 function partInWords({ trace, layers, normsOf, mlpNorms }, { kind, i, column, layer, curve }) {
-  const word = (n) => wordOf(trace.tokens[n].symbol);
+  const word = (n) => wordOf(trace.tokens[n]);
   const size = (norm) => format(norm, 2);
   if (kind === "weight")
     return say("head {layer}.{head}: “{query}” gives “{key}” {share} of its attention", {

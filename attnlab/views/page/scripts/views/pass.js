@@ -1,8 +1,9 @@
 // A token's pass through the model: its row at each step, and the arithmetic of each number.
 
 import { Nd, nd } from "../numbers/arrays.js";
-import { format, wordOf } from "../numbers/formats.js";
+import { format } from "../numbers/formats.js";
 import { isPartOfQKV, lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
+import { wordOf } from "../numbers/words.js";
 import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
@@ -280,7 +281,7 @@ function whichColumns({ trace, step }) {
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (VOCABULARY_STEPS.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c].symbol) });
+  if (VOCABULARY_STEPS.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c]) });
   if (!PER_HEAD.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }

@@ -4,7 +4,8 @@
 
 import { ablationOf, isAmong } from "../numbers/changes.js";
 import { NOTABLE } from "../numbers/constants.js";
-import { barScale, brief, percent, percentsOf, wordOf } from "../numbers/formats.js";
+import { barScale, brief, percent, percentsOf } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { attendedInLayer, meanRest } from "../sources/attended.js";
 import { joinSentences, say } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
@@ -12,11 +13,11 @@ import { headOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
-import { onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
+import { nextTokenOf, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
 import { identify } from "../drawing/card.js";
 import { barOf, buttonOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas,
-  textScale } from "../drawing/draw.js";
+  textScale, wordElement } from "../drawing/draw.js";
 import { enterHead, openPrediction, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
 import { nameOf, restButton } from "../drawing/names.js";
@@ -110,8 +111,8 @@ class Picture {
   /** Read the most probable tokens after a position. */
   async #readNext(position) {
     this.#nextAfter.set(position, []);
-    const { ids, tokens, renormalized } = await readFollowing(this.trace, position);
-    const next = ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, word: wordOf(tokens[n].symbol), probability: renormalized[n] }));
+    const { ids, renormalized } = await readFollowing(this.trace, position);
+    const next = ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, word: wordOf(nextTokenOf(this.trace, position, id)), probability: renormalized[n] }));
     this.#nextAfter.set(position, next);
     this.draw();
   }
@@ -253,9 +254,12 @@ class Picture {
   /** The name at the left of a token's line. */
   #nameElement(i) {
     const { lines, line, left } = this.#plan;
-    const { symbol } = this.trace.tokens[i];
-    const name = make("span", { class: "line", role: "option", tabindex: "-1" }, make("bdi", {}, brief(wordOf(symbol))));
-    identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(symbol) }));
+    const token = this.trace.tokens[i];
+    const { piece } = token;
+    const content = piece ? wordElement(token) : make("bdi", {}, brief(wordOf(token)));
+    const name = make("span", { class: "line", role: "option", tabindex: "-1" }, content);
+    for (const [place, isThere] of Object.entries({ piece, first: piece?.isFirst, last: piece?.isLast })) name.classList.toggle(place, Boolean(isThere));
+    identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(token) }));
     name.position = i;
     moveTo(name, 0, lines.get(i) - line / 2);
     Object.assign(name.style, { width: `${left - 14}px`, height: `${line}px`, lineHeight: `${line}px` });
@@ -391,7 +395,7 @@ class Picture {
     this.resting.hidden = rest < NOTABLE && !selection.drawsFirst;
     if (this.resting.hidden) return;
     const { tokens, keys } = this.trace;
-    const values = { rest: percent(rest), query: wordOf(tokens[i].symbol), first: wordOf(keys[0].symbol) };
+    const values = { rest: percent(rest), query: wordOf(tokens[i]), first: wordOf(keys[0]) };
     const words = selection.drawsFirst
       ? say("{rest} of the attention of “{query}” rests on the first token, “{first}”.", values)
       : say("{rest} of the attention of “{query}” rests on the first token, “{first}”: the ticks at each block’s left edge.", values);
@@ -402,7 +406,7 @@ class Picture {
   /** A token's path in words: what it attends to, where it changes, and what follows it. */
   #pathInWords(i) {
     const { tokens, layers } = this.trace;
-    const word = (n) => wordOf(tokens[n].symbol);
+    const word = (n) => wordOf(tokens[n]);
     const isToAnother = ({ j, isAblated }) => j !== i && j !== 0 && !isAblated;
     const curves = this.#loadedLayers.flatMap((layer) =>
       attendedInLayer(this.trace, layer, i).flatMap((attended, head) => attended.visible.map((key) => this.#curveOf({ layer, head, i }, attended, key))),
@@ -435,7 +439,7 @@ class Picture {
     const shown = JSON.stringify([position, this.#nextAfter.get(position), ablation]);
     if (shown === this.#listed) return; // what has the focus stays
     this.#listed = shown;
-    const token = brief(wordOf(trace.tokens[position].symbol));
+    const token = brief(wordOf(trace.tokens[position]));
     const listed = this.#nextAfter.get(position) ?? [];
     const percents = percentsOf(listed.map(({ probability }) => probability));
     const scale = barScale(listed.map(({ probability }) => probability));

@@ -2,6 +2,7 @@
 // attnlab/views/page/overview.py.
 
 import { brief, percent, percentages, percentsOf } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { attentionInWords } from "../sources/attended.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
@@ -9,7 +10,7 @@ import { source } from "../sources/source.js";
 import { chooseHead } from "../state/actions.js";
 import { isAt, isLook, on, selection } from "../state/store.js";
 import { headsToDescribe } from "../state/story.js";
-import { nameOfPart, traces } from "../state/traces.js";
+import { nameOfPart, nextTokenOf, traces } from "../state/traces.js";
 import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement, wordElement } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
 
@@ -25,7 +26,7 @@ function sentencesOf(trace, story, { attended, affected, after }) {
 function effectInWords(trace, { ids, before }, affected, after) {
   const isUndecided = before[0] < IMPROBABLE;
   const n = isUndecided ? 0 : affected;
-  const word = wordElement(trace.names.get(ids[n]));
+  const word = wordElement(nextTokenOf(trace, trace.T - 1, ids[n]));
   const [then, now] = percentages(before[n], after[n]);
   const guess = isUndecided ? [...guessInWords(trace, ids, before), spaceBetween()] : [];
   if (after.every((probability, k) => probability === before[k])) return [...guess, say("Without this head, nothing changes.")];
@@ -38,7 +39,7 @@ function effectInWords(trace, { ids, before }, affected, after) {
 /** That no next token is probable, as in an untrained model; several may come first. */
 function guessInWords(trace, ids, before) {
   const values = { share: percentsOf(before)[0], uniform: percentsOf([1 / trace.prediction.vocab])[0] };
-  const first = ids.filter((_, n) => before[n] === before[0]).map((id) => wordElement(trace.names.get(id)));
+  const first = ids.filter((_, n) => before[n] === before[0]).map((id) => wordElement(nextTokenOf(trace, trace.T - 1, id)));
   if (first.length === 1) return sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}.", { ...values, word: first[0] });
   const words = first.flatMap((word, n) => [n ? ", " : "", "“", word, "”"]);
   return sayParts("No next token is probable: {words} tie at {share}, where a guess has {uniform}.", { ...values, words: make("span", {}, ...words) });
@@ -130,9 +131,9 @@ function rankHeads(trace, { ids, before, heads }) {
     const cells = [effects, exact(rest, percent(rest)), attends, badge];
     return rowOf(button, cells);
   });
-  const query = trace.tokens.at(-1).symbol;
-  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: tokenElement(trace.names.get(ids[0])) }));
-  const headings = [say("head"), say("ablated"), say("rests"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
+  const query = trace.tokens.at(-1);
+  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: tokenElement(nextTokenOf(trace, trace.T - 1, ids[0])) }));
+  const headings = [say("head"), say("ablated"), say("rests"), say("{query} attends to", { query: brief(isLook() ? wordOf(query) : query.symbol) }), say("all attend to")];
   const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;
     target.remove();

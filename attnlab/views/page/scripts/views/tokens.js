@@ -1,6 +1,7 @@
 // A text as its tokens, with lines from the selected one to those it attends to.
 
 import { brief } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { description, say } from "../sources/description.js";
 import { hiddenIn, valuesOf } from "../sources/rows.js";
 import { point, pointAtQuery, select } from "../state/actions.js";
@@ -47,9 +48,10 @@ class TokenFlow {
     const pointing = { pointerenter: () => pointAtQuery(queryAt(n)), pointerleave: () => point(null) };
     const choosing = { click: () => select(queryAt(n)), focus: () => this.#tabTo(n), keydown };
     const weight = make("small", { "aria-hidden": "true" });
-    const chip = make("button", { type: "button", class: "chip", tabindex: "-1", ...pointing, ...choosing }, symbolOf(token.symbol), weight);
+    const chip = make("button", { type: "button", class: "chip", tabindex: "-1", ...pointing, ...choosing }, symbolOf(token.symbol, wordOf(token)), weight);
     const status = alignmentStatus(this.trace, n);
     chip.classList.toggle("cached", n < this.trace.cached);
+    chip.classList.toggle("joined", token.piece !== undefined && !token.piece.isFirst);
     if (status) chip.classList.add(status);
     if (token.id === undefined) chip.ariaLabel = say("{symbol}, from the cache", token);
     else describe(chip, token, `${n}`, status);

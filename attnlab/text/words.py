@@ -1,0 +1,104 @@
+"""The characters and words of a text in tokens, and which words are in pieces.
+
+**The rule.** A word is a run of letters, with the space before it; in scripts without spaces
+between words, each character is one. A word in two or more tokens is drawn as one word with its
+pieces, which is normal: GPT-2 reads “Swimming” as Sw + imming. It is *spelled out* if its pieces
+have fewer than two letters on average, such as s + at: the model reads almost letters, or bytes,
+instead of words that it knows. Of other characters, such as emoji, those are spelled out whose
+pieces are single bytes. In English texts, one word in 400 is spelled out with GPT-2's vocabulary,
+and every second one with that of the pocket model.
+
+The page computes the same, see `words.js`, with the constants of this module.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Letters of scripts without spaces between words, or of syllables: Hangul, Chinese, Japanese.
+ALONE = "[ᄀ-ᇿ⺀-鿿가-퟿豈-﫿ｦ-ﾟ\U00020000-\U0003ffff]"
+
+# Matches words in a text of the kinds of its characters, see `_kind`: a run of letters and marks
+# with the space before it; a character that is a word; another character.
+WORDS = r" ?L[LM]*|A|O"
+
+# The most bytes of a character in UTF-8.
+LONGEST_CHARACTER = 4
+
+# A word is spelled out if its pieces have fewer letters than this on average.
+LETTERS_PER_PIECE = 2
+
+# The most words that a notice lists.
+MAX_WORDS_LISTED = 8
+
+# If a larger share of a text's words is spelled out, what the page says about them is in doubt.
+MAX_SPELLED_OUT = 1 / 3
+
+
+class Word(NamedTuple):
+    """A word of a text, or a character in several tokens that isn't a letter.
+
+    Attributes
+    ----------
+    text : without the space before it
+    start, stop : its tokens are those from `start` up to, but not including, `stop`
+    is_letters : whether it consists of letters
+    is_spelled_out : whether it is in pieces of hardly more than a letter or byte
+    """
+
+    text: str
+    start: int
+    stop: int
+    is_letters: bool
+    is_spelled_out: bool
+
+
+class Character(NamedTuple):
+    """A character of a text, and the indices of the tokens that have its bytes."""
+
+    text: str  # a byte that isn't valid UTF-8 is an unpaired surrogate
+    owners: list[int]
+
+
+def characters_of(pieces: Sequence[bytes]) -> list[Character]:
+    """The characters of a text in tokens with these bytes."""
+    owner_of_byte = [i for i, piece in enumerate(pieces) for _ in piece]
+    characters, start = [], 0
+    # surrogateescape: invalid bytes survive the round trip.
+    for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):
+        end = start + len(character.encode("utf-8", errors="surrogateescape"))
+        characters.append(Character(character, sorted({*owner_of_byte[start:end]})))
+        start = end
+    return characters
+
+
+def words_of(characters: Sequence[Character]) -> list[Word]:
+    """The words of a text, and other characters that are in several tokens."""
+    kinds = "".join(_kind(character.text) for character in characters)
+    words = []
+    for match in re.finditer(WORDS, kinds):
+        found = characters[match.start() : match.end()]
+        is_letters = match[0] != "O"
+        start, stop = found[0].owners[0], found[-1].owners[-1] + 1
+        text = "".join(character.text for character in found).removeprefix(" ")
+        size = len(text) if is_letters else LETTERS_PER_PIECE * len(text.encode()) - 1
+        is_spelled_out = stop - start > 1 and LETTERS_PER_PIECE * (stop - start) > size
+        if is_letters or stop - start > 1:
+            words.append(Word(text, start, stop, is_letters, is_spelled_out))
+    return words
+
+
+def _kind(character: str) -> str:
+    """The kind of a character: " " for a space, L a letter, M a mark, A a word, O another one.
+
+    "-" for other white space, control characters and invalid bytes.
+    """
+    if character == " ":
+        return " "
+    if re.match(ALONE, character):
+        return "A"
+    category = unicodedata.category(character)[0]
+    return category if category in "LM" else "-" if category in "ZC" else "O"

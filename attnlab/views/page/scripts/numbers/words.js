@@ -1,0 +1,115 @@
+// How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
+
+import { ALONE, LETTERS_PER_PIECE, MAX_SPELLED_OUT, MAX_WORDS_LISTED, WORDS } from "./constants.js";
+import { charactersOf, decodeUtf8 } from "./formats.js";
+
+const STANDS_ALONE = new RegExp(ALONE, "u");
+const JOINERS = "\\u200c\\u200d\\u2060\\ufe0e\\ufe0f"; // invisible between visible characters
+const INVISIBLE = new RegExp(`(?![${JOINERS}])[\\p{C}\\p{Z}]`, "gu");
+const ONLY_INVISIBLE = new RegExp(`^[${JOINERS}\\p{C}\\p{Z}]*$`, "u");
+const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥" };
+
+/** The characters of a text in tokens, each with the indices of its tokens; a byte that isn't valid UTF-8 has no text. */
+export function charactersIn(tokens) {
+  const bytesOfTokens = tokens.map(({ bytes }) => (bytes ? bytes.split(" ").map((hex) => parseInt(hex, 16)) : []));
+  const owners = bytesOfTokens.flatMap((bytes, n) => bytes.map(() => n));
+  const characters = [];
+  let start = 0;
+  for (const bytes of charactersOf(Uint8Array.from(bytesOfTokens.flat()))) {
+    const isValid = bytes.length > 1 || bytes[0] < 0x80;
+    characters.push({ text: isValid ? decodeUtf8(bytes) : "", bytes, owners: [...new Set(owners.slice(start, start + bytes.length))] });
+    start += bytes.length;
+  }
+  return characters;
+}
+
+function kindOf(text) {
+  if (text === " ") return " ";
+  if (STANDS_ALONE.test(text)) return "A";
+  if (/\p{L}/u.test(text)) return "L";
+  if (/\p{M}/u.test(text)) return "M";
+  return /^[\p{Z}\p{C}]?$/u.test(text) ? "-" : "O";
+}
+
+/** The words of a text, and other characters that are in several tokens. */
+export function wordsIn(characters) {
+  const kinds = characters.map(({ text }) => kindOf(text)).join("");
+  return [...kinds.matchAll(new RegExp(WORDS, "g"))].flatMap(({ 0: kind, index }) => {
+    const found = characters.slice(index, index + kind.length);
+    const isLetters = kind !== "O";
+    const start = found[0].owners[0];
+    const stop = found.at(-1).owners.at(-1) + 1;
+    const visible = kind[0] === " " ? found.slice(1) : found;
+    const size = isLetters ? visible.length : LETTERS_PER_PIECE * found[0].bytes.length - 1;
+    const isSpelledOut = stop - start > 1 && LETTERS_PER_PIECE * (stop - start) > size;
+    const text = visible.map((character) => character.text).join("");
+    return isLetters || stop - start > 1 ? [{ text, start, stop, isLetters, isSpelledOut, characters: visible }] : [];
+  });
+}
+
+/** The words that are spelled out, for a notice, each once; whether what is said about the text is in doubt. */
+export function spelledOut(words) {
+  const found = words.filter(({ isSpelledOut }) => isSpelledOut);
+  const listed = [...new Set(found.map(({ text }) => text))];
+  const shown = listed.length > MAX_WORDS_LISTED ? [...listed.slice(0, MAX_WORDS_LISTED), "…"] : listed;
+  return { shown, isInDoubt: found.length > MAX_SPELLED_OUT * words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length };
+}
+
+/** Part k of the tokens that share a character, such as "1/3"; "" if it is in one token. */
+const shareOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1}/${owners.length}` : "");
+
+const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const signOf = (character) => SIGNS[character] ?? codeOf(character);
+
+/** A text without the white space around it, with signs for white space only and codes for other invisible characters. */
+function visibleText(text) {
+  if (ONLY_INVISIBLE.test(text)) return [...text].map(signOf).join("");
+  return text.trim().replace(INVISIBLE, (character) => (character === " " ? character : codeOf(character)));
+}
+
+/** A token's name, from its characters; n: its index. */
+function nameFrom(characters, n) {
+  const parts = characters.map(({ text, bytes, owners }) => {
+    if (owners.length > 1) return ` ${text} ${shareOf({ owners }, n)} `;
+    return text || ` <${bytes[0].toString(16)}> `;
+  });
+  return visibleText(parts.join("").replaceAll(">  <", " "));
+}
+
+/** What a token is in a word of several tokens: the letters before it, its own, its part of a character, those after it. */
+function pieceOf({ characters, start, stop }, n) {
+  const textOf = (found) => found.map(({ text }) => text).join("");
+  const indices = characters.flatMap(({ owners }, index) => (owners.includes(n) ? [index] : []));
+  const [from, to] = indices.length ? [indices[0], indices.at(-1) + 1] : [0, 0]; // none: the space before the word
+  const own = characters.slice(from, to);
+  const part = own.map((character) => shareOf(character, n)).findLast(Boolean) ?? "";
+  return {
+    before: textOf(characters.slice(0, from)),
+    own: textOf(own) || "␣",
+    part,
+    after: textOf(characters.slice(to)),
+    isFirst: n === start,
+    isLast: n === stop - 1,
+  };
+}
+
+/** The tokens of a text, each with `word`, its name in Look, and `piece`, if it is a piece of a word. */
+export function withWords(tokens, characters = charactersIn(tokens), words = wordsIn(characters)) {
+  const own = tokens.map(() => []);
+  for (const character of characters) for (const n of character.owners) own[n].push(character);
+  const pieces = new Map();
+  for (const word of words)
+    for (let n = word.start; word.stop - word.start > 1 && n < word.stop; n++) if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
+  return tokens.map((token, n) => ({ ...token, word: own[n].length ? nameFrom(own[n], n) : token.symbol, piece: pieces.get(n) }));
+}
+
+/** A token's name in Look; of a token that isn't in a text, as far as its bytes tell. */
+export const wordOf = (token) => token.word ?? withWords([token])[0].word;
+
+const LONGEST_CHARACTER = 4; // bytes in UTF-8
+
+/** A token that may follow others, with its name there: it may complete a character. */
+export function tokenAfter(tokens, token) {
+  const { word } = withWords([...tokens.slice(1 - LONGEST_CHARACTER), token]).at(-1);
+  return { ...token, word };
+}

@@ -1,0 +1,119 @@
+"""Chinese GPT-2s, which have BERT's tokenizer: their files, tokens, example texts and pages."""
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chinese import TEXTS, vocabulary, write_checkpoint
+from conftest import needs
+
+from attnlab import GPT2
+from attnlab.support.language import using_language
+from attnlab.views.page.page import EXAMPLES, examples_of, first_text
+
+needs("tokenizers", "tokenizers")
+
+TEXT = "今天天气很好，我们一起去"
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> GPT2:
+    return GPT2.from_pretrained(write_checkpoint(tmp_path_factory.mktemp("chinese")))
+
+
+def word_pieces(text: str, vocabulary: set[str], lower: bool) -> list[str]:
+    """BERT's tokens of a text. Source: google-research/bert, `tokenization.py`."""
+    spaced = ""
+    for character in unicodedata.normalize("NFC", text):
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category == "Zs":
+            spaced += " "
+        elif character in "\0\ufffd" or category[0] == "C":
+            continue
+        else:
+            is_alone = (
+                "\u4e00" <= character <= "\u9fff"
+                or category[0] == "P"
+                or (character.isascii() and not character.isalnum() and not character.isspace())
+            )
+            spaced += f" {character} " if is_alone else character
+    if lower:
+        decomposed = unicodedata.normalize("NFD", spaced.lower())
+        spaced = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+    tokens = []
+    for word in spaced.split():
+        pieces, start = [], 0
+        while start < len(word):
+            ends = range(len(word), start, -1)
+            names = (("##" if start else "") + word[start:end] for end in ends)
+            piece = next((name for name in names if name in vocabulary), None)
+            if piece is None:
+                pieces = ["[UNK]"]
+                break
+            pieces.append(piece)
+            start += len(piece.removeprefix("##") if start else piece)
+        tokens += pieces
+    return ["[CLS]", *tokens, "[SEP]"]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_tokens_are_berts(tmp_path: Path, lower: bool) -> None:
+    model = GPT2.from_pretrained(write_checkpoint(tmp_path, lower))
+    known = {*vocabulary()}
+    for text in TEXTS:
+        symbols = model.tokenizer.tokens(model.tokenizer.encode(text)).symbols
+        assert list(symbols) == word_pieces(text, known, lower), text
+
+
+def test_a_chinese_checkpoint_opens(chinese: GPT2) -> None:
+    trace = chinese.trace(TEXT)
+    assert trace.tokens.symbols == ("[CLS]", *TEXT)  # without [SEP], which ends a text
+    assert trace.tokens.readable == ("[CLS]", *TEXT)
+    assert not trace.notice
+    assert chinese.tokenizer.text_of(trace.tokens) == TEXT
+    assert [word.text for word in trace.tokens.words if word.stop - word.start > 1] == []
+    generated = chinese.generate(TEXT, 2, temperature=0)
+    assert generated.prompt == trace.tokens
+
+
+def test_english_words_have_their_pieces_and_spaces(chinese: GPT2) -> None:
+    tokens = chinese.tokenizer.tokens("it played 天 xyz")
+    assert tokens.texts == ("[CLS]", " it", " play", "ed", "天", " x", "y", "z", "[SEP]")
+    notice = chinese.trace("xyz").notice
+    assert notice.startswith("Not in this model's vocabulary, so read in small pieces: xyz. What ")
+    assert "its vocabulary has 21,128 tokens" in notice
+
+
+def test_example_texts_follow_the_language_that_the_model_reads(
+    chinese: GPT2, pocket: GPT2, odd: GPT2
+) -> None:
+    for language in ("en", "zh"):
+        with using_language(language):
+            assert examples_of(chinese) == EXAMPLES["zh"]
+            assert examples_of(odd) == EXAMPLES["en"]  # which has no whole words
+            assert examples_of(pocket)[0] == "The dog chased the ball, but it"
+            assert chinese.tokenizer.decode(first_text(chinese)).startswith("[CLS] 今 天 天 气")
+
+
+def test_a_page_of_a_chinese_model(chinese: GPT2) -> None:
+    page = chinese.trace(TEXT).to_html(language="zh")
+    description = json.loads(re.search(r'id="description">(.*?)</script>', page)[1])  # type: ignore[index]
+    (trace,) = description["traces"]
+    assert trace["excerpt"] == f"[CLS]{TEXT}"
+    assert "21,128" in trace["training"]
+    with pytest.raises(Exception, match="Use attnlab explore, which supports any tokenizer"):
+        chinese.playground()
+
+
+def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
+    needs("uvicorn", "explore")
+    from attnlab.views.explorer import TraceCache
+
+    cache: Any = TraceCache(chinese, "zh")
+    described = cache.describe("今天GPT")
+    assert described["text"] == "今天 GPT"
+    assert described["ids"] == chinese.tokenizer.encode("今天GPT")[:-1]
+    assert [token["symbol"] for token in described["tokens"]][:3] == ["[CLS]", "今", "天"]

@@ -1,0 +1,172 @@
+"""Words in pieces, and readable tokens; the page's are compared with the library's."""
+
+import itertools
+import os
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from node import Evaluator
+
+from attnlab import GPT2
+from attnlab.checkpoints.hub import BUILT_IN, training_of
+from attnlab.cli.command import main
+from attnlab.support.messages import say
+from attnlab.text.tokenizer import Tokenizer
+from attnlab.text.tokens import Token, Tokens
+from attnlab.views.page.page import token_of
+
+SENTENCE = "The cat sat on the mat because it was tired"
+
+
+def tokens_of(*pieces: bytes | str) -> Tokens:
+    """Tokens with these bytes, whose symbols aren't their text."""
+    contents = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+    return Tokens(
+        Token(id, "?", content.decode(errors="replace"), content)
+        for id, content in enumerate(contents)
+    )
+
+
+def in_pieces(tokens: Tokens) -> dict[str, tuple[str, ...]]:
+    words = (word for word in tokens.words if word.stop - word.start > 1)
+    return {word.text: tokens.texts[word.start : word.stop] for word in words}
+
+
+def spelled_out(tokens: Tokens) -> list[str]:
+    return [word.text for word in tokens.words if word.is_spelled_out]
+
+
+def test_words_that_the_pocket_model_does_not_know_are_spelled_out(pocket: GPT2) -> None:
+    tokens = pocket.tokenizer.tokens(SENTENCE)
+    assert in_pieces(tokens) == {
+        "sat": (" s", "at"),
+        "on": (" ", "on"),
+        "mat": (" m", "at"),
+        "because": (" be", "c", "a", "u", "se"),
+    }
+    assert spelled_out(tokens) == ["sat", "on", "mat", "because"]
+    assert [word.text for word in tokens.words] == SENTENCE.split()
+
+
+def test_two_pieces_of_a_word_are_normal() -> None:
+    assert spelled_out(tokens_of(" Sw", "imming", " is", " un", "believ", "able")) == []
+    assert spelled_out(tokens_of(" X", "ie", " Z", "han", "g")) == ["Xie", "Zhang"]
+    assert spelled_out(tokens_of(" B", "ud", "ap", "est")) == []  # two letters on average
+
+
+def test_characters_that_are_words_are_spelled_out_in_bytes() -> None:
+    assert spelled_out(tokens_of("我", "喜", b"\xe5", b"\xb0\x8f", "안", "녕", "の")) == ["小"]
+    # Other characters only in single bytes; they are no words otherwise.
+    quote, emoji = "’".encode(), "😀".encode()
+    apostrophe = tokens_of("It", quote[:2], quote[2:], "s!")
+    assert in_pieces(apostrophe) == {"’": ("�", "�")}
+    assert spelled_out(apostrophe) == []
+    assert spelled_out(tokens_of(*(emoji[n : n + 1] for n in range(4)))) == ["😀"]
+
+
+def test_a_combining_accent_belongs_to_its_word() -> None:
+    assert [word.text for word in tokens_of("cafe\u0301 ", "3a", "\n").words] == ["cafe\u0301", "a"]
+
+
+def test_readable_tokens() -> None:
+    assert tokens_of(" very", "\n", "’", "\t小").readable == ("Ġvery", "Ċ", "’", "ĉ小")
+    parts = tokens_of(b" \xe5", b"\xb0", b"\x8fs", b"\xe5\xb0")
+    assert parts.readable == ("Ġ小 1/3", "小 2/3", "小 3/3 s", "<e5 b0>")
+    assert parts[1].readable == "<b0>"
+    assert parts.find("小 2/3") == 1
+    labels = Tokens([Token(0, "my dog", "my dog", b"my dog"), Token(1, "<row 1>", "", b"")])
+    assert labels.readable == ("my dog", "<row 1>")
+
+
+def test_tables_name_characters(pocket: GPT2) -> None:
+    trace = pocket.trace("It’s 小")
+    table = str(trace.head(0, 0).explain(-1).text(80))
+    assert "小 2/3" in table
+    assert "’" in table
+    assert "âĢĻ" not in table
+    # A next token that completes a character is known.
+    unfinished = pocket.trace(pocket.tokenizer.encode("小")[:2])
+    completing = Tokens([*unfinished.tokens, *pocket.tokenizer.tokens("小")[2:]])
+    assert completing.text_in_quotes(2) == "小 3/3"
+    assert unfinished.next_tokens(1)._before == unfinished.tokens
+
+
+# ---- notices ------------------------------------------------------------------------------------
+
+
+def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
+    notice = pocket.trace(SENTENCE).notice
+    assert notice.startswith(
+        "Not in this model's vocabulary, so read in small pieces: sat · on · mat · because. "
+    )
+    assert BUILT_IN["pocket"].training in notice
+    assert notice in repr(pocket.trace(SENTENCE)).replace("\n", " ")
+    assert say(notice, "zh").startswith("这个模型的词表里没有这些词")
+    assert not pocket.trace("The dog chased the ball, but it").notice
+    assert main(["next", "--model", "pocket", SENTENCE]) == 0
+    output = capsys.readouterr()
+    assert output.err == f"{notice}\n"
+    assert notice not in output.out
+
+
+def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:
+    assert "pieces: 小 · 猫. " in pocket.trace("小猫小猫").notice
+    many = pocket.trace("一二三四五六七八九").notice
+    assert "七 · 八 · …. " in many
+
+
+def test_what_unknown_models_were_trained_on(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert training_of(odd.parameters) == (
+        "What odd was trained on isn't known; its vocabulary has 263 tokens. Use words that it "
+        "knows, or a model that was trained on such texts."
+    )
+    for name, start in (
+        ("openai-community/gpt2", "GPT-2 was trained on English web pages."),
+        ("uer/gpt2-chinese-cluecorpussmall", "This model was trained on Chinese texts."),
+    ):
+        monkeypatch.setattr(odd.parameters, "name", name)
+        assert training_of(odd.parameters).startswith(start)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+SHOWN = """({ tokens }) => {
+    const characters = charactersIn(tokens);
+    return [
+        wordsIn(characters).map(({ text, start, stop, isLetters, isSpelledOut }) =>
+            [text, start, stop, isLetters, isSpelledOut]),
+        withWords(tokens).map(({ word }) => word),
+    ];
+}"""
+
+
+def check_page(evaluator: Evaluator, tokens: Tokens) -> None:
+    """The page finds the same words, and the same parts of characters."""
+    words, names = evaluator.evaluate(SHOWN, {"tokens": [token_of(token) for token in tokens]})
+    assert [tuple(word) for word in words] == [tuple(word) for word in tokens.words]
+    for name, readable in zip(names, tokens.readable, strict=True):
+        if not re.search("[ĠĊ\u3000]", shown := readable.removeprefix("Ġ")) and shown:
+            assert name == shown
+
+
+def test_the_page_finds_the_same_words(pure: Evaluator, pocket: GPT2) -> None:
+    check_page(pure, pocket.tokenizer.tokens(f"{SENTENCE}; It’s 小猫! 😀 schöne cafe\u0301"))
+    characters, chance = "ab é小ᄀ😀’\u0301 \u3000३-\n1안", random.Random(0)
+    for _ in range(200):
+        text = "".join(chance.choices(characters, k=12)).encode()
+        cuts = sorted({0, len(text), *chance.choices(range(len(text)), k=8)})
+        check_page(pure, tokens_of(*(text[a:b] for a, b in itertools.pairwise(cuts))))
+
+
+def test_gpt2s_words(pure: Evaluator) -> None:
+    if "ATTNLAB_GPT2_VOCAB" not in os.environ:
+        pytest.skip("ATTNLAB_GPT2_VOCAB isn't set")
+    tokenizer = Tokenizer.from_directory(Path(os.environ["ATTNLAB_GPT2_VOCAB"]))
+    assert spelled_out(tokenizer.tokens(f"{SENTENCE}. It’s Swimming 😀")) == []
+    chinese = tokenizer.tokens("小猫")
+    assert spelled_out(chinese) == ["小", "猫"]
+    assert chinese.readable == ("小 1/2", "小 2/2", "猫 1/3", "猫 2/3", "猫 3/3")
+    check_page(pure, chinese)
