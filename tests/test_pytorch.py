@@ -237,6 +237,8 @@ def test_verified_with_transformers(tmp_path: Path) -> None:
 
 def test_where_a_damaged_model_begins_to_differ(tmp_path: Path) -> None:
     walk(python_with("torch", "transformers"), VERIFIED + DAMAGED, tmp_path)
+
+
 CHINESE = """
 import sys
 from pathlib import Path
