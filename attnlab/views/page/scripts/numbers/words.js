@@ -23,7 +23,7 @@ export function charactersIn(tokens) {
   return characters;
 }
 
-function kindOf(text) {
+function kindOfCharacter(text) {
   if (text === " ") return " ";
   if (STANDS_ALONE.test(text)) return "A";
   if (/\p{L}/u.test(text)) return "L";
@@ -33,7 +33,7 @@ function kindOf(text) {
 
 /** The words of a text, and other characters that are in several tokens. */
 export function wordsIn(characters) {
-  const kinds = characters.map(({ text }) => kindOf(text)).join("");
+  const kinds = characters.map(({ text }) => kindOfCharacter(text)).join("");
   return [...kinds.matchAll(new RegExp(WORDS, "g"))].flatMap(({ 0: kind, index }) => {
     const found = characters.slice(index, index + kind.length);
     const isLetters = kind !== "O";

@@ -1,7 +1,8 @@
 // How next-token probabilities change between the last two traces. Both need all logits, because a token that is
 // likely in one may have any rank in the other.
 
-import { brief, percentages, wordOf } from "../numbers/formats.js";
+import { brief, percentages } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { samplingProbability } from "../numbers/sampling.js";
 import { say } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
