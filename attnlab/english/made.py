@@ -262,8 +262,8 @@ def doing_later(choose: random.Random) -> str:
 
 
 # The sentences of each kind; later ones are for the last steps of the training.
-COUNTS = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
-LATER = {number_later: 6_000, doing_later: 14_000}
+COUNTS: Mapping[Kind, int] = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
+LATER: Mapping[Kind, int] = {number_later: 6_000, doing_later: 14_000}
 
 
 def made_sentences(choose: random.Random, counts: Mapping[Kind, int] = COUNTS) -> list[str]:
