@@ -97,14 +97,14 @@ SENTENCES = {
         r"pairs\.": -1,
     },
     "zh": {
-        r"(.+)看(.+)比看(.+)多，因为(.+)：(?P<total>\S+) 中的 (?P<part>\S+)。": 1,
-        r"(.+)看(.+)比看(.+)少，因为(.+)：(?P<total>\S+) 中的 (?P<part>\S+)。": -1,
-        r"(.+)看(.+)比看(.+)多。没有一对部分占到一半；最大的是(.+)：(?P<total>\S+) 中的 "
+        r"(.+)看(.+)比看(.+)多。原因：(.+)，(?P<total>\S+) 中占 (?P<part>\S+)。": 1,
+        r"(.+)看(.+)比看(.+)少。原因：(.+)，(?P<total>\S+) 中占 (?P<part>\S+)。": -1,
+        r"(.+)看(.+)比看(.+)多。没有一对部分占到一半；最大的是：(.+)，(?P<total>\S+) 中占 "
         r"(?P<part>\S+)。": 1,
-        r"(.+)看(.+)比看(.+)少。没有一对部分占到一半；最大的是(.+)：(?P<total>\S+) 中的 "
+        r"(.+)看(.+)比看(.+)少。没有一对部分占到一半；最大的是：(.+)，(?P<total>\S+) 中占 "
         r"(?P<part>\S+)。": -1,
-        r"(.+)看(.+)比看(.+)多，因为(.+)：(\S+)，其余各对合计 (\S+)。": 1,
-        r"(.+)看(.+)比看(.+)少，因为(.+)：(\S+)，其余各对合计 (\S+)。": -1,
+        r"(.+)看(.+)比看(.+)多。原因：(.+)，为 (\S+)；其余各对合计 (\S+)。": 1,
+        r"(.+)看(.+)比看(.+)少。原因：(.+)，为 (\S+)；其余各对合计 (\S+)。": -1,
     },
 }
 
@@ -128,7 +128,7 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
         total = it.head(1, head).scores[query] @ keys
         assert sign * total > 0
         i, j = np.unravel_index((sign * pairs).argmax(), pairs.shape)
-        is_share = r"of (\S" in pattern or "中的" in pattern
+        is_share = r"of (\S" in pattern or "中占" in pattern
         if "part" in match.groupdict():
             part, rest = match["part"], match["total"]
         else:
@@ -142,7 +142,7 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
         for term in (why.parts["query"][i], why.parts["key"][j]):
             assert say(term.label, language) in match[4]
         is_same = i == j and i < 9
-        assert (match[4].endswith(" at both") or match[4].startswith("两处")) == is_same
+        assert (match[4].endswith(" at both") or match[4].endswith("（两处）")) == is_same
     assert len(kinds) == 6
 
 
@@ -155,7 +155,7 @@ def test_sentences_against_the_mean_and_of_plain_scores(it: Trace) -> None:
     plain = head.why("it", "dog", plain=True)
     assert plain.sentence.startswith(f"The score of “it” for “dog” is {plain.total:.2f} because of")
     assert say(sentence, "zh").startswith(
-        "“it”给“dog”的分数高于它那 8 个键的平均分，因为两处的MLP 0"
+        "“it”给“dog”的分数高于它那 8 个键的平均分。原因：MLP 0 写入的内容（两处），"
     )
     alone = head.why(0, 0)
     words = "“The” sees only one key, “The”: its weight is 1, whatever the score."

@@ -323,7 +323,7 @@ class Head(SelfAttention):
         Why
             `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
             `.open(part)` follows a part back, `.by_token()` shares the score among the tokens.
-            Takes as many numbers as the parts have, and one row of weights for each opened head.
+            It keeps 4 + layer (H + 2) vectors of Dh numbers for each side.
 
         Raises
         ------
