@@ -783,7 +783,7 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         said = read_aloud(page)
     assert numbers[0] == numbers[1]
     assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
-    said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+", "", said)
+    said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+|<[0-9a-f ]+>", "", said)
     formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
     formulas += [step["formula"] for step in token_pass.description(trace)["steps"].values()]
     for formula in sorted(formulas, key=len, reverse=True):
@@ -800,3 +800,18 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         UNTRANSLATED,
     ]
     assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}
+
+
+def test_words_in_pieces_come_before_the_headline(pocket: GPT2, open_page: Open) -> None:
+    page = open_page(pocket.trace("The cat sat on the mat because it was tired"))
+    notice = page.locator("#notice")
+    until(page, "document.querySelectorAll('.line').length === 17")
+    assert "in small pieces: sat · on · mat · because. pocket was" in notice.inner_text()
+    assert page.evaluate("document.querySelector('#story').classList.contains('in-doubt')")
+    assert notice.bounding_box()["y"] < page.locator("#story").bounding_box()["y"]
+    names = page.locator(".line.piece").all_inner_texts()
+    assert names == ["sat"] * 2 + ["␣on", "on"] + ["mat"] * 2 + ["because"] * 5
+    own = page.locator(".line.piece strong").all_inner_texts()
+    assert own == ["s", "at", "␣", "on", "m", "at", "be", "c", "a", "u", "se"]
+    page = open_page(pocket.trace("The dog chased the ball, but it"))
+    assert page.locator("#notice").inner_text() == ""
