@@ -291,8 +291,8 @@ def test_rows_of_a_long_text_equal_those_of_its_start(pocket64: GPT2) -> None:
             np.testing.assert_allclose(pairs[0], pairs[1], rtol=0, atol=1e-11)
             shares = found.by_token(side).shares, expected.by_token(side).shares
             np.testing.assert_allclose(shares[0][:20], shares[1], rtol=0, atol=1e-11)
-    found, expected = (trace.why(1, 1).of(MLP, HEAD) for trace in (long, start))
-    np.testing.assert_allclose(found[:20, :20], expected, rtol=0, atol=1e-11)
+    of_long, of_start = (trace.why(1, 1).of(MLP, HEAD) for trace in (long, start))
+    np.testing.assert_allclose(of_long[:20, :20], of_start, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -348,6 +348,8 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda it: it.head(1, 2).why("it", 1, plain=1), TypeError, "plain must be True or False"),
     (lambda it: it.gradients(5).blocks[1].attention.heads[2].why(7, 1), ValueError, "gradients"),
     (lambda it: why_of(it).open("MLP"), ValueError, "no part 'MLP'; parts are token_embedding, "),
+    (lambda it: why_of(it).open(np.ones(2)), TypeError, "part must be a str; got"),
+    (lambda it: why_of(it).without(3), TypeError, "part must be a str; got 3"),
     (lambda it: why_of(it).open(MLP, "value"), ValueError, "side must be one of query, key, None"),
     (lambda it: why_of(it).open("token_embedding"), ValueError, "one part: it can't be opened"),
     (lambda it: why_of(it).by_token(None), ValueError, "side must be one of query, key"),

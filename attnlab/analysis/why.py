@@ -27,7 +27,7 @@ from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, token_axes, token_index
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_flag, check_choice
+from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, header, printable
 
@@ -176,6 +176,7 @@ class Why(Analysis):
 
     def _find(self, part: Any, side: str | None = None) -> dict[str, int]:
         """The index of a part, by the sides that have it."""
+        check_kind(part, str, "part")
         check_choice(side, ("query", "key", None), "side")
         names = {
             one: [term.name for term in terms]

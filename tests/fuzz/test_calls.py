@@ -145,6 +145,8 @@ FITTING = {
         "rows": "300  ['a', 'b', 'c']",
         "mine": "dict(logits=numbers(3, 263))  dict(weights=numbers(3, 3))",
         "stop": "'embedding'",
+        "part query_part key_part": "'token_embedding'  'blocks.0.mlp.output'",
+        "side": "'key'  None",
         "edits": "{'blocks.0.mid': 0}",
     }.items()
     for name in names.split()
