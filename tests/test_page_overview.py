@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,82 @@ def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, lo
         f"Head {layer}.{head}: Of the tokens drawn, “{query}” looks farthest back, by {far}: "
         f"at “{key}” ({percent(farthest['weight'])} of its attention)."
     )
+
+
+def test_gpt2s_attention_rests_on_the_first_token(look: Look) -> None:
+    weights = np.load(REFERENCE / "gpt2_patterns.npz")["weights_1"]
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    edits = {f"blocks.{n}.attention.weights": layer for n, layer in enumerate(weights)}
+    page = look(gpt2_shaped(odd, 7, n_embd=96, seed=0).edited(edits))
+    keys = "[...new Set(picture.curves.map(({ j }) => j))].sort()"
+    assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
+    worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job === 'first')")
+    assert worn == (weights[:, :, 1:, 0].mean(axis=-1) >= 0.9).ravel().tolist()
+    resting = page.locator(".rest-words")
+    assert resting.inner_text().startswith(percent(weights[:, :, -1, 0].mean()))
+    assert page.locator("#story").inner_text().count("of its attention rests on") == 1
+    # On request, it is drawn as lines: of each row, if notable.
+    resting.locator("button").click()
+    drawn(page)
+    curves = page.evaluate(
+        "picture.curves.filter(({ j }) => j === 0).map(({ layer, head, i }) => [layer, head, i])"
+    )
+    expected = [
+        [layer, head, i]
+        for layer, head, i in np.ndindex(12, 12, 7)
+        if i and weights[layer, head, i, 0] >= 0.1
+    ]
+    assert sorted(curves) == expected
+    resting.locator("button").click()
+    assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
+
+
+def test_hidden_tokens_are_counted_where_they_are_missing(pocket: GPT2, look: Look) -> None:
+    trace = pocket.trace("The dog chased the ball. " * 12)
+    page = look(trace, viewport={"width": 1024, "height": 700})
+    positions = page.evaluate(
+        "[...document.querySelectorAll('#picture .line')].map((x) => x.position)"
+    )
+    hidden = [later - earlier - 1 for earlier, later in pairwise([-1, *positions])]
+    shown = page.locator("#picture .marks span").all_inner_texts()
+    assert shown == [f"⋯ {count} hidden" for count in hidden if count]
+    assert positions[0] == 0
+    assert len(positions) + sum(hidden) == len(trace.tokens)
+    assert 1 not in hidden
+
+
+def test_an_ablated_head_is_drawn_as_ablated(ball: Trace, look: Look) -> None:
+    page = look(ball.edited({"blocks.1.attention.heads.0.context": 0}), "depth=look&layer=1&head=0")
+    own = "({ layer, head }) => layer === 1 && head === 0"
+    ablated = page.evaluate("picture.curves.map(({ isAblated }) => isAblated)")
+    assert ablated == page.evaluate(f"picture.curves.map({own})")
+    assert ablated == sorted(ablated, reverse=True)  # below all others
+    assert any(ablated)
+    cell = page.locator(".mini").nth(4)
+    assert cell.evaluate("(cell) => cell.classList.contains('ablated')")
+    assert cell.get_attribute("aria-label") == "layer 1, head 0, ablated"
+
+
+def test_look_shows_in_place_what_an_ablation_does(
+    pocket: GPT2, ball: Trace, watched: Watched, tmp_path: Path
+) -> None:
+    pocket.playground(tmp_path / "model.html", BALL, language="en")
+    link = "depth=look&layer=1&head=0&level=head"
+    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#{link}"))
+    at_level(page, "head")
+    assert not page.locator("#change").is_visible()
+    page.locator("#head-toggle").click()
+    until(page, "document.querySelectorAll('#change tbody tr').length > 0")
+    before = probabilities(ball)
+    after = probabilities(ball.edited({"blocks.1.attention.heads.0.context": 0}))
+    [barked, rolled] = [
+        row.locator("td").all_inner_texts()[1:]
+        for row in page.locator("#change tbody tr").all()[:2]
+    ]
+    first, second = np.argsort(-after, kind="stable")[:2]
+    assert barked == [percent(before[first]), percent(after[first])]
+    assert rolled == [percent(before[second]), percent(after[second])]
+    assert watched.said == []
 
 
 def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:

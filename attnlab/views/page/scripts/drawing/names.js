@@ -56,9 +56,9 @@ export const visibleWeights = (view, i) =>
 export function restButton() {
   const toggle = async () => {
     await set({ drawsFirst: !selection.drawsFirst });
-    byId(isAt("head") ? "strongest" : "picture").querySelector(".rest")?.focus(); // this button is replaced
+    byId(isAt("head") ? "strongest" : "picture").querySelector(".draws-first")?.focus(); // this button is replaced
   };
-  return buttonOf(toggle, { class: "rest" }, selection.drawsFirst ? say("Draw it apart") : say("Draw it as lines"));
+  return buttonOf(toggle, { class: "draws-first" }, selection.drawsFirst ? say("Draw it apart") : say("Draw it as lines"));
 }
 
 // The opacity of a weight's line; edited weights may exceed 1.

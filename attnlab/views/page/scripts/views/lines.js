@@ -92,7 +92,7 @@ class Lines {
       const row = Tk - T + i; // each query beside its own key, after the cached ones
       if (!(this.#isVisible(row) || this.#isVisible(j))) return;
       const isHighlighted = !highlighted || (highlighted.isKey ? j : i) === highlighted.index;
-      const isRest = isLook() && j === 0 && row > 0 && !selection.drawsFirst;
+      const isRest = isLook() && j === 0 && !selection.drawsFirst; // the first token has no choice
       const strength = isRest ? 0.01 : excess && j ? Math.max(0.01, excess[n]) : strengthOf(weight);
       context.strokeStyle = isRest ? muted : strong;
       context.globalAlpha = Math.max(0.2, Math.sqrt(strength)) * (isHighlighted ? 1 : 0.06);

@@ -60,7 +60,7 @@ class Picture {
     this.probe = make("span", { hidden: "" }); // to resolve the style sheet's colours
     this.spot = new Spot(this.canvas, () => this.#shown(), (part, event) => this.#open(part, event));
     this.marks = make("div", { class: "marks" });
-    this.resting = make("p", { class: "resting note" });
+    this.resting = make("p", { class: "rest-words note" });
     this.scene = make("div", { class: "scene" }, this.canvas, this.bar, this.marks, this.names, this.cells, this.spot.element, this.probe);
     const sideways = make("div", { class: "sideways" }, this.scene);
     this.reach = new Reach(sideways);
