@@ -146,9 +146,9 @@ def memory_of_a_pass(tool: str, directory: Path, length: int) -> Answer:
     before = resident()
     forget_peak()
     result = run(some_ids(directory, length))
-    peak, held = peak_resident(), resident()
-    del result
-    return {"peak": peak - before, "held": held - before, "dropped": resident() - before}
+    answer = {"peak": peak_resident() - before, "held": resident() - before}
+    del result  # until here, it was held
+    return answer
 
 
 def agreement(tool: str, directory: Path, *lengths: int) -> Answer:
@@ -160,26 +160,6 @@ def agreement(tool: str, directory: Path, *lengths: int) -> Answer:
     for ids in (some_ids(directory, length) for length in lengths):
         largest = max(largest, float(np.abs(next_logits(run(ids)) - plain.next_logits(ids)).max()))
     return {"difference": largest}
-
-
-def opening(tool: str, directory: Path) -> Answer:
-    """Seconds and bytes from nothing to all weights in memory; for "plain", only `load_file`."""
-    import safetensors.numpy
-
-    import attnlab
-
-    before = resident()
-    forget_peak()
-    opened = start = perf_counter()
-    if tool == "attnlab":
-        model = attnlab.GPT2.from_pretrained(directory)
-        opened = perf_counter()
-        size = sum(array.nbytes for array in model.parameters.values())  # reads every parameter
-    else:
-        tensors = safetensors.numpy.load_file(directory / "model.safetensors")
-        size = sum(tensor.nbytes for tensor in tensors.values())
-    end, peak = perf_counter(), peak_resident() - before
-    return {"seconds": end - start, "reading": end - opened, "peak": peak, "size": size}
 
 
 def generation(tool: str, directory: Path, prompt: int, new: int) -> Answer:
@@ -196,56 +176,6 @@ def generation(tool: str, directory: Path, prompt: int, new: int) -> Answer:
     mask = torch.ones_like(batch)
     generate = lambda: model.generate(batch, attention_mask=mask, **settings)  # noqa: E731
     return {"seconds": timed(generate, runs=3)}
-
-
-def training(tool: str, directory: Path, batch_size: int, length: int, steps: int) -> Answer:
-    """Seconds of one step: draw a batch, forward, backward, clip, AdamW. The median of `steps`."""
-    train = attnlab_train if tool == "attnlab" else hf_train
-    corpus = np.random.default_rng(0).integers(0, vocab_size(directory), 100_000)
-    ends: list[float] = []
-    train(directory, corpus, batch_size, length, steps + 3, lambda: ends.append(perf_counter()))
-    return {"seconds": float(np.median(np.diff(ends)[2:]))}
-
-
-def attnlab_train(
-    directory: Path, corpus: Ids, batch_size: int, length: int, steps: int, end: Callable[[], None]
-) -> None:
-    import attnlab
-
-    attnlab.train(
-        attnlab.GPT2Config.from_file(directory / "config.json"),
-        corpus,
-        steps=steps,
-        batch_size=batch_size,
-        sequence_length=length,
-        progress=False,
-        watch=lambda _: end(),
-    )
-
-
-def hf_train(
-    directory: Path, corpus: Ids, batch_size: int, length: int, steps: int, end: Callable[[], None]
-) -> None:
-    """transformers' model and PyTorch's AdamW, without dropout, with the fused attention."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.set_num_threads(os.cpu_count() or 1)
-    config = GPT2Config.from_pretrained(directory, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
-    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa").train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    rng = np.random.default_rng(0)
-    for _ in range(steps):
-        starts = rng.integers(0, len(corpus) - length, batch_size)
-        ids = torch.from_numpy(corpus[starts[:, None] + np.arange(length + 1)])
-        logits = model(ids[:, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
-        end()
 
 
 def make(_: str, directory: Path, n_layer: int, n_embd: int, n_head: int) -> Answer:
@@ -326,9 +256,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "passes": passes,
     "memory": memory_of_a_pass,
     "agreement": agreement,
-    "opening": opening,
     "generation": generation,
-    "training": training,
     "make": make,
     "versions": versions,
 }
