@@ -35,24 +35,22 @@ LONGEST_QUOTE = 200
 LONGEST_MESSAGE = 2000
 
 
-def examples(count: int) -> Any:
-    """Settings for this many examples, reproducible; FUZZ_EXAMPLES overrides them."""
-    override = int(os.environ.get("FUZZ_EXAMPLES", 0))
-    return settings(
-        max_examples=override or count,
-        derandomize=not override,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
 def fuzz(few: int, many: int, **strategies: st.SearchStrategy[Any]) -> Callable[..., Any]:
-    """A decorator that runs a test with a few examples, and with many if slow tests are chosen."""
+    """A decorator that runs a test with a few examples, and with many if slow tests are chosen.
+
+    The examples are the same each time, unless FUZZ_EXAMPLES gives another number of them.
+    """
+    override = int(os.environ.get("FUZZ_EXAMPLES", 0))
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
         @pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.slow)])
         def run(count: int) -> None:
-            examples(count)(given(**strategies)(test))()
+            settings(
+                max_examples=override or count,
+                derandomize=not override,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            )(given(**strategies)(test))()
 
         return run
 

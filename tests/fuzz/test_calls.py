@@ -147,7 +147,9 @@ FITTING = {
         "stop": "'embedding'",
         "part query_part key_part": "'token_embedding'  'blocks.0.mlp.output'",
         "side": "'key'  None",
-        "edits": "{'blocks.0.mid': 0}",
+        "edits": """{'blocks.0.mid': 0}  {'blocks.0.attention.heads.1.scale': 1e300}
+            {'blocks.0.attention.scores': math.nan}  {'mask': lambda x: x[..., :1]}
+            {'blocks.1.attention.heads.0.V': 2**63}  {'blocks.1.attention.X': lambda x: x / 0}""",
     }.items()
     for name in names.split()
 }

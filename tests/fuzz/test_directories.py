@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ import pytest
 from damage import (
     DAMAGE,
     DIRECTORIES,
+    INDEX,
     MODELS,
     NEUTRAL,
     REFERENCE,
     SIZES,
     TOKENIZERS,
+    WEIGHTS,
     Files,
+    damaged,
     is_drawn,
     pick,
     tensors_of,
@@ -35,6 +39,7 @@ from hypothesis import strategies as st
 
 import attnlab
 from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.support.files import read_npz
 
 pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
 
@@ -99,13 +104,11 @@ def test_damaged_models_are_refused_or_hold_what_they_say(data: st.DataObject) -
         model, _, parameters = result
         settings = json.loads((path / "config.json").read_bytes().decode("utf-8-sig"))
         assert {name: getattr(model.config, name) for name in SIZES}.items() <= settings.items()
-        names = ["model.safetensors"]
-        if not (path / names[0]).is_file():
-            names = json.loads((path / "model.safetensors.index.json").read_bytes())[
-                "weight_map"
-            ].values()
+        names = {WEIGHTS}
+        if not (path / WEIGHTS).is_file():
+            names = {*json.loads((path / INDEX).read_bytes())["weight_map"].values()}
         stored: dict[str, Any] = {}
-        for name in set(names):
+        for name in names:
             stored |= tensors_of((path / name).read_bytes())
     for name, parameter in parameters.items():
         held = [x for key, x in stored.items() if f".{key}".endswith(f".{tensor_name(name)}")]
@@ -150,21 +153,42 @@ def test_damaged_tokenizers_are_refused_or_encode(data: st.DataObject) -> None:
         outcome(attack, lambda: texts_of(files))
 
 
+# ---- long texts, and archives of arrays ----------------------------------------------------------
+
+ARRAYS = st.builds(
+    np.zeros,
+    st.lists(st.integers(0, 9), max_size=3),
+    st.sampled_from(["float32", "float64", "int64", "uint8", "bool"]),
+) | st.sampled_from([np.array(np.nan), np.full((2, 3), np.inf), np.array([-1]), np.array([2**62])])
+
+
+@fuzz(
+    15,
+    500,
+    piece=st.sampled_from([" ", "\n", "a", "the ", "\u3000", "🙂", "\x00", "ab1 !"]),
+    length=st.sampled_from([10**5, 10**6, 10**7]),
+)
+def test_texts_longer_than_the_context_are_refused(piece: str, length: int) -> None:
+    text, model = (piece * length)[:length], attnlab.GPT2.from_pretrained("pocket")
+    for call in (model.trace, lambda text: model.generate(text, 1)):
+        assert isinstance(outcome(partial(call, text), lambda: [text[:1000]]), Exception)
+
+
+@fuzz(15, 500, data=st.data(), array=ARRAYS, largest=st.sampled_from([10, 10**6]))
+def test_damaged_npz_files_are_refused_or_read(
+    data: st.DataObject, array: Any, largest: int
+) -> None:
+    with directory() as folder:
+        file = folder / "a.npz"
+        np.savez_compressed(file, weights=array, bomb=np.zeros(10**6, np.uint8))
+        for _ in range(data.draw(st.sampled_from([0, 1, 1, 3]))):
+            file.write_bytes(damaged(file.read_bytes(), data.draw))
+        outcome(lambda: read_npz(file, largest), list)
+
+
 # ---- injected faults must be detected ------------------------------------------------------------
 
 TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
-
-
-def reversed_ids(model: Any, ids: Any, **kwargs: Any) -> Any:
-    return TRACE(model, list(ids)[::-1], **kwargs)
-
-
-def without_last_token(tokenizer: Any, text: str, **kwargs: Any) -> Any:
-    return ENCODE(tokenizer, text, **kwargs)[:-1]
-
-
-def refusing(*_: object, **__: object) -> Any:
-    raise attnlab.AttnlabError("no")
 
 
 def failing(*_: object, **__: object) -> Any:
@@ -182,20 +206,18 @@ def allocating(*args: Any, **kwargs: Any) -> Any:
     return TRACE(*args, **kwargs)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "fault", "message"),
-    [
-        (attnlab.GPT2, "trace", reversed_ids, "other logits"),
-        (attnlab.Tokenizer, "encode", without_last_token, "decode_bytes"),
-        (attnlab.GPT2, "from_pretrained", refusing, "refused"),
-        (attnlab.GPT2, "from_pretrained", failing, "injected"),
-        (attnlab.GPT2, "trace", hanging, "hangs"),
-        (attnlab.GPT2, "trace", allocating, "takes more than"),
-    ],
-)
-def test_injected_faults_are_detected(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Any, message: str
-) -> None:
+FAULTS: dict[str, tuple[type, str, Any]] = {
+    "other logits": (attnlab.GPT2, "trace", lambda model, ids: TRACE(model, list(ids)[::-1])),
+    "decode_bytes": (attnlab.Tokenizer, "encode", lambda *args, **_: ENCODE(*args)[:-1]),
+    "injected": (attnlab.GPT2, "from_pretrained", failing),
+    "hangs": (attnlab.GPT2, "trace", hanging),
+    "takes more than": (attnlab.GPT2, "trace", allocating),
+}
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_injected_faults_are_detected(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    owner, name, fault = FAULTS[message]
     monkeypatch.setattr(owner, name, fault)
     monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
     with directory() as parent:
