@@ -10,8 +10,6 @@ from conftest import MODELS, REFERENCE
 from runs import stored_steps
 from student import KNOWN, OTHERS, steps_of
 from test_model import Tensor
-from torch_student import MISTAKES as HALF_MISTAKES
-from torch_student import steps_in_half
 
 import attnlab
 from attnlab import GPT2, check
@@ -465,33 +463,6 @@ def test_mistakes_are_identified_in_float16(odd: GPT2, mistakes: list[str], dtyp
     if not mistakes:
         larger = (steps["logits"] * np.float16(1.2)).astype(dtype)
         assert not check({"logits": larger}, trace).agrees
-
-
-HALVES = ("float16", "bfloat16", "autocast float16", "autocast bfloat16")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", HALVES)
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_pytorch_half_precision(pocket: GPT2, kind: str, by_hand: bool) -> None:
-    pytest.importorskip("torch")
-    trace = pocket.trace(TEXT)
-    correct = steps_in_half(pocket, trace.ids, kind, by_hand=by_hand)
-    as_float32 = {path: x.float().numpy() for path, x in correct.items()}
-    for submitted in (
-        correct,
-        as_float32,
-        {"logits": correct["logits"]},
-        {"logits": as_float32["logits"]},
-    ):
-        verdict = check(submitted, trace)
-        assert verdict.agrees
-        assert max(stage.rounding for stage in verdict.stages) < 0.75
-    assert not check({**correct, "logits": correct["logits"] * 1.2}, trace).agrees
-    for mistake in HALF_MISTAKES:
-        wrong = steps_in_half(pocket, trace.ids, kind, mistake, by_hand)
-        assert formulas(check(wrong, trace)) == [KNOWN[mistake]]
-        assert KNOWN[mistake] in formulas(check({"logits": wrong["logits"]}, trace))
 
 
 def test_masked_scores_may_have_any_large_negative_value(odd: GPT2) -> None:

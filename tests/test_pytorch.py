@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES
-from pytorch import python_with, walk
+from pytorch import ROOT, python_with, walk
+
+TESTS = ROOT / "tests"
 
 TRAINED = f"""
 import copy
@@ -301,7 +303,7 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     ],
 )
 def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...], name: str) -> None:
-    code = (Path(__file__).parent / script).read_text(encoding="utf-8")
+    code = (TESTS / script).read_text(encoding="utf-8")
     walk(
         python_with(*libraries),
         f"import sys; sys.argv[1:] = [{str(REFERENCE / name)!r}]\n{code}",
@@ -309,29 +311,80 @@ def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...], name:
     )
 
 
-MULTIHEAD = """
+CHAPTER = (ROOT / "examples" / "15_write_your_own.py").read_text(encoding="utf-8")
+IN_CHAPTER = CHAPTER[CHAPTER.index("#     layer = torch.nn.MultiheadAttention") :].split("\n\n")[0]
+MULTIHEAD = f"""
 from functools import partial
 import numpy as np, torch, attnlab
-trace = attnlab.GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-ours = trace.blocks[0].attention
-T, D = ours.X.shape
-layer = torch.nn.MultiheadAttention(D, len(ours.weights), batch_first=True)
-with torch.no_grad():
-    layer.in_proj_weight[:] = torch.tensor(ours.W_QKV.T.copy())
-    layer.in_proj_bias[:] = torch.tensor(ours.b_QKV.copy())
-    layer.out_proj.weight[:] = torch.tensor(ours.W_O.T.copy())
-    layer.out_proj.bias[:] = torch.tensor(ours.b_O.copy())
-    X = torch.tensor(ours.X.copy())[None]
-    may_not = ~torch.tril(torch.ones(T, T, dtype=torch.bool))
-    output, mean = layer(X, X, X, attn_mask=may_not)
-    each = layer(X, X, X, attn_mask=may_not, average_attn_weights=False)[1]
+ours = attnlab.GPT2.from_pretrained("pocket").trace("The dog chased the ball").blocks[0].attention
+names = ("X", "W_QKV", "b_QKV", "W_O", "b_O", "mask")
+X, W_QKV, b_QKV, W_O, b_O, mask = (np.array(getattr(ours, name)) for name in names)
+H, D = len(ours.weights), X.shape[1]
+{IN_CHAPTER.replace("#     ", "")}
+mean = layer(x, x, x, attn_mask=hidden)[1]
 close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
-close(output[0], ours.output)
-close(mean[0], ours.weights.mean(axis=0))
-close(each[0], ours.weights)
+close(output[0].detach(), ours.output)
+close(weights[0].detach(), ours.weights)
+close(mean[0].detach(), ours.weights.mean(axis=0))
 """
 
 
 def test_multihead_attention_equals_pytorchs(tmp_path: Path) -> None:
-    """What chapter 15 says about its weights, its mask and the weights that it returns."""
+    """The code of chapter 15, and what it says about the weights that are returned."""
     walk(python_with("torch"), MULTIHEAD, tmp_path)
+
+
+HALVES = f"""
+import sys
+sys.path[:0] = [{str(TESTS)!r}, {str(REFERENCE)!r}]
+import torch
+from hooked import steps_of
+from student import KNOWN
+from transformers import GPT2LMHeadModel
+from attnlab import GPT2, check
+from attnlab.checkpoints.hub import BUILT_IN
+
+trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
+SETTINGS = {{
+    "no_scale": {{"scale_attn_weights": False}},
+    "gelu_sigmoid": {{"activation_function": "quick_gelu"}},
+}}
+ZEROS = {{"no_b_2": "mlp.c_proj.bias", "ln_no_bias": ("ln_1.bias", "ln_2.bias", "ln_f.bias")}}
+NAMES = "X Q K V scores weights context concat output mid hidden activated embedding final logits"
+
+def in_half(kind, mistake=""):
+    # The steps of a model of transformers that makes the mistake.
+    settings = SETTINGS.get(mistake, {{}}) | {{"attn_implementation": "eager"}}
+    model = GPT2LMHeadModel.from_pretrained(BUILT_IN["pocket"].directory, **settings).eval()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(False)
+        if name.endswith(ZEROS.get(mistake, "nothing")):
+            parameter.zero_()
+    dtype = getattr(torch, kind.removeprefix("autocast "))
+    is_autocast = kind.startswith("autocast")
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype, enabled=is_autocast):
+        steps = steps_of(model if is_autocast else model.to(dtype), torch.tensor(trace.ids))
+    kept = {{path: x for path, x in steps.items() if ".heads." not in path}}
+    return {{path: x for path, x in kept.items() if path.split(".")[-1] in NAMES.split()}}
+
+def formulas(verdict):
+    return [mistake.formula for mistake in verdict.mistakes]
+
+for kind in ("float16", "bfloat16", "autocast float16", "autocast bfloat16"):
+    correct = in_half(kind)
+    as_float32 = {{path: x.float().numpy() for path, x in correct.items()}}
+    for steps in (correct, as_float32):
+        for submitted in (steps, {{"logits": steps["logits"]}}):
+            verdict = check(submitted, trace)
+            assert verdict.agrees, kind
+            assert max(stage.rounding for stage in verdict.stages) < 0.75
+    assert not check(correct | {{"logits": correct["logits"] * 1.2}}, trace).agrees
+    for mistake in (*SETTINGS, *ZEROS):
+        wrong = in_half(kind, mistake)
+        assert formulas(check(wrong, trace)) == [KNOWN[mistake]], (kind, mistake)
+        assert KNOWN[mistake] in formulas(check({{"logits": wrong["logits"]}}, trace))
+"""
+
+
+def test_checking_steps_in_half_precision(tmp_path: Path) -> None:
+    walk(python_with("torch", "transformers"), HALVES, tmp_path)

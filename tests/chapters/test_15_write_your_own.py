@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Chapter, file_of, run, run_unchanged
+from book import Chapter, run, run_unchanged
 
 CHAPTER = "15"
 
@@ -28,22 +28,6 @@ def test_write_your_own() -> None:
     chapter = run_unchanged(CHAPTER, is_solved=True)
     assert np.allclose(chapter["edited"].logits, chapter["trace"].logits, atol=1e-4)
     assert chapter["edited"] is not chapter["trace"]
-
-
-def test_the_layer_in_pytorch() -> None:
-    torch = pytest.importorskip("torch")
-    script = file_of(CHAPTER).read_text(encoding="utf-8")
-    start = script.index("#     layer = torch.nn.MultiheadAttention")
-    code = script[start : script.index("\n\n", start)].replace("#     ", "")
-    layer = run_unchanged(CHAPTER, is_solved=True)["attention"]
-    names = ("X", "W_QKV", "b_QKV", "W_O", "b_O", "mask")
-    inputs = {name: np.array(getattr(layer, name)) for name in names}
-    H, T, D = len(layer.weights), *layer.X.shape
-    result = inputs | {"torch": torch, "D": D, "H": H}
-    exec(code, result)
-    assert result["weights"].shape == (1, H, T, T)
-    assert np.allclose(result["weights"][0].detach(), layer.weights, atol=1e-5)
-    assert np.allclose(result["output"][0].detach(), layer.output, atol=1e-5)
 
 
 def test_unwritten_functions(chapter: Chapter) -> None:
