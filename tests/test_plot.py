@@ -102,6 +102,8 @@ def test_all_heads(odd: GPT2) -> None:
     assert ticks(ax.yaxis) == ["0", "1", "2"]
     assert ticks(ax.xaxis) == ["0", "1", "2", "3", "4"]
     assert ax.get_ylim() == (3 * (T + 1) - 1.5, -0.5)
+    width, height = ax.figure.get_size_inches()
+    assert min(width / 5, height / 3) > 1  # inches for each head
     assert image_data(trace.plot("Q").axes).shape == (3 * (T + 1), 5 * 8)
     ax = trace.plot(tokens=slice(-2, None)).axes
     numbers = image_data(ax)
