@@ -21,11 +21,15 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+
+from attnlab import GPT2Config
+from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.forward.parameters import parameter_count, parameter_shapes
 
 Array = NDArray[np.float64]
 Tensors = dict[str, NDArray[np.float32]]
@@ -33,29 +37,9 @@ Tensors = dict[str, NDArray[np.float32]]
 FIGURES = Path(__file__).parent.parent / "attnlab" / "checking" / "figures" / "walkthrough.json"
 SEED = 768
 MARGIN = 0.9
-EPSILON = 1e-5
 
-CONFIG: dict[str, Any] = {
-    "activation_function": "gelu_new",
-    "architectures": ["GPT2LMHeadModel"],
-    "attn_pdrop": 0.1,
-    "bos_token_id": 50256,
-    "embd_pdrop": 0.1,
-    "eos_token_id": 50256,
-    "initializer_range": 0.02,
-    "layer_norm_epsilon": EPSILON,
-    "model_type": "gpt2",
-    "n_ctx": 1024,
-    "n_embd": 768,
-    "n_head": 12,
-    "n_inner": None,
-    "n_layer": 12,
-    "n_positions": 1024,
-    "resid_pdrop": 0.1,
-    "vocab_size": 50257,
-}
-D: int = CONFIG["n_embd"]
-DH: int = D // CONFIG["n_head"]
+CONFIG = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
+D, DH, EPSILON = CONFIG.n_embd, CONFIG.d_head, CONFIG.layer_norm_epsilon
 
 
 class Figures:
@@ -236,28 +220,15 @@ def solve_projection(
 # The checkpoint.
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
-    """Every parameter's name and shape, as openai-community/gpt2 has them."""
-    layer: dict[str, tuple[int, ...]] = {"ln_1.weight": (D,), "ln_1.bias": (D,)}
-    layer |= {"attn.c_attn.weight": (D, 3 * D), "attn.c_attn.bias": (3 * D,)}
-    layer |= {"attn.c_proj.weight": (D, D), "attn.c_proj.bias": (D,)}
-    layer |= {"ln_2.weight": (D,), "ln_2.bias": (D,)}
-    layer |= {"mlp.c_fc.weight": (D, 4 * D), "mlp.c_fc.bias": (4 * D,)}
-    layer |= {"mlp.c_proj.weight": (4 * D, D), "mlp.c_proj.bias": (D,)}
-    layers = {f"h.{n}.{name}": layer[name] for n in range(CONFIG["n_layer"]) for name in layer}
-    tables = {"wte.weight": (CONFIG["vocab_size"], D), "wpe.weight": (CONFIG["n_positions"], D)}
-    return tables | layers | {"ln_f.weight": (D,), "ln_f.bias": (D,)}
-
-
 def random_tensors(rng: np.random.Generator) -> Tensors:
     """Every parameter at random: LayerNorm gains near 1, all else near 0.
 
     Repeats of a prime number of draws: no two rows or matrices are equal, and it takes no time.
     """
-    count = sum(math.prod(shape) for shape in shapes().values())
-    drawn = np.resize(rng.standard_normal(5_000_011, dtype=np.float32), count)
+    drawn = np.resize(rng.standard_normal(5_000_011, dtype=np.float32), parameter_count(CONFIG))
     tensors: Tensors = {}
-    for name, shape in shapes().items():
+    for path, shape in parameter_shapes(CONFIG).items():
+        name = tensor_name(path)  # as openai-community/gpt2 has it
         tensor, drawn = drawn[: math.prod(shape)].reshape(shape), drawn[math.prod(shape) :]
         # All tokens have GPT-2's deviation; with a smaller one, they would have small logits.
         tensor *= 0.14 if name == "wte.weight" else 0.02
@@ -318,8 +289,7 @@ def write_checkpoint(directory: Path, vocabulary: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    config = json.dumps(CONFIG, indent=2) + "\n"
-    (directory / "config.json").write_text(config, encoding="utf-8")
+    CONFIG.save(directory)
     for name in ("vocab.json", "merges.txt"):
         shutil.copyfile(vocabulary / name, directory / name)
 
