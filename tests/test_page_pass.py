@@ -15,6 +15,7 @@ from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.views.explanation import Line, Parts, Term
 from attnlab.views.page.packs import pack, packs_of_file
 from attnlab.views.page.prediction import TOKENS
 from attnlab.views.page.token_pass import BUDGET, listed_paths
@@ -133,6 +134,8 @@ def all_kinds() -> Iterator[Any]:
         ("one layer, one wide head", {"n_layer": 1, "n_head": 1}),
         ("an output matrix of its own", {"tie_word_embeddings": False}),
         ("deep", {"n_layer": 24, "n_embd": 6, "n_inner": 5}),
+        ("quick_gelu", {"activation_function": "quick_gelu"}),
+        ("relu", {"activation_function": "relu"}),
     ):
         yield pytest.param(lambda o=others: random_model(0, **o).trace(TEXT), id=name)
     yield pytest.param(lambda: random_model(1, "float64").trace(TEXT), id="random float64")
@@ -153,6 +156,34 @@ def all_kinds() -> Iterator[Any]:
 
 POCKET = "It’s very hot in summer. Swimming is"
 
+ENDS = ("logits", "probabilities")  # whose components are the most probable tokens
+
+# JavaScript: the numbers that each [step, component] is computed from, [] without its weights; the
+# step's formula; the text.
+ARITHMETIC = """async (stops) => {
+    const found = [];
+    for (const [path, c] of stops) {
+        await goTo(path, c);
+        const [formula, shown] = ['formula', 'arithmetic'].map((id) => byId(`step-${id}`));
+        const numbers = Array.from(shown.querySelectorAll('data'), (one) => Number(one.value));
+        found.push([numbers, formula.textContent, shown.textContent]);
+    }
+    return found;
+}"""
+
+
+def explained(trace: Trace, path: str, c: int) -> tuple[list[float], list[str]]:
+    """The numbers in the library's explanation, of the last token, and the names."""
+    i = len(trace.tokens) - 1 + (trace.cached if path[-1] in "KV" else 0)
+    if path in ENDS:
+        c = trace.next_tokens(c + 1)[c].id
+    rows: list[Parts] = []
+    for line in trace.explain(path.replace("concat", "context"), i, c).lines:
+        rows += [line.parts] if isinstance(line, Line) else [*line.rows, *line.feet]
+    terms = [part for row in rows for part in row if isinstance(part, Term)]
+    numbers = [one.value for one in terms if not one.is_named and isinstance(one.value, float)]
+    return numbers, [one.name for one in terms if one.is_named]
+
 
 @pytest.mark.parametrize("kind", list(all_kinds()))
 def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
@@ -166,13 +197,28 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
         likeliest = trace.fork().logits[position].astype(float)
         shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
         for path, row in actual.items():
-            if path in ("logits", "probabilities"):
+            if path in ENDS:
                 expected = np.sort(likeliest if path == "logits" else shares)[: -len(row) - 1 : -1]
                 assert len(row) == min(TOKENS, trace.config.vocab_size)
             else:
                 expected = row_of(trace, path, position)
             assert np.shape(row) == expected.shape, path
             assert np.abs(row - expected).max() <= SLACK * np.abs(expected).max(), path
+    if trace.edited_steps:
+        return
+    stops = [
+        (path, 3 if path in ENDS else 7 * n % len(row))
+        for n, (path, row) in enumerate(actual.items())
+    ]
+    for (path, c), found in zip(stops, page.evaluate(ARITHMETIC, stops), strict=True):
+        shown, formula, text = found
+        place, _, name = path.rpartition(".")
+        if path != "probabilities":
+            assert formula == (at(trace, place) if place else trace).heading_of(name)
+        if "This file" not in text:  # which has the weights
+            expected, names = explained(trace, path, c)
+            assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6), path
+            assert all(one in text for one in names), path
 
 
 # ---- computed rows -------------------------------------------------------------------------------
@@ -186,15 +232,6 @@ def test_erf_is_that_of_python(pure: Any) -> None:
 
 
 # ---- the arithmetic of one number ----------------------------------------------------------------
-
-MAPS = {
-    "attention.Q": ("attention.X", "attention.W_Q"),
-    "attention.K": ("attention.X", "attention.W_K"),
-    "attention.V": ("attention.X", "attention.W_V"),
-    "attention.output": ("attention.concat", "attention.W_O"),
-    "mlp.hidden": ("mlp.X", "mlp.W_1"),
-    "mlp.output": ("mlp.activated", "mlp.W_2"),
-}
 
 
 def go_to(page: Any, path: str, component: int) -> Any:
@@ -218,132 +255,24 @@ def near(actual: Any, expected: Any) -> bool:
     )
 
 
-def test_the_products_of_linear_maps(page: Any, small: Trace) -> None:
-    i = len(small.tokens) - 1
-    for layer, c in ((0, 14), (2, 7)):
-        for name, (needed, map_) in MAPS.items():
-            path, bias = f"blocks.{layer}.{name}", map_.replace("W_", "b_")
-            arithmetic = go_to(page, path, c)
-            x = row_of(small, f"blocks.{layer}.{needed}", i)
-            column = at(small, f"blocks.{layer}.{map_}")[:, c]
-            b, expected = at(small, f"blocks.{layer}.{bias}")[c], row_of(small, path, i)[c]
-            others, *ends = numbers(arithmetic.locator("tfoot"))
-            assert near(ends, [b, expected]), path
-            largest = numbers(arithmetic.locator("tbody"))[2::3]
-            assert np.all(np.diff(np.abs(largest)) <= 0)
-            assert near(sum(largest) + others + b, expected), path
-            terms = terms_of(arithmetic)
-            assert near(terms, np.stack([x, column, x * column], axis=1)), path
-            assert near(terms[:, 2].sum() + b, expected), path
-            assert min(np.abs(largest)) >= np.sort(np.abs(terms[:, 2]))[-len(largest)] - 1e-9
+def test_all_products_of_a_sum(page: Any, small: Trace) -> None:
+    for path, c in (("blocks.2.mlp.hidden", 7), ("blocks.0.attention.Q", 14), ("logits", 1)):
+        arithmetic = go_to(page, path, c)
+        id = small.next_tokens(2)[1].id
+        numbers = small.explain(path, None, id if path == "logits" else c).numbers
+        expected = [column for column in numbers.values() if isinstance(column, list)]
+        assert near(terms_of(arithmetic).T, expected), path
+    assert f"id {id} " in page.locator(".reading").inner_text()
+    arithmetic = go_to(page, "logits", 10)
+    words = "only has the weights of the most probable next tokens"
+    assert words in arithmetic.inner_text()
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_logit_and_its_probability(open_page: Open, tied: bool) -> None:
-    trace = random_model(4, tie_word_embeddings=tied).trace(TEXT)
-    page = open_page(trace)
-    for place, token in enumerate(trace.next_tokens(3)):
-        arithmetic = go_to(page, "logits", place)
-        assert f"id {token.id} " in page.locator(".reading").inner_text()
-        assert near(numbers(arithmetic.locator("tfoot tr").last), [token.logit])
-        terms = terms_of(arithmetic)
-        assert near(terms[:, 0], trace.final[-1])
-        assert near(terms[:, 1], trace.W_U[:, token.id])
-        assert near(terms[:, 2].sum(), token.logit)
-        shown = numbers(go_to(page, "probabilities", place))
-        logit, largest, difference, exponent, power = shown[:5]
-        *powers, sum_, same, again, share = shown[5:]
-        assert near([logit, largest], [token.logit, trace.next_logits.max()])
-        assert exponent == difference == logit - largest
-        assert same == power == pytest.approx(math.exp(logit - largest), rel=1e-12)
-        assert again == sum_ == pytest.approx(sum(powers), rel=1e-12)
-        assert len(powers) == 8 + 1  # and the others
-        assert sum_ == pytest.approx(np.exp(trace.next_logits - largest).sum(), rel=1e-5)
-        assert share == pytest.approx(token.probability, rel=1e-5)
-    assert (
-        "only has the weights of the most probable next tokens"
-        in go_to(page, "logits", 10).inner_text()
-    )
-
-
-def test_what_the_heads_collected(page: Any, small: Trace) -> None:
-    i, head = len(small.tokens) - 1, small.head(1, 2)
+def test_a_component_of_concat_leads_to_its_head(page: Any) -> None:
     arithmetic = go_to(page, "blocks.1.attention.concat", 2 * 5 + 3)
-    terms = terms_of(arithmetic)
-    assert near(terms[:, 0], head.weights[i])
-    assert near(terms[:, 1], head.V[:, 3])
-    assert near(terms[:, 2].sum(), head.context[i, 3])
     arithmetic.get_by_role("button", name="Layer 1, head 2").click()
     until(page, "document.activeElement.className === 'cursor'")
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-
-
-def test_the_lines_of_layer_norm(page: Any, small: Trace) -> None:
-    i = len(small.tokens) - 1
-    for path, needed in (
-        ("blocks.1.attention.X", "blocks.1.input"),
-        ("blocks.2.mlp.X", "blocks.2.mid"),
-        ("final", "blocks.2.output"),
-    ):
-        result = at(small, path.rpartition(".")[0]) if "." in path else small
-        x = row_of(small, needed, i).astype(float)
-        lines = [numbers(line) for line in go_to(page, path, 5).locator("li").all()]
-        deviation = math.sqrt(x.var() + 1e-5)
-        normalised = (x[5] - x.mean()) / deviation
-        expected = row_of(small, path, i)[5]
-        assert near(lines[0], [x.sum(), x.mean()])
-        assert near(lines[1], [x.var() * len(x), x.var()])
-        assert near(lines[2], [x.var(), 1e-5, deviation])
-        assert near(lines[3], [x[5], x.mean(), deviation, normalised])
-        assert near(lines[4], [normalised, result.gain[5], result.bias[5], expected]), path
-
-
-def test_the_sums_of_the_stream(page: Any, small: Trace) -> None:
-    i = len(small.tokens) - 1
-    for path, a, b in (
-        ("embedding", "token_embedding", "position_embedding"),
-        ("blocks.0.mid", "blocks.0.input", "blocks.0.attention.output"),
-        ("blocks.2.output", "blocks.2.mid", "blocks.2.mlp.output"),
-    ):
-        shown = numbers(go_to(page, path, 4))
-        assert shown == [float(row_of(small, one, i)[4]) for one in (a, b, path)], path
-    assert numbers(go_to(page, "blocks.1.input", 3)) == [small.blocks[0].output[i, 3]]
-    for path, number in (("token_embedding", small.tokens.ids[i]), ("position_embedding", i)):
-        arithmetic = go_to(page, path, 2)
-        assert numbers(arithmetic) == [row_of(small, path, i)[2]]
-        assert f"W_{path[0].upper().replace('T', 'E')}[{number}, 2] = " in arithmetic.inner_text()
-
-
-@pytest.mark.parametrize(
-    ("activation", "share"),
-    [
-        ("gelu_new", lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
-        ("gelu", lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))),
-        ("quick_gelu", lambda x: 1 / (1 + math.exp(-1.702 * x))),
-        ("relu", None),
-    ],
-    ids=lambda given: given if isinstance(given, str) else "",
-)
-def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) -> None:
-    trace = random_model(5, activation_function=activation).trace(TEXT)
-    page, i = open_page(trace), len(trace.tokens) - 1
-    for c in (0, 5, 47):
-        shown = numbers(go_to(page, "blocks.1.mlp.activated", c))
-        mlp = trace.blocks[1].mlp
-        x = shown[0]
-        assert x == mlp.hidden[i, c]
-        values = [numbers(line) for line in page.locator("#step-arithmetic .chain li").all()]
-        if share is None:
-            assert values == [[x, max(x, 0)]]
-        else:
-            assert values[-2][-1] == pytest.approx(share(x), rel=1e-12)
-        if activation == "gelu_new":
-            inside = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-            expected = [[x, x, inside], [inside, share(x)]]
-            for actual, numbers_of_line in zip(values, expected, strict=False):
-                assert actual == pytest.approx(numbers_of_line, rel=1e-12)
-        assert near(shown[-1], mlp.activated[i, c])
-    assert f"{trace.config.activation.name}(hidden)" in page.locator("#step-formula").inner_text()
 
 
 # JavaScript: for some components of each step: path, component, the displayed number, and the
@@ -685,7 +614,8 @@ def test_a_page_of_a_large_model_has_the_minimum_of_packs(odd: GPT2) -> None:
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20)) if "." in name]
     assert [name for name in large if name.startswith("pass")] == ["pass.19"]
     columns = [name for name in large if name.startswith("columns.b")]
-    assert columns == [f"columns.blocks.0.{map_}.0.1" for _, map_ in MAPS.values()]
+    maps = [*(f"attention.W_{x}" for x in "QKVO"), "mlp.W_1", "mlp.W_2"]
+    assert columns == [f"columns.blocks.0.{map_}.0.1" for map_ in maps]
     assert len([name for name in large if name.startswith("columns.W_U")]) == 5
 
 
