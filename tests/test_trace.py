@@ -269,16 +269,7 @@ def test_next_token_candidates_must_be_tokens(odd: GPT2) -> None:
             trace.candidate(71, probability)
 
 
-def test_names_in_place_of_a_step(odd: GPT2) -> None:
-    trace = odd.trace("the hen")
-    for path, ours in (
-        ("blocks.1.attn.hook_pattern", r"blocks\[l\].attention.weights"),
-        ("blocks.2.hook_resid_pre", r"resid_pre is blocks\[l\].input"),
-        ("hook_pos_embed", "position_embedding"),
-    ):
-        for look in (lambda p: attnlab.at(trace, p), lambda p: trace.edited({p: 0})):
-            with pytest.raises(ValueError, match=f"TransformerLens's .*{ours}.* here"):
-                look(path)
+def test_a_tokens_text_in_place_of_a_step(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.tokens[-1].text
     message = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")

@@ -28,6 +28,12 @@ ATTENTION = (
 HEAD = ("X", *IN_HEADS, "W_O", "output")
 MLP = ("gain", "bias", "epsilon", "X", "W_1", "b_1", "hidden", "activated", "W_2", "b_2", "output")
 
+RECORDED_IN_BLOCK = ("input", "mid", "mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output")
+RECORDED_IN_ATTENTION = (
+    *("X", "QKV", "Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights"),
+    *("context", "concat", "output"),
+)
+
 KINDS: dict[str, tuple[Kind, ...]] = {
     "mask": ("mask",),
     "scale": ("number",),
@@ -86,3 +92,17 @@ def even(shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:
     """Uniform numbers between -1 and 1, from PCG64's bits, the same in all NumPy versions."""
     bits = np.random.PCG64(seed).random_raw(int(np.prod(shape)))
     return (bits / 2.0**63 - 1).reshape(shape)
+
+
+def recorded_paths(n_layer: int) -> list[str]:
+    """The steps of an edited run that are recorded."""
+    in_block = (*RECORDED_IN_BLOCK, *(f"attention.{name}" for name in RECORDED_IN_ATTENTION))
+    blocks = (f"blocks.{n}.{name}" for n in range(n_layer) for name in in_block)
+    return ["token_embedding", "position_embedding", "embedding", *blocks, "final", "logits"]
+
+
+def projection(x: Any) -> float:
+    """A weighted mean of a step's numbers: if one of them differs, so does it. -inf counts as 3."""
+    x = np.asarray(x, np.float64)
+    numbers = np.where(np.isneginf(x), 3, x)
+    return float((numbers * even(x.shape, x.size)).sum() / x.size**0.5)

@@ -5,8 +5,7 @@
 needs torch, transformers and transformer_lens, see README.md beside this file. Writes
 `analysis.npz`.
 
-Every step is taken from the model by the hooks of `make_edits.py`, which here keep what they are
-given, with its gradient.
+Every step is taken from the model by the hooks of `hooked.py`, with its gradient.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from make_edits import Edits, attention_of, hook_up
-from make_models import HERE, load_model
+from hooked import HERE, Kept, load_model, run, steps_of
 from torch import Tensor
 from transformer_lens import FactoredMatrix
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import GPT2LMHeadModel
-from transformers.models.gpt2 import modeling_gpt2
 
 # The tokens of the targets, one alone and one against another, and the position.
 TARGETS = (("logit", 5, None, -1), ("difference", 7, 100, 3))
@@ -43,33 +40,6 @@ CHANGED = 2  # the position at which the corrupted text has another token
 LARGE, EVERY = 60, 11  # of a larger gradient, every eleventh number is recorded
 
 
-class Kept(Edits):
-    """Edits that change nothing and keep each step, detached from its inputs."""
-
-    def __init__(self, model: GPT2LMHeadModel) -> None:
-        super().__init__({}, 0)
-        self.kept: dict[str, Tensor] = {}
-        self.config = model.config
-
-    def of(self, path: str, x: Tensor) -> Tensor:
-        if not x.is_floating_point() or path.endswith("scale"):
-            return x
-        self.kept[path] = self.changed(path, x.clone())
-        if self.kept[path].requires_grad:
-            self.kept[path].retain_grad()
-        return self.kept[path]
-
-    def changed(self, path: str, x: Tensor) -> Tensor:
-        return x
-
-    def of_number(self, path: str, x: float) -> float:
-        if not path.endswith("attention.scale"):
-            return x
-        layer = int(path.split(".")[1])
-        by_layer = self.config.scale_attn_by_inverse_layer_idx
-        return (x if self.config.scale_attn_weights else 1.0) * (layer + 1 if by_layer else 1)
-
-
 class Patched(Kept):
     """Replace one step, or one row of it, by that of another run."""
 
@@ -81,23 +51,6 @@ class Patched(Kept):
         if path == self.path:
             x[self.row] = self.other[self.row]
         return x
-
-
-def run(model: GPT2LMHeadModel, ids: Tensor, kept: Kept) -> dict[str, Tensor]:
-    """Every step of a run by its path."""
-    model = copy.deepcopy(model)
-    hook_up(model, kept, SEEN)
-    return run_hooked(model, ids, kept)
-
-
-def run_hooked(model: GPT2LMHeadModel, ids: Tensor, kept: Kept) -> dict[str, Tensor]:
-    modeling_gpt2.eager_attention_forward = attention_of(kept, SEEN)
-    positions = torch.arange(len(ids))
-    model(ids[None], position_ids=positions[None], use_cache=False)
-    return kept.kept
-
-
-SEEN: dict[str, Tensor] = {}
 
 
 def value(logits: Tensor, token: int, against: int | None, position: int) -> Tensor:
@@ -132,12 +85,8 @@ def attribution(
         held = (written - written.mean(dim=-1, keepdim=True)) / deviation * norm.weight
         return value((held @ model.lm_head.weight.T)[None], token, against, 0)
 
-    heads, by_token, mlps, bias = (
-        [],
-        [],
-        [],
-        value((norm.bias @ model.lm_head.weight.T)[None], token, against, 0),
-    )
+    heads, by_token, mlps = [], [], []
+    bias = value((norm.bias @ model.lm_head.weight.T)[None], token, against, 0)
     for layer, block in enumerate(model.transformer.h):
         prefix = f"blocks.{layer}.attention"
         for h in range(H):
@@ -165,9 +114,9 @@ def attribution(
 def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
     """Names, with each one's numbers in turn."""
     model, kept = copy.deepcopy(model), Kept(model)
-    hook_up(model, kept, SEEN)
     with torch.enable_grad():
-        logits = run_hooked(model, ids, kept)["logits"]
+        run(model, ids, kept)
+        logits = kept.kept["logits"]
         if of == "loss":
             target = torch.nn.functional.cross_entropy(logits[:-1], ids[1:])
         else:
@@ -233,17 +182,15 @@ def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
     other = ids.clone()
     other[CHANGED] = (other[CHANGED] + 50) % model.config.vocab_size
     _, token, against, _ = TARGETS[1]
-    clean, corrupted = run(model, ids, Kept(model)), run(model, other, Kept(model))
+    clean, corrupted = steps_of(model, ids), steps_of(model, other)
     best, worst = (value(steps["logits"], token, against, -1) for steps in (clean, corrupted))
 
     with torch.enable_grad():
         kept = Kept(model)
-        hooked = copy.deepcopy(model)
-        hook_up(hooked, kept, SEEN)
-        value(run_hooked(hooked, other, kept)["logits"], token, against, -1).backward()
+        value(steps_of(model, other, kept)["logits"], token, against, -1).backward()
 
     def restored(path: str, row: slice) -> float:
-        patched = run(model, other, Patched(model, path, clean[path], row))
+        patched = steps_of(model, other, Patched(model, path, clean[path], row))
         return ((value(patched["logits"], token, against, -1) - worst) / (best - worst)).item()
 
     def guessed(path: str, row: slice) -> float:
@@ -301,10 +248,7 @@ def main() -> None:
     for name in PLACES:
         model = load_model(HERE / name)
         ids = torch.tensor(np.load(HERE / name / "expected.npz")["ids"])
-        expected = np.load(HERE / name / "expected.npz")
-        steps = run(model, ids, Kept(model))
-        for path in ("logits", "blocks.1.attention.weights", "blocks.1.mid"):
-            assert np.abs(steps[path].numpy() - expected[path]).max() < 1e-12, (name, path)
+        steps = steps_of(model, ids)
         keep(f"{name}/lens", lens(model, steps))
         for target, token, against, row in TARGETS:
             keep(f"{name}/{target}", attribution(model, steps, token, against, row))

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 
 import torch
 import transformers
-from make_models import HERE, MODELS, N_POSITIONS, Spec, load_model, make_vocabulary, save_arrays
+from hooked import HERE, load_model
+from make_models import MODELS, N_POSITIONS, Spec, make_vocabulary, save_arrays
 from torch import Tensor, nn
 from transformers import (
     GPT2LMHeadModel,

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,15 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from hooked import HERE, assert_close, load_model, steps_of
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
 from transformers.activations import ACT2FN
 
-HERE = Path(__file__).resolve().parent
-
 N_TOKENS = 11
 N_POSITIONS = 17
-TOLERANCE = 1e-12
 
 MERGES = ["t h", "Ġ a", "h e", "i n", "th e", "Ġ th"]
 END_OF_TEXT = "<|endoftext|>"
@@ -232,29 +230,6 @@ def save_model(spec: Spec) -> Path:
     return directory
 
 
-def load_model(directory: Path) -> GPT2LMHeadModel:
-    """Load a saved model, upcast to float64."""
-    model = GPT2LMHeadModel.from_pretrained(
-        directory, attn_implementation="eager", local_files_only=True, dtype=torch.float64
-    )
-    check_reordered(model)
-    return model.double().eval()
-
-
-@torch.no_grad()
-def check_reordered(model: GPT2LMHeadModel) -> None:
-    """Check that `reorder_and_upcast_attn` changes nothing in float32, and turn it off.
-
-    transformers computes it in no other dtype.
-    """
-    if model.config.reorder_and_upcast_attn:
-        ids = torch.arange(N_TOKENS)[None]
-        reordered = model.float().eval()(ids).logits
-        for block in model.transformer.h:
-            block.attn.reorder_and_upcast_attn = False
-        torch.testing.assert_close(model(ids).logits, reordered, rtol=1e-5, atol=1e-5)
-
-
 def draw_ids(spec: Spec) -> Tensor:
     """Draw token ids, one of them twice."""
     generator = torch.Generator().manual_seed(1000 + spec.seed)
@@ -266,119 +241,20 @@ def draw_ids(spec: Spec) -> Tensor:
 # ---------------------------------------------------------------------------- their contents
 
 
-@contextmanager
-def recording(
-    inputs: dict[str, nn.Module], outputs: dict[str, nn.Module]
-) -> Iterator[dict[str, Tensor]]:
-    """Record inputs and outputs of modules in a forward pass, without the batch axis."""
-    record: dict[str, Tensor] = {}
-
-    def keep(key: str, value: Tensor) -> None:
-        assert key not in record, f"{key} was recorded twice"
-        record[key] = value.squeeze(0).clone()
-
-    def input_hook(key: str) -> Callable[..., None]:
-        return lambda module, args: keep(key, args[0])
-
-    def output_hook(key: str) -> Callable[..., None]:
-        # Before version 5 a block returned a tuple.
-        return lambda module, args, output: keep(
-            key, output[0] if isinstance(output, tuple) else output
-        )
-
-    handles = [
-        *(module.register_forward_pre_hook(input_hook(key)) for key, module in inputs.items()),
-        *(module.register_forward_hook(output_hook(key)) for key, module in outputs.items()),
-    ]
-    try:
-        yield record
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def modules_to_record(model: GPT2LMHeadModel) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-    """Return the modules whose inputs and those whose outputs are wanted, by key."""
-    body = model.transformer
-    inputs: dict[str, nn.Module] = {}
-    outputs: dict[str, nn.Module] = {
-        "token_embedding": body.wte,
-        "position_embedding": body.wpe,
-        "embedding": body.drop,
-        "final": body.ln_f,
-        "logits": model.lm_head,
-    }
-    for layer, block in enumerate(body.h):
-        prefix = f"blocks.{layer}"
-        inputs |= {
-            f"{prefix}.input": block,
-            f"{prefix}.attention.concat": block.attn.c_proj,
-            f"{prefix}.mid": block.ln_2,
-        }
-        outputs |= {
-            f"{prefix}.attention.X": block.ln_1,
-            f"{prefix}.attention.QKV": block.attn.c_attn,
-            f"{prefix}.attention.output": block.attn.c_proj,
-            f"{prefix}.mlp.X": block.ln_2,
-            f"{prefix}.mlp.hidden": block.mlp.c_fc,
-            f"{prefix}.mlp.activated": block.mlp.act,
-            f"{prefix}.mlp.output": block.mlp,
-            f"{prefix}.output": block,
-        }
-    return inputs, outputs
-
-
-def split_heads(x: Tensor, n_head: int) -> Tensor:
-    """Turn (T, D) into (H, T, D / H)."""
-    return x.unflatten(-1, (n_head, -1)).transpose(0, 1)
-
-
-def scale_of(config: GPT2Config, layer: int) -> float:
-    """Return what the scores of a layer are divided by."""
-    scale = math.sqrt(config.n_embd // config.n_head) if config.scale_attn_weights else 1.0
-    return scale * (layer + 1) if config.scale_attn_by_inverse_layer_idx else scale
-
-
-def add_attention(record: dict[str, Tensor], prefix: str, weights: Tensor, scale: float) -> None:
-    """Complete one layer's attention from what was hooked and the weights of transformers.
-
-    transformers exposes neither the heads by themselves nor any scores.
-    """
-    n_head, n_tokens, _ = weights.shape
-    parts = record.pop(f"{prefix}.QKV").chunk(3, dim=-1)
-    queries, keys, values = (split_heads(part, n_head) for part in parts)
-    raw_scores = queries @ keys.transpose(-1, -2)
-    scores = raw_scores / scale
-    future = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu(1)
-    masked_scores = scores.masked_fill(future, -math.inf)
-    assert_close(masked_scores.softmax(-1), weights)
-    record |= {
-        f"{prefix}.Q": queries,
-        f"{prefix}.K": keys,
-        f"{prefix}.V": values,
-        f"{prefix}.raw_scores": raw_scores,
-        f"{prefix}.scores": scores,
-        f"{prefix}.masked_scores": masked_scores,
-        f"{prefix}.weights": weights,
-        f"{prefix}.context": split_heads(record[f"{prefix}.concat"], n_head),
-    }
-
-
 @torch.no_grad()
 def record_model(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Tensor]:
-    """Run the model and return every intermediate by its key."""
-    with recording(*modules_to_record(model)) as record:
-        result = model(ids[None], output_attentions=True, use_cache=False)
-    record["ids"] = ids
+    """Return every intermediate of a pass by its key.
+
+    transformers exposes neither the heads by themselves nor any scores, so the hooks' own attention
+    is used; its weights and the logits must be those of transformers.
+    """
+    steps = steps_of(model, ids)
+    result = model(ids[None], output_attentions=True, use_cache=False)
+    assert_close(steps["logits"], result.logits[0])
     for layer, weights in enumerate(result.attentions):
-        scale = scale_of(model.config, layer)
-        add_attention(record, f"blocks.{layer}.attention", weights[0], scale)
-    return record
-
-
-def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """Assert that tensors of one shape agree to TOLERANCE, absolute and relative."""
-    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        assert_close(steps[f"blocks.{layer}.attention.weights"], weights[0])
+    unrecorded = re.compile(r".*\.(heads\..*|residual|QKV)")
+    return {"ids": ids} | {key: x for key, x in steps.items() if not unrecorded.fullmatch(key)}
 
 
 def save_arrays(file: Path, tensors: dict[str, Tensor]) -> None:
