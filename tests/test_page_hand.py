@@ -114,6 +114,8 @@ def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Look) -
     assert page.evaluate("[selection.isFollowing, selection.query]") == [True, 5]
     page.mouse.move(0, 0)
     assert card(page) is None
+    page.locator("#about b").hover()
+    assert "pocket was trained on the sentences of a small grammar" in str(card(page))
     page.locator(".mini").nth(1).hover()
     assert str(card(page)).startswith("layer 0, head 1")
     page.locator("#all-tokens").click()

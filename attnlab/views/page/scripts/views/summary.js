@@ -23,7 +23,7 @@ function summarise() {
       ...(n ? [" · "] : []),
       prefixOf(trace),
       // Of a shared model, the name is shown once.
-      ...(models.size > 1 || (trace.model && n === 0) ? [make("b", {}, trace.model), " "] : []),
+      ...(models.size > 1 || (trace.model && n === 0) ? [make("b", { "data-tip": trace.training, tabindex: "0" }, trace.model), " "] : []),
       make("q", {}, make("bdi", {}, trace.excerpt)),
     ]),
   );
