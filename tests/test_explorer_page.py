@@ -608,7 +608,7 @@ def test_the_end(explorer: Explorer, open_live: Open) -> None:
 
 def test_by_keys_alone(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
-    page.locator("#theme").focus()
+    page.locator("#language").focus()
     reached = []
     for _ in range(6):
         page.keyboard.press("Tab")

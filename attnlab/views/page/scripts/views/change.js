@@ -35,6 +35,7 @@ export function makeChange(before, now, compare) {
   };
   let loaded = { positions: [] }; // the last predictions read, which sliders reuse
   const draw = onceAFrame(async () => {
+    if (traces.at(-1) !== now) return; // another text has been opened
     if (isLook() && !(isAt("head") && before?.ids.join() === now.ids.join())) return box.replaceChildren();
     if (!before) return box.replaceChildren(noteOf());
     const positions = both.map(queryIn);

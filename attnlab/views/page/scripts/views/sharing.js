@@ -47,8 +47,8 @@ function listenToTables() {
 /** A view's map: its keys above, its queries at the left. */
 function cellsOfMap(view) {
   const matrix = matrixOf(view, selection);
-  const row = (i) => [view.querySymbols[i], ...matrix.subarray(i * view.Tk, (i + 1) * view.Tk)];
-  return [[`${selection.step}${view.name ? ` ${view.name}` : ""}`, ...view.keySymbols], ...[...view.querySymbols.keys()].map(row)];
+  const row = (i) => [view.symbols.queries[i], ...matrix.subarray(i * view.Tk, (i + 1) * view.Tk)];
+  return [[`${selection.step}${view.name ? ` ${view.name}` : ""}`, ...view.symbols.keys], ...[...view.symbols.queries.keys()].map(row)];
 }
 
 // ---- pictures ------------------------------------------------------------------------------------
