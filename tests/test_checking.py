@@ -195,6 +195,11 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     assert verdict.first.difference == pytest.approx(0.25)
     assert verdict.differing == f"1 of {weights.size} cells differ, all at {prefix}:"
     assert verdict.cells == ((prefix, correct + 0.25, correct),)
+    zeros = attnlab.attention(
+        np.array([[0.0, 0], [1, 0]]), np.eye(2), np.eye(2)
+    )  # in the first row
+    verdict_of_zeros = check({"raw_scores": [[0.0, 0], [2, 0]]}, zeros)
+    assert str(verdict_of_zeros.differing).startswith("1 of 4 cells differ")
     weights[3, 5, :5] = 0
     verdict = check({"weights": weights}, trace.blocks[0].attention)
     assert verdict.differing == f"6 of {weights.size} cells differ, all at head 3:"
