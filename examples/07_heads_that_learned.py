@@ -517,6 +517,7 @@ def from_pronoun_to_noun(text: str, pronoun: str, noun: str) -> tuple[attnlab.Tr
     return trace, mask
 
 
+# %%
 pairs = [from_pronoun_to_noun(*sentence) for sentence in SENTENCES]
 pronouns = measure_jobs(((run, {"noun": mask}) for run, mask in pairs), ["noun"])
 best_head = pronouns.best("noun")

@@ -19,7 +19,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Table, header
-from attnlab.text.tokens import Tokens, Vocabulary
+from attnlab.text.tokens import Tokens, Vocabulary, text_in_quotes
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Generation(Document):
         lines = [header(*names)]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
-            text = self.tokens.text_in_quotes(i)
+            text = text_in_quotes(self.tokens, i)
             lines.append((str(i), str(token.id), token.symbol, text, *numbers))
         yield Table(lines, left=(2, 3))
 

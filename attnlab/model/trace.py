@@ -23,7 +23,7 @@ from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import say
 from attnlab.support.tables import Document, Paragraph, Table, header
-from attnlab.text.tokens import Token, Tokens, Vocabulary
+from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
@@ -460,7 +460,7 @@ class NextTokens(Document, tuple[NextToken, ...]):
         lines = [header("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
-            text = Tokens([*self._before, token]).text_in_quotes(-1)
+            text = text_in_quotes(Tokens([*self._before, token]), -1)
             lines.append((str(token.id), token.symbol, text, *numbers))
         yield Table(lines, left=(1, 2))
 

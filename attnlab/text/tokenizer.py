@@ -259,6 +259,7 @@ class Tokenizer:
 
     def text_of(self, tokens: Tokens) -> str:
         """A text that `encode_prompt` would encode to these tokens, if there is one."""
+        check_kind(tokens, Tokens, "tokens")
         prefix = self._affixes[0]
         has_prefix = tokens.ids[: len(prefix)].tolist() == prefix
         content = b"".join(tokens.bytes[len(prefix) if has_prefix else 0 :])

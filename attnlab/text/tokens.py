@@ -144,11 +144,6 @@ class Tokens(StdoutSafe, Sequence[Token]):
             for token, parts in zip(self, shown, strict=True)
         )
 
-    def text_in_quotes(self, index: int) -> str:
-        """A token's text in quotes; its readable form if it has parts of characters."""
-        text = self.texts[index]
-        return self.readable[index] if "�" in text else repr(text)
-
     @cached_property
     def words(self) -> tuple[Word, ...]:
         return tuple(words_of(self._characters))
@@ -235,6 +230,12 @@ def _shown(character: str, part: int, parts: int) -> str:
     if 0xDC80 <= ord(character) <= 0xDCFF:  # a byte, see `characters_of`
         return f" <{ord(character) - 0xDC00:02x}> "
     return byte_symbols()[ord(character)] if ord(character) < 128 else character
+
+
+def text_in_quotes(tokens: Tokens, index: int) -> str:
+    """A token's text in quotes; its readable form if it has parts of characters."""
+    text = tokens.texts[index]
+    return tokens.readable[index] if "�" in text else repr(text)
 
 
 def _joined(parts: Sequence[str]) -> str:
