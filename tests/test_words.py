@@ -15,7 +15,7 @@ from attnlab.checkpoints.hub import BUILT_IN, training_of
 from attnlab.cli.command import main
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
-from attnlab.text.tokens import Token, Tokens
+from attnlab.text.tokens import Token, Tokens, text_in_quotes
 from attnlab.views.page.page import token_of
 
 SENTENCE = "The cat sat on the mat because it was tired"
@@ -90,7 +90,7 @@ def test_tables_name_characters(pocket: GPT2) -> None:
     # A next token that completes a character is known.
     unfinished = pocket.trace(pocket.tokenizer.encode("小")[:2])
     completing = Tokens([*unfinished.tokens, *pocket.tokenizer.tokens("小")[2:]])
-    assert completing.text_in_quotes(2) == "小 3/3"
+    assert text_in_quotes(completing, 2) == "小 3/3"
     assert unfinished.next_tokens(1)._before == unfinished.tokens
 
 
