@@ -83,7 +83,9 @@ def test_english_words_have_their_pieces_and_spaces(chinese: GPT2) -> None:
     tokens = chinese.tokenizer.tokens("it played 天 xyz")
     assert tokens.texts == ("[CLS]", " it", " play", "ed", "天", " x", "y", "z", "[SEP]")
     notice = chinese.trace("xyz").notice
-    assert notice.startswith("Not in this model's vocabulary, so read in small pieces: xyz. What ")
+    assert notice.startswith(
+        "Not in this model's vocabulary, so read in the smallest pieces: xyz. What "
+    )
     assert "its vocabulary has 21,128 tokens" in notice
 
 

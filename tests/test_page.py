@@ -806,7 +806,7 @@ def test_words_in_pieces_come_before_the_headline(pocket: GPT2, open_page: Open)
     page = open_page(pocket.trace("The cat sat on the mat because it was tired"))
     notice = page.locator("#notice")
     until(page, "document.querySelectorAll('.line').length === 17")
-    assert "in small pieces: sat · on · mat · because. pocket was" in notice.inner_text()
+    assert "in the smallest pieces: sat · on · mat · because. pocket was" in notice.inner_text()
     assert page.evaluate("document.querySelector('#story').classList.contains('in-doubt')")
     assert notice.bounding_box()["y"] < page.locator("#story").bounding_box()["y"]
     names = page.locator(".line.piece").all_inner_texts()

@@ -120,7 +120,7 @@ def test_jobs_of_what_does_not_rest_are_the_atlas_measures(pure: Any, odd: GPT2)
 
 def test_sentences_state_both_shares(odd: GPT2) -> None:
     trace = patterns(odd, PATTERNS[1])
-    symbols = trace.tokens.symbols
+    symbols = trace.tokens.readable
     last, first = symbols[-1], symbols[0]
     looking = 0
     for layer, head in np.ndindex(12, 12):

@@ -100,7 +100,7 @@ def test_tables_name_characters(pocket: GPT2) -> None:
 def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
     notice = pocket.trace(SENTENCE).notice
     assert notice.startswith(
-        "Not in this model's vocabulary, so read in small pieces: sat · on · mat · because. "
+        "Not in this model's vocabulary, so read in the smallest pieces: sat · on · mat · because. "
     )
     assert BUILT_IN["pocket"].training in notice
     assert notice in repr(pocket.trace(SENTENCE)).replace("\n", " ")

@@ -16,7 +16,7 @@ def notice_on(tokens: Tokens, parameters: Parameters) -> str:
         return ""
     shown = words[:MAX_WORDS_LISTED] + ["…"] * (len(words) > MAX_WORDS_LISTED)
     return Message(
-        "Not in this model's vocabulary, so read in small pieces: {words}. {training}",
+        "Not in this model's vocabulary, so read in the smallest pieces: {words}. {training}",
         words=" · ".join(shown),
         training=training_of(parameters),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from attnlab.forward.attention import Attention
-from attnlab.steps.labels import token_axes
 from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE, Attended
+from attnlab.views.labelled_step import labelled_step
 
 
 def attention_in_words(attention: Attention, query: int) -> list[Message]:
@@ -13,12 +15,14 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
 
     They have plain weights: the first token's as the share that rests, and the largest other one.
     """
-    queries, keys = token_axes(attention)
+    step = labelled_step(attention, "weights")
+    queries, keys = step.axes
     if not queries.has_tokens or not keys.has_tokens or attention.memory_tokens is not None:
         return []
     own = queries.positions[query]
-    weights = attention.weights[query]
-    attended = Attended(weights, attention.mask[query], is_first=own == 0)
+    weights = step.array[query]
+    visible = np.ones(len(weights), bool) if step.masked is None else ~step.masked[query]
+    attended = Attended(weights, visible, is_first=own == 0)
     names = {"query": queries.labels[query], "first": keys.labels[0]}
     rest = percent(attended.rest)
     if attended.kind == "alone":

@@ -12,7 +12,7 @@ function showNotice() {
   byId("notice").replaceChildren(
     ...notices.map(({ trace, shown }) => {
       const values = { words: shown.join(" · "), training: trace.training };
-      return make("p", {}, prefixOf(trace), say("Not in this model's vocabulary, so read in small pieces: {words}. {training}", values));
+      return make("p", {}, prefixOf(trace), say("Not in this model's vocabulary, so read in the smallest pieces: {words}. {training}", values));
     }),
   );
   byId("story").classList.toggle("in-doubt", notices.some(({ isInDoubt }) => isInDoubt));

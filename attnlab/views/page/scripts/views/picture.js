@@ -397,8 +397,8 @@ class Picture {
     const { tokens, keys } = this.trace;
     const values = { rest: percent(rest), query: wordOf(tokens[i]), first: wordOf(keys[0]) };
     const words = selection.drawsFirst
-      ? say("{rest} of the attention of “{query}” rests on the first token, “{first}”.", values)
-      : say("{rest} of the attention of “{query}” rests on the first token, “{first}”: the ticks at each block’s left edge.", values);
+      ? say("On average over all heads, {rest} of the attention of “{query}” rests on the first token, “{first}”.", values)
+      : say("On average over all heads, {rest} of the attention of “{query}” rests on the first token, “{first}”: the ticks at each block’s left edge.", values);
     if (this.resting.firstChild?.textContent === words) return; // so that the button keeps its focus
     this.resting.replaceChildren(make("span", {}, words), " ", restButton());
   }
@@ -537,7 +537,7 @@ function jobOfMap(values, job, rest) {
 const isStriking = (before, after = before) => Math.abs(after - before) >= NOTABLE;
 
 const withoutInWords = (hasNumber) =>
-  hasNumber ? say("→ and lower bar: without head {layer}.{head}", selection) : say("lower bar: without head {layer}.{head}", selection);
+  hasNumber ? say("number after → and lower bar: without head {layer}.{head}", selection) : say("lower bar: without head {layer}.{head}", selection);
 
 const enterBlock = (layer) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
 
