@@ -1,6 +1,7 @@
 """Two traces step by step: what differs, where, and what rounding explains."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,8 @@ def test_cancelling_sums_get_larger_tolerances() -> None:
     for step in ("raw_scores", "scores"):
         stage = next(s for s in compare(exact, single).stages if s.path == step)
         assert stage.agrees
+        assert replace(stage, rounding=1.0).agrees
+        assert not replace(stage, rounding=1.001).agrees
         difference = np.abs(getattr(single, step) - getattr(exact, step)).max()
         assert stage.difference == difference > 0
 

@@ -86,7 +86,7 @@ def completions(shell: Any, text: str) -> list[str]:
         ("trace.blocks[-1].attention.heads[3].W_", ["K", "O", "Q", "V"]),
         ("trace.head(1,2).raw", ["_scores"]),
         ("trace.blocks[0].mlp.hid", ["den"]),
-        ("model.tokenizer.enc", ["ode"]),
+        ("model.tokenizer.enc", ["ode", "ode_prompt"]),
         ("model.config.n_he", ["ad"]),
     ],
 )

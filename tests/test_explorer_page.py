@@ -728,7 +728,9 @@ def test_what_is_chosen_while_numbers_are_on_their_way_is_chosen_everywhere(
 ) -> None:
     page = open_live(explorer)
     with held(page, "name=attention[.]1"):
-        ask(page, "the dog and the cat")
+        page.locator("#prompt").fill("the dog and the cat")
+        page.locator("#prompt").press("Enter")
+        until(page, "traces.at(-1).T === 6")
         page.locator(".map").nth(6).click()
         until(page, "document.querySelector('main').ariaBusy === 'true'")
         page.locator(".flow .chip").nth(2).click()

@@ -798,6 +798,9 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         trace.parameters.name,
         edited._note.partition(": ")[2],
         UNTRANSLATED,
+        "English",  # the button for that language
+        "attnlab playground page.html",
+        "attnlab explore",
     ]
     assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}
 

@@ -245,7 +245,8 @@ def test_gpt2s_attention_rests_on_the_first_token(look: Look) -> None:
     worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job === 'first')")
     assert worn == (weights[:, :, 1:, 0].mean(axis=-1) >= 0.9).ravel().tolist()
     resting = page.locator(".rest-words")
-    assert resting.inner_text().startswith(percent(weights[:, :, -1, 0].mean()))
+    mean = percent(weights[:, :, -1, 0].mean())
+    assert resting.inner_text().startswith(f"On average over all heads, {mean} of")
     assert page.locator("#story").inner_text().count("of its attention rests on") == 1
     # On request, it is drawn as lines: of each row, if notable.
     resting.locator("button").click()

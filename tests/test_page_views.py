@@ -631,7 +631,8 @@ def lines_of(page: Any) -> dict[str, NDArray[np.float64]]:
 
 
 def drawn_weights(head: Head) -> NDArray[np.float64]:
-    return np.where(head.weights < 0.01, 0, head.weights).astype(np.float64)
+    """Lines have at least a fifth of their colour: the root of 0.04."""
+    return np.where(head.weights < 0.01, 0, np.maximum(head.weights, 0.04)).astype(np.float64)
 
 
 def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:

@@ -364,6 +364,9 @@ def test_whole_long_texts_fit_in_a_picture() -> None:
     names = ticks(picture.axes.yaxis)
     assert names == [f"t{i}" for i in picture.axes.get_yticks()]
     assert 100 < len(names) <= 300  # as many labels as fit
+    per_label = picture.figure.get_figheight() / len(names)
+    (size,) = {label.get_fontsize() for label in picture.axes.yaxis.get_ticklabels()}
+    assert size < 72 * per_label / 2  # half of its place, in points
 
 
 @pytest.mark.parametrize(
