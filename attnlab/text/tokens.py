@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -33,7 +33,8 @@ END_OF_TEXT = "<|endoftext|>"
 MAX_LISTED = 24
 
 
-def byte_symbols() -> list[str]:
+@cache
+def byte_symbols() -> tuple[str, ...]:
     """The printable character that represents each byte in `vocab.json`.
 
     Bytes that are printable in Latin-1 are represented by that character, the other 68 by U+0100,
@@ -43,7 +44,7 @@ def byte_symbols() -> list[str]:
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
 # Byte values by symbol.
