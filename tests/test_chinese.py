@@ -1,6 +1,7 @@
 """Chinese GPT-2s, which have BERT's tokenizer: their files, tokens, example texts and pages."""
 
 import json
+import pickle
 import re
 import unicodedata
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from chinese import TEXTS, vocabulary, write_checkpoint
 from conftest import needs
+from pages import ablation
 
 from attnlab import GPT2
 from attnlab.support.language import using_language
@@ -83,10 +85,20 @@ def test_english_words_have_their_pieces_and_spaces(chinese: GPT2) -> None:
     tokens = chinese.tokenizer.tokens("it played 天 xyz")
     assert tokens.texts == ("[CLS]", " it", " play", "ed", "天", " x", "y", "z", "[SEP]")
     notice = chinese.trace("xyz").notice
-    assert notice.startswith(
-        "Not in this model's vocabulary, so read in the smallest pieces: xyz. What "
-    )
+    assert "pieces of at most two letters: xyz. What " in notice
     assert "its vocabulary has 21,128 tokens" in notice
+
+
+def test_words_that_cannot_be_read_are_named(chinese: GPT2) -> None:
+    unread = "This model can't read at all, and sees as an unknown token: {}. What "
+    trace = chinese.trace("今天𠮷野家 한국 한국 😀")
+    assert unread.format("𠮷 · 한국 · 😀") in trace.notice
+    assert [token.unread for token in trace.tokens if token.unread] == ["𠮷", "한국", "한국", "😀"]
+    assert "for 한국" in repr(trace.tokens)
+    # They are known where the text is: not from ids, but from tokens, in parts and copies.
+    assert unread.format("[UNK]") in chinese.trace(trace.tokens.ids).notice
+    tokens = pickle.loads(pickle.dumps(trace.tokens))[2:4]
+    assert unread.format("𠮷") in chinese.trace(tokens).notice
 
 
 def test_example_texts_follow_the_language_that_the_model_reads(
@@ -119,3 +131,13 @@ def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
     assert described["text"] == "今天 GPT"
     assert described["ids"] == chinese.tokenizer.encode("今天GPT")[:-1]
     assert [token["symbol"] for token in described["tokens"]][:3] == ["[CLS]", "今", "天"]
+
+    def unread(text_or_ids: Any, *changes: Any) -> list[str]:
+        tokens = cache.describe(text_or_ids, changes)["tokens"]
+        return [token["unread"] for token in tokens if "unread" in token]
+
+    # What can't be read is named, also where the page asks for ids, and is never another text's.
+    ids = chinese.tokenizer.encode_prompt("今天한국")
+    assert unread(ids) == ["[UNK]"]
+    assert unread("今天한국") == unread(ids) == unread(ids, ablation(0, 0)) == ["한국"]
+    assert unread("今天😀") == ["😀"]

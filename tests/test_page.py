@@ -806,15 +806,17 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
 
 
 def test_words_in_pieces_come_before_the_headline(pocket: GPT2, open_page: Open) -> None:
-    page = open_page(pocket.trace("The cat sat on the mat because it was tired"))
+    trace = pocket.trace("The cat sat on the mat because it was tired")
+    page = open_page(trace)
     notice = page.locator("#notice")
     until(page, "document.querySelectorAll('.line').length === 17")
-    assert "in the smallest pieces: sat · on · mat · because. pocket was" in notice.inner_text()
+    assert notice.inner_text() == trace.notice
     assert page.evaluate("document.querySelector('#story').classList.contains('in-doubt')")
     assert notice.bounding_box()["y"] < page.locator("#story").bounding_box()["y"]
     names = page.locator(".line.piece").all_inner_texts()
     assert names == ["sat"] * 2 + ["␣on", "on"] + ["mat"] * 2 + ["because"] * 5
     own = page.locator(".line.piece strong").all_inner_texts()
     assert own == ["s", "at", "␣", "on", "m", "at", "be", "c", "a", "u", "se"]
-    page = open_page(pocket.trace("The dog chased the ball, but it"))
-    assert page.locator("#notice").inner_text() == ""
+    for text in ("The dog chased the ball, but it", "Schöne 小猫 😀 and the dog"):
+        trace = pocket.trace(text)
+        assert open_page(trace).locator("#notice").inner_text() == trace.notice

@@ -11,7 +11,7 @@ import pytest
 from node import Evaluator
 
 from attnlab import GPT2
-from attnlab.checkpoints.hub import BUILT_IN, training_of
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.cli.command import main
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
@@ -51,20 +51,24 @@ def test_words_that_the_pocket_model_does_not_know_are_spelled_out(pocket: GPT2)
     assert [word.text for word in tokens.words] == SENTENCE.split()
 
 
-def test_two_pieces_of_a_word_are_normal() -> None:
-    assert spelled_out(tokens_of(" Sw", "imming", " is", " un", "believ", "able")) == []
-    assert spelled_out(tokens_of(" X", "ie", " Z", "han", "g")) == ["Xie", "Zhang"]
-    assert spelled_out(tokens_of(" B", "ud", "ap", "est")) == []  # two letters on average
-
-
-def test_characters_that_are_words_are_spelled_out_in_bytes() -> None:
-    assert spelled_out(tokens_of("我", "喜", b"\xe5", b"\xb0\x8f", "안", "녕", "の")) == ["小"]
-    # Other characters only in single bytes; they are no words otherwise.
-    quote, emoji = "’".encode(), "😀".encode()
-    apostrophe = tokens_of("It", quote[:2], quote[2:], "s!")
+def test_words_in_three_pieces_or_in_short_ones_are_spelled_out() -> None:
+    for pieces, expected in (
+        ([" Sw", "imming", " is", " can", "not"], []),
+        (
+            [" ar", "cha", "e", "olog", "ist", " un", "believ", "able"],
+            ["archaeologist", "unbelievable"],
+        ),
+        ([" X", "ie", " Zh", "an", " Z", "hou"], ["Xie", "Zhan"]),
+        ([" ", "on", " ", "the"], ["on"]),
+        (["我", "喜", b"\xe5", b"\xb0\x8f", "안", "녕", "の"], ["小"]),
+        # Of other characters only those in three pieces; they are no words otherwise.
+        (["It", b"\xe2\x80", b"\x99", "s!"], []),
+        (["It", b"\xe2", b"\x80", b"\x99", "s!"], ["’"]),
+        ([*(bytes([byte]) for byte in "😀".encode())], ["😀"]),
+    ):
+        assert spelled_out(tokens_of(*pieces)) == expected, pieces
+    apostrophe = tokens_of("It", b"\xe2\x80", b"\x99", "s!")
     assert in_pieces(apostrophe) == {"’": ("�", "�")}
-    assert spelled_out(apostrophe) == []
-    assert spelled_out(tokens_of(*(emoji[n : n + 1] for n in range(4)))) == ["😀"]
 
 
 def test_a_combining_accent_belongs_to_its_word() -> None:
@@ -97,14 +101,25 @@ def test_tables_name_characters(pocket: GPT2) -> None:
 # ---- notices ------------------------------------------------------------------------------------
 
 
+IN_PIECES = (
+    "Not in this model's vocabulary, so read in three or more pieces, or in pieces of at most two "
+    "letters: "
+)
+
+
 def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
     notice = pocket.trace(SENTENCE).notice
-    assert notice.startswith(
-        "Not in this model's vocabulary, so read in the smallest pieces: sat · on · mat · because. "
+    assert notice == (
+        f"{IN_PIECES}sat · on · mat · because. The model “pocket” was trained on the sentences of "
+        "a small grammar. Use its words, or a model that reads English: "
+        "attnlab explore --model english."
     )
-    assert BUILT_IN["pocket"].training in notice
     assert notice in repr(pocket.trace(SENTENCE)).replace("\n", " ")
-    assert say(notice, "zh").startswith("这个模型的词表里没有这些词")
+    assert say(notice, "zh") == (
+        "这个模型的词表里没有这些词，要拆成三块或更多块，或拆成不超过两个字母的块来读："
+        "sat · on · mat · because。模型 pocket 是用一套小语法的句子训练的。"
+        "请用它认识的词，或换一个读英文的模型：attnlab explore --model english。"
+    )
     assert not pocket.trace("The dog chased the ball, but it").notice
     assert main(["next", "--model", "pocket", SENTENCE]) == 0
     output = capsys.readouterr()
@@ -113,22 +128,36 @@ def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
 
 
 def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:
-    assert "pieces: 小 · 猫. " in pocket.trace("小猫小猫").notice
+    assert "letters: 小 · 猫. " in pocket.trace("小猫小猫").notice
     many = pocket.trace("一二三四五六七八九").notice
     assert "七 · 八 · …. " in many
 
 
-def test_what_unknown_models_were_trained_on(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert training_of(odd.parameters) == (
-        "What odd was trained on isn't known; its vocabulary has 263 tokens. Use words that it "
-        "knows, or a model that was trained on such texts."
-    )
-    for name, start in (
-        ("openai-community/gpt2", "GPT-2 was trained on English web pages."),
-        ("uer/gpt2-chinese-cluecorpussmall", "This model was trained on Chinese texts."),
+def test_a_notice_advises_what_helps(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"latin": "mat", "other": "小", "signs": "😀"}
+    chinese, emoji = "gpt2-chinese-cluecorpussmall", "GPT-2 reads most emoji in pieces, too."
+    models = {name: GPT2.from_pretrained(name) for name in BUILT_IN}
+    for name, training, advice in (
+        (
+            "pocket",
+            "a small grammar",
+            {"latin": "--model english", "other": chinese, "signs": emoji},
+        ),
+        ("english", "simple English", {"latin": "download gpt2", "other": chinese, "signs": emoji}),
+        ("openai-community/gpt2", "English web pages", {"other": chinese}),
+        ("uer/gpt2-chinese-cluecorpussmall", "Chinese texts", {"latin": "such as gpt2."}),
+        ("my-gpt2", "isn't known", {"latin": "that it knows", "other": "that it knows"}),
     ):
-        monkeypatch.setattr(odd.parameters, "name", name)
-        assert training_of(odd.parameters).startswith(start)
+        model = models.get(name, odd)
+        if model is odd:
+            monkeypatch.setattr(odd.parameters, "name", name)
+        for script, word in words.items():
+            word = "Schwierigkeiten" if (script, name) == ("latin", "english") else word
+            notice = model.trace(word).notice
+            assert notice.startswith(f"{IN_PIECES}{word}. ")
+            assert training in notice
+            for other, sentence in advice.items():
+                assert (sentence in notice) == (sentence == advice.get(script)), (name, other)
 
 
 # ---- the page ------------------------------------------------------------------------------------

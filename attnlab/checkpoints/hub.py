@@ -67,13 +67,17 @@ class BuiltIn(NamedTuple):
     ----------
     directory : with its files, and its card, MODEL_CARD.md
     description : what it is
-    training : what it was trained on, and what to do with words that it doesn't know
+    training : what it was trained on
+    advice : what to do with words that it doesn't know
+    limits : what its next tokens are worth, a sentence of its card
     examples : texts that it continues well; a page with the model opens with the first
     """
 
     directory: Path
     description: str
     training: str
+    advice: str
+    limits: str
     examples: tuple[str, ...]
 
 
@@ -82,9 +86,9 @@ BUILT_IN = {
     "english": BuiltIn(
         PACKAGE / "english",
         "a small GPT-2 that reads simple English",
-        "english was trained on simple English. GPT-2 knows more words: attnlab download gpt2. A "
-        "text in another language needs a model that was trained on it, such as "
-        "gpt2-chinese-cluecorpussmall for Chinese.",
+        "The model “english” was trained on simple English.",
+        "GPT-2 knows more words: attnlab download gpt2.",
+        "Nothing that it says is knowledge: don't use it to answer questions.",
         (
             "The girl was tired because",
             "I would like a cup of",
@@ -94,8 +98,9 @@ BUILT_IN = {
     "pocket": BuiltIn(
         PACKAGE / "pocket",
         "a tiny GPT-2 that knows the sentences of a grammar",
-        "pocket was trained on the sentences of a small grammar. Use its words, or a model that "
-        "reads English: attnlab explore --model english.",
+        "The model “pocket” was trained on the sentences of a small grammar.",
+        "Use its words, or a model that reads English: attnlab explore --model english.",
+        "It knows only its grammar.",
         (
             "The dog chased the ball, but it",
             "It’s very hot in summer. Swimming is",
@@ -103,15 +108,22 @@ BUILT_IN = {
         ),
     ),
 }
-# The same of the published models, which were trained on English web pages or on Chinese texts.
-TRAINED_ON_ENGLISH = (
-    "GPT-2 was trained on English web pages. A text in another language needs a model that was "
-    "trained on it, such as gpt2-chinese-cluecorpussmall for Chinese."
+# The same of the published models.
+TRAINED_ON_ENGLISH = "GPT-2 was trained on English web pages."
+TRAINED_ON_CHINESE = "This model was trained on Chinese texts."
+FOR_CHINESE = (
+    "A text in another language needs a model that was trained on it, such as "
+    "gpt2-chinese-cluecorpussmall for Chinese."
 )
-TRAINED_ON_CHINESE = (
-    "This model was trained on Chinese texts. An English text needs a model that was trained on "
-    "it, such as gpt2."
-)
+FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
+FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
+
+# The same of other models.
+NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
+NAMELESS = "this model"
+FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
+ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
+
 BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
 )
@@ -150,18 +162,33 @@ def built_in_model(parameters: Parameters) -> BuiltIn | None:
 
 
 def training_of(parameters: Parameters) -> Message:
-    """What a model was trained on, and what to do with words that it doesn't know."""
+    """What a model was trained on."""
     if model := built_in_model(parameters):
         return Message(model.training)
-    if parameters.name in (*PUBLISHED, *SHORT_NAMES):
-        is_chinese = "-chinese-" in parameters.name
-        return Message(TRAINED_ON_CHINESE if is_chinese else TRAINED_ON_ENGLISH)
-    return Message(
-        "What {name} was trained on isn't known; its vocabulary has {count} tokens. Use words "
-        "that it knows, or a model that was trained on such texts.",
-        name=printable(parameters.name) or Message("this model"),
-        count=f"{parameters.config.vocab_size:,}",
-    )
+    if _is_published(parameters):
+        return Message(TRAINED_ON_CHINESE if _is_chinese(parameters) else TRAINED_ON_ENGLISH)
+    name = printable(parameters.name) or Message(NAMELESS)
+    return Message(NOT_KNOWN, name=name, count=f"{parameters.config.vocab_size:,}")
+
+
+def advice_of(parameters: Parameters) -> dict[str, str]:
+    """What to do with words that a model doesn't know, by what they are written in.
+
+    The keys are those of `script_of`, in `attnlab.text.words`.
+    """
+    if model := built_in_model(parameters):
+        return {"latin": model.advice, "other": FOR_CHINESE, "signs": FOR_SIGNS}
+    if not _is_published(parameters):
+        return ADVICE_ON_OTHERS
+    return {"latin": FOR_ENGLISH} if _is_chinese(parameters) else {"other": FOR_CHINESE}
+
+
+def _is_published(parameters: Parameters) -> bool:
+    return parameters.name in (*PUBLISHED, *SHORT_NAMES)
+
+
+def _is_chinese(parameters: Parameters) -> bool:
+    return "-chinese-" in parameters.name
 
 
 def find_model(

@@ -356,7 +356,7 @@ class GPT2:
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = single_row(text_or_ids)
         if isinstance(text_or_ids, str):
-            text_or_ids = self.tokenizer.encode_prompt(text_or_ids)
+            return self.tokenizer.prompt_tokens(text_or_ids)
         return self.tokenizer.tokens(text_or_ids)
 
     def _steps(

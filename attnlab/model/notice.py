@@ -1,22 +1,38 @@
-"""A notice if a text has words that its model reads in small pieces."""
+"""A notice if a text has words that its model reads in small pieces, or can't read at all."""
 
 from __future__ import annotations
 
-from attnlab.checkpoints.hub import training_of
+from collections.abc import Iterable
+
+from attnlab.checkpoints.hub import advice_of, training_of
 from attnlab.forward.parameters import Parameters
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, joined
 from attnlab.text.tokens import Tokens
-from attnlab.text.words import MAX_WORDS_LISTED
+from attnlab.text.words import MAX_WORDS_LISTED, script_of
 
 
 def notice_on(tokens: Tokens, parameters: Parameters) -> str:
-    """Which words are spelled out, see `attnlab.text.words`, and what to do; "" if none is."""
-    words = [*dict.fromkeys(word.text for word in tokens.words if word.is_spelled_out)]
-    if not words:
+    """Which words are spelled out, see `attnlab.text.words`, or can't be read, and what to do."""
+    spelled_out = [word.text for word in tokens.words if word.is_spelled_out]
+    unread = [token.unread for token in tokens if token.unread]
+    sentences = []
+    if spelled_out:
+        template = (
+            "Not in this model's vocabulary, so read in three or more pieces, or in pieces of at "
+            "most two letters: {words}."
+        )
+        sentences.append(Message(template, words=_listed(spelled_out)))
+    if unread:
+        template = "This model can't read at all, and sees as an unknown token: {words}."
+        sentences.append(Message(template, words=_listed(unread)))
+    if not sentences:
         return ""
-    shown = words[:MAX_WORDS_LISTED] + ["…"] * (len(words) > MAX_WORDS_LISTED)
-    return Message(
-        "Not in this model's vocabulary, so read in the smallest pieces: {words}. {training}",
-        words=" · ".join(shown),
-        training=training_of(parameters),
-    )
+    advice, scripts = advice_of(parameters), sorted({*map(script_of, spelled_out + unread)})
+    advised = dict.fromkeys(advice[script] for script in scripts if script in advice)
+    return joined(*sentences, training_of(parameters), *map(Message, advised))
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Words, each once, and not too many."""
+    each = [*dict.fromkeys(words)]
+    return " · ".join(each[:MAX_WORDS_LISTED] + ["…"] * (len(each) > MAX_WORDS_LISTED))

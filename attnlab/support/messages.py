@@ -39,6 +39,14 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
+def joined(*sentences: Message) -> Message:
+    """Several sentences as one message, with a space between them where the language has one."""
+    first, *others = sentences
+    for second in others:
+        first = Message("{first} {second}", first=first, second=second)
+    return first
+
+
 def message_as_data(text: str) -> Any:
     """A text as JSON, for a page that says it in its own language.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from attnlab.text.tokenizer_files import (
     has_tokenizer_files,
     read_settings,
 )
-from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
+from attnlab.text.tokens import BYTES, Token, Tokens, Vocabulary, check_ids
 from attnlab.text.words import ALONE
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Tokenizer:
                 self._library,
                 word_piece_prefix=decoder.get("prefix") if is_word_piece else None,
                 literal_ids=[token["id"] for token in self.settings["added_tokens"]],
+                unknown=_unknown_symbol(self.settings["model"]),
             )
         if self._gpt2 is None:
             with suppress(MissingExtraError):  # decoding may not need the library
@@ -243,10 +245,25 @@ class Tokenizer:
         Names of special tokens in a text are plain characters. To encode them as special tokens,
         pass `encode(text, special=True)`.
         """
+        if isinstance(text_or_ids, str):
+            return self._tokens_of(text_or_ids, self.encode(text_or_ids))
         if isinstance(text_or_ids, Tokens):
-            text_or_ids = text_or_ids.ids
-        ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
-        return self.vocabulary.tokens(ids)
+            words = (token.unread for token in text_or_ids)
+            return _naming_unread(self.vocabulary.tokens(text_or_ids.ids), words)
+        return self.vocabulary.tokens(text_or_ids)
+
+    def prompt_tokens(self, text: str) -> Tokens:
+        """The tokens of a text to trace or continue, see `encode_prompt`."""
+        return self._tokens_of(text, self.encode_prompt(text))
+
+    def _tokens_of(self, text: str, ids: list[int]) -> Tokens:
+        """The tokens of a text, or the first ones, with the words that unknown tokens stand for."""
+
+        def words() -> Iterator[str]:  # only encoded again if there are unknown tokens
+            for start, end in self._library_for_plain_text.encode(text).offsets:
+                yield text[start:end]
+
+        return _naming_unread(self.vocabulary.tokens(ids), words())
 
     def encode_prompt(self, text: str) -> list[int]:
         """Encode a text to trace or continue.
@@ -332,10 +349,15 @@ class LibraryVocabulary(Vocabulary):
         library: tokenizers.Tokenizer,
         word_piece_prefix: str | None = None,
         literal_ids: Collection[int] = (),
+        unknown: str | None = None,
     ) -> None:
         symbols = {id: symbol for symbol, id in library.get_vocab().items()}
         super().__init__(symbols, literal_ids)
-        self._library, self._prefix = library, word_piece_prefix
+        self._library, self._prefix, self._unknown = library, word_piece_prefix, unknown
+
+    def token(self, id: int) -> Token:
+        token = super().token(id)
+        return replace(token, unread=token.symbol) if token.symbol == self._unknown else token
 
     def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
@@ -366,6 +388,25 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
         literal_ids -= merged | {model["vocab"].get(symbol) for symbol in BYTES}
     symbols |= added
     return Vocabulary(symbols, literal_ids)
+
+
+def _naming_unread(tokens: Tokens, words: Iterable[str]) -> Tokens:
+    """Tokens with what unknown ones stand for; `words` are those of all tokens, or more."""
+    if not any(token.unread for token in tokens):
+        return tokens
+    return Tokens(
+        replace(token, unread=word) if token.unread and word else token
+        for token, word in zip(tokens, words, strict=False)
+    )
+
+
+def _unknown_symbol(model: Mapping[str, Any]) -> str | None:
+    """The symbol of the token for what isn't in a vocabulary, if it has one."""
+    if model["type"] == "Unigram":
+        id = model.get("unk_id")
+        symbol: str | None = None if id is None else model["vocab"][id][0]
+        return symbol
+    return model.get("unk_token")
 
 
 def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:

@@ -10,7 +10,7 @@ import contextlib
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, overload
 
@@ -62,10 +62,14 @@ class Token:
     symbol: str
     text: str  #: such as ` very`; bytes that are only part of a character become �
     bytes: bytes  #: such as `b" very"`
+    #: Of an unknown token, such as BERT's `[UNK]`: what it stands for in the text, a word that the
+    #: model can't read; its symbol if that isn't known; "" for other tokens
+    unread: str = field(default="", kw_only=True, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", as_count(self.id, "a token's id"))
-        for name, expected_type in (("symbol", str), ("text", str), ("bytes", bytes)):
+        kinds = (("symbol", str), ("text", str), ("bytes", bytes), ("unread", str))
+        for name, expected_type in kinds:
             check_kind(getattr(self, name), expected_type, f"a token's {name}")
 
     @property
@@ -213,6 +217,8 @@ class Tokens(StdoutSafe, Sequence[Token]):
         for i, token in enumerate(self):
             shared = printable(self.part_of[i])
             note = Message("part of {shared}", shared=shared) if shared else ""
+            if token.unread not in ("", token.symbol):
+                note = Message("for {word}", word=printable(token.unread))
             text = repr(token.text)
             lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
         return lines

@@ -2,11 +2,11 @@
 
 **The rule.** A word is a run of letters, with the space before it; in scripts without spaces
 between words, each character is one. A word in two or more tokens is drawn as one word with its
-pieces, which is normal: GPT-2 reads “Swimming” as Sw + imming. It is *spelled out* if its pieces
-have fewer than two letters on average, such as s + at: the model reads almost letters, or bytes,
-instead of words that it knows. Of other characters, such as emoji, those are spelled out whose
-pieces are single bytes. In English texts, one word in 400 is spelled out with GPT-2's vocabulary,
-and every second one with that of the pocket model.
+pieces, which is normal: GPT-2 reads “Swimming” as Sw + imming. It is *spelled out*, and a notice
+names it, if it has three or more pieces, such as ar + cha + e + olog + ist, or only pieces of at
+most two letters, such as s + at. Of other characters, such as emoji, those are spelled out that
+have three or more pieces. In English texts, one word in 200 is spelled out with GPT-2's vocabulary,
+one in 30 with that of the English model, and every second one with that of the pocket model.
 
 The page computes the same, see `words.js`, with the constants of this module.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,8 +29,12 @@ WORDS = r" ?L[LM]*|A|O"
 # The most bytes of a character in UTF-8.
 LONGEST_CHARACTER = 4
 
-# A word is spelled out if its pieces have fewer letters than this on average.
-LETTERS_PER_PIECE = 2
+# A word is spelled out if it has this many pieces, or if no piece has more letters than this.
+MANY_PIECES = 3
+FEW_LETTERS = 2
+
+# Latin letters.
+LATIN = "[A-Za-zªºÀ-ÖØ-öø-ʸḀ-ỿＡ-Ｚａ-ｚ]"
 
 # The most words that a notice lists.
 MAX_WORDS_LISTED = 8
@@ -46,7 +51,7 @@ class Word(NamedTuple):
     text : without the space before it
     start, stop : its tokens are those from `start` up to, but not including, `stop`
     is_letters : whether it consists of letters
-    is_spelled_out : whether it is in pieces of hardly more than a letter or byte
+    is_spelled_out : whether it has many pieces, or only short ones
     """
 
     text: str
@@ -84,11 +89,19 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
         is_letters = match[0] != "O"
         start, stop = found[0].owners[0], found[-1].owners[-1] + 1
         text = "".join(character.text for character in found).removeprefix(" ")
-        size = len(text) if is_letters else LETTERS_PER_PIECE * len(text.encode()) - 1
-        is_spelled_out = stop - start > 1 and LETTERS_PER_PIECE * (stop - start) > size
+        letters = Counter(owner for _, owners in found[-len(text) :] for owner in owners)
+        is_short = is_letters and stop - start > 1 and max(letters.values()) <= FEW_LETTERS
+        is_spelled_out = is_short or stop - start >= MANY_PIECES
         if is_letters or stop - start > 1:
             words.append(Word(text, start, stop, is_letters, is_spelled_out))
     return words
+
+
+def script_of(word: str) -> str:
+    """What a word is written in, for advice: "latin" or "other" letters, or "signs" without any."""
+    if re.search(LATIN, word):
+        return "latin"
+    return "other" if any(_kind(character) in "LA" for character in word) else "signs"
 
 
 def _kind(character: str) -> str:

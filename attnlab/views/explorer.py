@@ -289,14 +289,20 @@ class TraceCache:
                 positions=positions,
                 end=printable(end),
             )
-        tokens = tokenizer.tokens(ids)
+        tokens = tokenizer.prompt_tokens(text_or_ids) if is_text else tokenizer.tokens(ids)
         edits = self._edits_of(changes, len(tokens))
         content = json.dumps([tokens.ids.tolist(), changes])
         id = sha256(content.encode()).hexdigest()[:16]
-        if id not in self._traces:
-            edited = self.trace_of(tokens).trace.edited(edits) if edits else None
+        # Another text with the same ids may have other words that the model can't read.
+        if id not in self._traces or (is_text and not self._has_words(id, tokens)):
+            edited = self.trace_of(text_or_ids).trace.edited(edits) if edits else None
             self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), changes)
         return self.get(id)
+
+    def _has_words(self, id: str, tokens: Tokens) -> bool:
+        """Whether a cached trace's unknown tokens stand for the same words as these."""
+        pairs = zip(tokens, self._traces[id].trace.tokens, strict=True)
+        return all(token.unread == cached.unread for token, cached in pairs)
 
     def get(self, id: str) -> CachedTrace:
         if id not in self._traces:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { charactersIn, spelledOut, tokenAfter, withWords, wordOf, wordsIn } from "../scripts/numbers/words.js";
+import { charactersIn, difficultIn, tokenAfter, withWords, wordOf, wordsIn } from "../scripts/numbers/words.js";
 
 /** A token, from its bytes or its text. */
 const token = (given) => ({ symbol: "?", bytes: Buffer.from(given).toString("hex").replace(/(..)(?=.)/g, "$1 ") });
@@ -40,13 +40,16 @@ test("a piece of a word knows the rest of the word", () => {
 
 const wordsOf = (...given) => wordsIn(charactersIn(tokens(...given)));
 
-test("words of less than two letters a piece are spelled out; of more than a third, the headline is in doubt", () => {
+test("words of three pieces, or of short ones, are spelled out; of more than a third, the headline is in doubt", () => {
   const isSpelledOut = (...given) => wordsOf(...given).map((word) => word.isSpelledOut);
   assert.deepEqual(isSpelledOut(" Sw", "imming"), [false]);
   assert.deepEqual(isSpelledOut(" s", "at", " on"), [true, false]);
   assert.deepEqual(isSpelledOut("小", "猫", [0xe5, 0xb0], [0x8f]), [false, false, true]);
   const [one, other] = [wordsOf("a", " cat", " s", "at"), wordsOf(" cat", " s", "at", " s", "at")];
-  assert.deepEqual(spelledOut(one), { shown: ["sat"], isInDoubt: false });
-  assert.deepEqual(spelledOut(other), { shown: ["sat"], isInDoubt: true });
-  assert.equal(spelledOut(wordsOf(..."abcdefghijkl".split("").flatMap((letter) => [` ${letter}`, "x"]))).shown.at(-1), "…");
+  assert.deepEqual(difficultIn(one, []), { spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: false });
+  assert.deepEqual(difficultIn(other, []), { spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: true });
+  const many = wordsOf(..."abcdefghijkl".split("").flatMap((letter) => [` ${letter}`, "x"]));
+  assert.deepEqual(difficultIn(many, []).spelledOut.slice(-2), ["hx", "…"]);
+  const unread = { spelledOut: [], unread: ["😀", "한"], scripts: ["other", "signs"], isInDoubt: true };
+  assert.deepEqual(difficultIn(wordsOf(" cat"), [{ unread: "😀" }, {}, { unread: "한" }]), unread);
 });

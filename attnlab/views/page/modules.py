@@ -66,7 +66,9 @@ def _constants() -> str:
         "UNIFORM": rest.UNIFORM,
         "ALONE": words.ALONE,
         "WORDS": words.WORDS,
-        "LETTERS_PER_PIECE": words.LETTERS_PER_PIECE,
+        "LATIN": words.LATIN,
+        "MANY_PIECES": words.MANY_PIECES,
+        "FEW_LETTERS": words.FEW_LETTERS,
         "MAX_SPELLED_OUT": words.MAX_SPELLED_OUT,
         "MAX_WORDS_LISTED": words.MAX_WORDS_LISTED,
     }

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checkpoints.hub import built_in_model, training_of
+from attnlab.checkpoints.hub import advice_of, built_in_model, training_of
 from attnlab.equations import scale_of_layer
 from attnlab.errors import AttnlabError, InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
@@ -277,7 +277,7 @@ def _title(trace: Trace) -> str:
 
 def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace, without packs; `has_model` if the page has or is served one."""
-    config = trace.config
+    config, built_in = trace.config, built_in_model(trace.parameters)
     return {
         "layers": config.n_layer,
         "H": config.n_head,
@@ -286,6 +286,8 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "note": message_as_data(trace._note),
         "model": printable(trace.parameters.name),
         "training": message_as_data(training_of(trace.parameters)),
+        "advice": advice_of(trace.parameters),
+        "limits": built_in.limits if built_in else "",
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
@@ -382,10 +384,14 @@ def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
 
 
 def token_of(token: Token) -> dict[str, Any]:
-    """A token's id, symbol, text and bytes, with control characters escaped."""
+    """A token's id, symbol, text and bytes, with control characters escaped.
+
+    Of an unknown token also what it stands for.
+    """
     return {
         "id": token.id,
         "symbol": printable(token.symbol),
         "text": printable(token.text),
         "bytes": token.bytes.hex(" "),
+        **({"unread": printable(token.unread)} if token.unread else {}),
     }

@@ -12,6 +12,7 @@ import os
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.checkpoints.hub import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidValueError
 from attnlab.model.gpt2 import GPT2
@@ -80,6 +81,7 @@ def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -
         "tokenizer": tokenizer,
         "shapes": shapes,
         "rules": rules(),  # for opening other models, see `opening.js`
+        "others": {"training": NOT_KNOWN, "nameless": NAMELESS, "advice": ADVICE_ON_OTHERS},
         "most_tokens": TOKENS,
     }
     text = model.tokenizer.text_of(trace.tokens)

@@ -1,6 +1,6 @@
 // How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
 
-import { ALONE, LETTERS_PER_PIECE, MAX_SPELLED_OUT, MAX_WORDS_LISTED, WORDS } from "./constants.js";
+import { ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, WORDS } from "./constants.js";
 import { charactersOf, decodeUtf8 } from "./formats.js";
 
 const STANDS_ALONE = new RegExp(ALONE, "u");
@@ -40,19 +40,37 @@ export function wordsIn(characters) {
     const start = found[0].owners[0];
     const stop = found.at(-1).owners.at(-1) + 1;
     const visible = kind[0] === " " ? found.slice(1) : found;
-    const size = isLetters ? visible.length : LETTERS_PER_PIECE * found[0].bytes.length - 1;
-    const isSpelledOut = stop - start > 1 && LETTERS_PER_PIECE * (stop - start) > size;
+    const lettersOf = (n) => visible.filter(({ owners }) => owners.includes(n)).length;
+    const pieces = Array.from({ length: stop - start }, (_, n) => start + n);
+    const isShort = isLetters && pieces.length > 1 && pieces.every((n) => lettersOf(n) <= FEW_LETTERS);
+    const isSpelledOut = isShort || pieces.length >= MANY_PIECES;
     const text = visible.map((character) => character.text).join("");
     return isLetters || stop - start > 1 ? [{ text, start, stop, isLetters, isSpelledOut, characters: visible }] : [];
   });
 }
 
-/** The words that are spelled out, for a notice, each once; whether what is said about the text is in doubt. */
-export function spelledOut(words) {
-  const found = words.filter(({ isSpelledOut }) => isSpelledOut);
-  const listed = [...new Set(found.map(({ text }) => text))];
-  const shown = listed.length > MAX_WORDS_LISTED ? [...listed.slice(0, MAX_WORDS_LISTED), "…"] : listed;
-  return { shown, isInDoubt: found.length > MAX_SPELLED_OUT * words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length };
+/** Of words, for a list: each once, and not too many. */
+const listed = (words) => [...new Set(words)].map((word, n) => (n < MAX_WORDS_LISTED ? word : "…")).slice(0, MAX_WORDS_LISTED + 1);
+
+/** What a word is written in, for advice: "latin" or "other" letters, or "signs" without any. */
+function scriptOf(word) {
+  if (new RegExp(LATIN).test(word)) return "latin";
+  return [...word].some((character) => "LA".includes(kindOfCharacter(character))) ? "other" : "signs";
+}
+
+/**
+ * What a notice says about a text: the words that are spelled out and those that can't be read at all, what they are
+ * written in, and whether what is said about the text is in doubt.
+ */
+export function difficultIn(words, tokens) {
+  const spelledOut = words.filter(({ isSpelledOut }) => isSpelledOut).map(({ text }) => text);
+  const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
+  const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
+  return {
+    ...{ spelledOut: listed(spelledOut), unread: listed(unread) },
+    scripts: [...new Set([...spelledOut, ...unread].map(scriptOf))].sort(),
+    isInDoubt: spelledOut.length + unread.length > MAX_SPELLED_OUT * all,
+  };
 }
 
 /** Part k of the tokens that share a character, such as "1/3"; "" if it is in one token. */

@@ -127,14 +127,10 @@ export class ModelSource extends LiveSource {
   }
 }
 
-// As in attnlab/checkpoints/hub.py.
-const NOT_KNOWN =
-  "What {name} was trained on isn't known; its vocabulary has {count} tokens. Use words that it knows, or a model that was trained on such texts.";
-
 /** The description of the page's first trace, with another model's sizes, graph and formulas. */
 function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const [first] = description.traces;
-  const { rules, most_tokens } = description.model;
+  const { rules, most_tokens, others } = description.model;
   const { n_layer, n_head, n_embd, d_mlp, vocab_size } = config;
   const Dh = n_embd / n_head;
   const scaleOfLayer = (layer) => (config.scale_attn_weights ? Math.sqrt(Dh) : 1) * scaleWithoutRoot(hyperparameters, layer);
@@ -142,7 +138,8 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const { steps } = first.pass;
   return {
     ...first,
-    training: [NOT_KNOWN, { name: printable(name) || ["this model", {}], count: grouped(vocab_size) }],
+    training: [others.training, { name: printable(name) || [others.nameless, {}], count: grouped(vocab_size) }],
+    ...{ advice: others.advice, limits: "" },
     ...{ model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
