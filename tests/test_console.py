@@ -29,11 +29,13 @@ COMMAND = ("-m", "attnlab", "trace", "The dog", "--model", "pocket")
 NO_LETTERS = ("ascii", "cp1252", "gbk")
 
 
-def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subprocess.Popen[bytes]:
+def start(
+    *arguments: str, shell: str = 'exec "$@"', stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[bytes]:
     """Start Python with some arguments, as a shell does."""
     return subprocess.Popen(
         ["sh", "-c", shell, "sh", sys.executable, *arguments],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         env={**os.environ, "ATTNLAB_MODEL": "pocket", "PYTHONUNBUFFERED": "", **environment},
     )
@@ -41,9 +43,10 @@ def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subp
 
 @pytest.mark.parametrize("program", [CHAPTER, COMMAND])
 def test_closed_pipe(program: tuple[str, ...]) -> None:
-    process = start(*program)
-    assert process.stdout is not None
-    process.stdout.close()
+    reader, writer = os.pipe()
+    os.close(reader)  # before it starts: a short text fits into a pipe that nobody reads
+    process = start(*program, stdout=writer)
+    os.close(writer)
     _, err = process.communicate(timeout=60)
     assert process.returncode in (141, -signal.SIGPIPE)  # for a shell the same
     assert err == b""

@@ -696,16 +696,25 @@ def test_unresponsive_hub(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPa
     hub.instead = stall
     assert attnlab.checkpoints.hub.TIMEOUT < 10
     monkeypatch.setattr(attnlab.checkpoints.hub, "TIMEOUT", 0.2)
+    before = {*threading.enumerate()}
     for name in ("someone/silent", "someone/slow"):
         outcome = client.ask(name)
         check_unreachable(outcome, name, name)
         assert "no answer within 0.2 seconds" in outcome.message
+    # The threads that still wait would close the next test's connection when theirs ends.
+    hub.closing.set()
+    for thread in {*threading.enumerate()} - before:
+        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(
     ("model", "file"), [("odd", WEIGHTS), ("sharded", "model-00002-of-00003.safetensors")]
 )
-def test_broken_downloads_are_resumed(hub: Hub, client: Client, model: str, file: str) -> None:
+def test_broken_downloads_are_resumed(
+    hub: Hub, client: Client, model: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # before it tries again
+
     def break_off(request: Request) -> bool:
         if request.command != "GET" or not request.path.endswith(f"/{file}"):
             return False

@@ -204,17 +204,8 @@ def damage_header(files: Files, draw: Draw) -> None:
     files[name] = length.to_bytes(8, "little") + text + data
 
 
-def change_numbers(files: Files, draw: Draw) -> None:
-    """Change some bytes of the tensors, often to NaN."""
-    name, content = some(files, draw, ".safetensors")
-    header = min(8 + int.from_bytes(content[:8], "little"), len(content))
-    start = draw(st.integers(header, len(content))) & ~7
-    noise = pick(draw, b"\xff" * 16, b"\0" * 400, b"\x7f\x80" * 8, b"\x7c" * 8)
-    files[name] = (content[:start] + noise + content[start + len(noise) :])[: len(content)]
-
-
 DAMAGE = [damage_bytes, replace_file, damage_text, change_settings, change_settings]
-DAMAGE += [damage_header, damage_header, change_numbers]
+DAMAGE += [damage_header, damage_header]
 
 # ---- the same model in other words ---------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from damage import (
     TOKENIZERS,
     WEIGHTS,
     Files,
-    damaged,
     is_drawn,
     pick,
     tensors_of,
@@ -39,7 +37,6 @@ from hypothesis import strategies as st
 
 import attnlab
 from attnlab.checkpoints.checkpoint import tensor_name
-from attnlab.support.files import read_npz
 
 pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
 
@@ -153,46 +150,9 @@ def test_damaged_tokenizers_are_refused_or_encode(data: st.DataObject) -> None:
         outcome(attack, lambda: texts_of(files))
 
 
-# ---- long texts, and archives of arrays ----------------------------------------------------------
-
-ARRAYS = st.builds(
-    np.zeros,
-    st.lists(st.integers(0, 9), max_size=3),
-    st.sampled_from(["float32", "float64", "int64", "uint8", "bool"]),
-) | st.sampled_from([np.array(np.nan), np.full((2, 3), np.inf), np.array([-1]), np.array([2**62])])
-
-
-@fuzz(
-    15,
-    500,
-    piece=st.sampled_from([" ", "\n", "a", "the ", "\u3000", "🙂", "\x00", "ab1 !"]),
-    length=st.sampled_from([10**5, 10**6, 10**7]),
-)
-def test_texts_longer_than_the_context_are_refused(piece: str, length: int) -> None:
-    text, model = (piece * length)[:length], attnlab.GPT2.from_pretrained("pocket")
-    for call in (model.trace, lambda text: model.generate(text, 1)):
-        assert isinstance(outcome(partial(call, text), lambda: [text[:1000]]), Exception)
-
-
-@fuzz(15, 500, data=st.data(), array=ARRAYS, largest=st.sampled_from([10, 10**6]))
-def test_damaged_npz_files_are_refused_or_read(
-    data: st.DataObject, array: Any, largest: int
-) -> None:
-    with directory() as folder:
-        file = folder / "a.npz"
-        np.savez_compressed(file, weights=array, bomb=np.zeros(10**6, np.uint8))
-        for _ in range(data.draw(st.sampled_from([0, 1, 1, 3]))):
-            file.write_bytes(damaged(file.read_bytes(), data.draw))
-        outcome(lambda: read_npz(file, largest), list)
-
-
 # ---- injected faults must be detected ------------------------------------------------------------
 
 TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
-
-
-def failing(*_: object, **__: object) -> Any:
-    raise TypeError("injected")
 
 
 def hanging(*_: object, **__: object) -> Any:
@@ -202,14 +162,13 @@ def hanging(*_: object, **__: object) -> Any:
 
 
 def allocating(*args: Any, **kwargs: Any) -> Any:
-    assert b"\1" * (400 << 20)
+    assert b"\1" * (100 << 20)
     return TRACE(*args, **kwargs)
 
 
 FAULTS: dict[str, tuple[type, str, Any]] = {
     "other logits": (attnlab.GPT2, "trace", lambda model, ids: TRACE(model, list(ids)[::-1])),
     "decode_bytes": (attnlab.Tokenizer, "encode", lambda *args, **_: ENCODE(*args)[:-1]),
-    "injected": (attnlab.GPT2, "from_pretrained", failing),
     "hangs": (attnlab.GPT2, "trace", hanging),
     "takes more than": (attnlab.GPT2, "trace", allocating),
 }
@@ -220,8 +179,9 @@ def test_injected_faults_are_detected(monkeypatch: pytest.MonkeyPatch, message: 
     owner, name, fault = FAULTS[message]
     monkeypatch.setattr(owner, name, fault)
     monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
+    monkeypatch.setattr(guarded, "MEMORY", guarded.MEMORY // 4)
     with directory() as parent:
         write(MODELS["odd"], parent / "odd")
-        with pytest.raises((AssertionError, TypeError)) as error:
+        with pytest.raises(AssertionError) as error:
             check_recorded("odd", parent / "odd", MODELS["odd"])
     assert message in f"{error.value} {error.traceback[-1].statement}"
