@@ -260,7 +260,7 @@ def test_po_file_reads_like_gettext(tmp_path: Path) -> None:
 def test_a_message_repr_has_its_template_and_values() -> None:
     head = Message("{title}, head {head}", title=Message("Layer {layer}, MLP", layer=3), head="{x}")
     assert head == "Layer 3, MLP, head {x}"
-    assert say(head, "zh") == "第 3 层，MLP，头 {x}"
+    assert say(head, "zh") == "第 3 层，MLP，{x} 号头"
     for again in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
         assert again == head
         assert say(again, "zh") == say(head, "zh")
@@ -364,7 +364,7 @@ def test_titles(odd: GPT2) -> None:
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0}).head(1, 2)
     for title, chinese in (
         (trace.title, "6 个词元经过 3 个块，每块 5 个头"),
-        (edited.title, "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"),
+        (edited.title, "第 1 层，注意力，2 号头，已修改：blocks.1.attention.heads.2.context"),
         (edited.heading_of("context"), "context = weights V，已修改"),
         (trace.logit_lens().top(3, 1).title, "logit 透镜：位置 1 上最可能的词元"),
         ("of my own", "of my own"),
@@ -403,11 +403,11 @@ def test_plots_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
         "query",
         "Layer 1, attention, head 2\nweights = softmax(masked_scores)",
     )
-    chinese = ("键", "查询", "第 1 层，注意力，头 2\nweights = softmax(masked_scores)")
+    chinese = ("键", "查询", "第 1 层，注意力，2 号头\nweights = softmax(masked_scores)")
     picture = head.plot(language="zh")
     assert labels_of(picture) == chinese
     assert picture.alt.startswith(
-        "热力图（第 1 层，注意力，头 2，weights = softmax(masked_scores)）：6 x 6"
+        "热力图（第 1 层，注意力，2 号头，weights = softmax(masked_scores)）：6 x 6"
     )
     assert (picture.axes.images[0].get_array() == head.plot().axes.images[0].get_array()).all()
     assert labels_of(trace.plot("Q", language="zh"))[:2] == (
@@ -415,11 +415,11 @@ def test_plots_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
         "层；每格中，纵向为查询",
     )
     lines = trace.plot_tokens(1, 2, query=3, language="zh")
-    assert labels_of(lines)[2] == "第 1 层，注意力，头 2\n查询 3 的权重"
+    assert labels_of(lines)[2] == "第 1 层，注意力，2 号头\n查询 3 的权重"
     assert [text.get_text() for text in lines.axes.texts][4].endswith("已掩码")
     jobs = trace.jobs().plot(language="zh")
     assert labels_of(jobs) == ("任务", "头", "头的任务")
-    assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，头 1"
+    assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，1 号头"
     assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头的加权值向量的范数"
     assert labels_of(head.plot()) == english
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
@@ -563,4 +563,4 @@ def test_products_are_named_in_the_readers_language(odd: GPT2) -> None:
     assert head.OV.T.title.startswith("Layer 0, attention, head 0: ")
     with using_language("zh"):
         for named in (repr(head.QK), head.OV.T.title):
-            assert named.startswith("第 0 层，注意力，头 0")
+            assert named.startswith("第 0 层，注意力，0 号头")

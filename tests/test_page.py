@@ -782,7 +782,7 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         numbers.append(page.locator("data").evaluate_all("(all) => all.map((one) => one.value)"))
         said = read_aloud(page)
     assert numbers[0] == numbers[1]
-    assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
+    assert "计算过程：第 0 层，0 号头，查询 2，键 1" in said
     said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+|<[0-9a-f ]+>", "", said)
     formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
     formulas += [step["formula"] for step in token_pass.description(trace)["steps"].values()]

@@ -27,7 +27,7 @@ STORY = [
     "Without this head, “barked” falls from 43\xa0% to < 1\xa0%.",
 ]
 IN_CHINESE = (
-    "头 1.0（第 1 层，头 0）：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
+    "1.0 号头（第 1 层的 0 号头，从 0 数起）：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
     "没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。"
 )
 
