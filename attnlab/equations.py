@@ -104,8 +104,9 @@ def scores(raw_scores: Array, scale: float) -> Array:
     return raw_scores / scale
 
 
-def masked_scores(scores: Array, mask: Mask) -> Array:
-    return np.where(mask, scores, scores.dtype.type(-math.inf))
+def masked_scores(scores: Array, mask: Mask, score_bias: Array | None) -> Array:
+    biased = scores if score_bias is None else scores + score_bias  # GPT-2 has no bias here
+    return np.where(mask, biased, scores.dtype.type(-math.inf))
 
 
 def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
@@ -215,7 +216,7 @@ def gpt2(
     epsilon: float = 1e-5,
     activation: Activation = gelu,
 ) -> Array:
-    # None stands for no dropout, and for no cached keys and values.
+    # None stands for no dropout, no cached keys and values, and no bias of the scores.
     p, positions = parameters, np.arange(len(ids))
     mask = positions[:, None] >= positions  # (Tq, Tk): a token attends to itself and earlier ones
     tokens, places = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
@@ -226,7 +227,7 @@ def gpt2(
         QKV = affine(X, p[f"{attention}.W_QKV"], p[f"{attention}.b_QKV"])
         q, k, v = Q(QKV, n_head), K(QKV, n_head, None), V(QKV, n_head, None)  # (H, T, Dh) each
         # `scale` applies in GPT-2; `scale_of_layer`, in variants that scale differently.
-        allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask)  # (H, Tq, Tk)
+        allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask, None)  # (H, Tq, Tk)
         heads = concat(context(weights(allowed, None), v))  # (T, D), the heads side by side
         update = affine(heads, p[f"{attention}.W_O"], p[f"{attention}.b_O"])
         mid = residual(stream, update, None)

@@ -1,6 +1,7 @@
 """attention.py against PyTorch's values, published figures and invariants."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,36 @@ def test_headings_name_X_for_self_attention() -> None:
     assert crossed.heading_of("K") == "K = memory W_K"
 
 
+def test_a_given_scale_and_bias_are_steps() -> None:
+    X, W, bias = random(4, 3), random(3, 2), -np.abs(np.subtract.outer(*[np.arange(4.0)] * 2))
+    bias[1:, 0] = -np.inf
+    result = self_attention(X, W, W, W, mask=causal_mask(4), scale=1, bias=bias)
+    assert np.array_equal(result.scores, result.raw_scores)
+    assert result.heading_of("scale") == "scale: the given divisor"
+    assert result.heading_of("masked_scores") == (
+        "masked_scores = scores + score_bias where the mask is True, else -inf"
+    )
+    assert ["score_bias", "Tq", "Tk", "4"] in [x.split()[:4] for x in repr(result).splitlines()]
+    lines = str(result.explain(3, 2)).splitlines()
+    assert {"  scale = 1", "  score_bias[3, 2] = -1"} <= set(lines)
+    assert any(x.startswith("  mask[3, 2] is True: ") and " + (-1) = " in x for x in lines)
+    row = str(result.explain(3))
+    assert re.search(r"scale = 1; the row's.*scores  score_bias  masked", row, re.DOTALL)
+    assert "over the 1 unmasked keys" in str(result.explain(1, 0))  # key 0 is hidden by the bias
+    plain = self_attention(X, W, W, W)
+    assert "bias" not in f"{plain} {plain.explain(3, 2)} {plain.explain(3)}"
+    crossed = cross_attention(X, X[:2], W, W, W, scale=2.5)
+    assert crossed.edited({"X": 0}).heading_of("K") == "K = memory W_K"
+    assert crossed.heading_of("memory") == "memory: the attended sequence"
+
+
+def test_dropout_factors_can_be_given() -> None:
+    Q, factors = random(2, 5, 3), np.array([0.0, 2.0, 0.5, 1.0, 3.0])
+    given = attention(Q, Q, Q, dropout=factors)
+    assert np.allclose(given.weights, attention(Q, Q, Q).weights * factors, rtol=0, atol=1e-15)
+    assert given.dropout_mask.shape == (2, 5, 5)
+
+
 def test_input_arrays_are_not_modified() -> None:
     Q, K, V, mask = random(5, 3), random(5, 3), random(5, 2), causal_mask(5)
     result = attention(Q, K, V, mask)
@@ -216,7 +247,23 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention([1.0], E5, E5), "matrices"),
         (lambda: attention(np.ones((0, 2)), E5, E5), "non-empty"),
         (lambda: attention(np.ones((2, 5, 2)), np.ones((3, 5, 2)), E5), "leading axes"),
-        (lambda: attention(E5, E5, E5, np.ones((5, 5))), "boolean.*float64"),
+        (lambda: attention(E5, E5, E5, np.tri(5)), "boolean.*float64.*mask == 1 if 1 means"),
+        (lambda: attention(E5, E5, E5, np.tri(5) - 1), "boolean.*give it as bias= instead"),
+        (lambda: attention(E5, E5, E5, np.zeros((5, 5))), "boolean.*give it as bias= instead"),
+        (lambda: attention(E5, E5, E5, bias=np.ones((5, 4))), r"bias must.*\(5, 5\).*\(5, 4\)"),
+        (lambda: attention(E5, E5, E5, bias=[0, 0, np.nan, 0, 0]), "bias contains NaN"),
+        (lambda: attention(E5, E5, E5, bias=[[0], [-np.inf]] + [[0]] * 3), "all keys from query 1"),
+        (lambda: attention(E5, E5, E5, scale=0), "scale must not be 0"),
+        (lambda: attention(E5, E5, E5, scale=np.ones(5)), "scale must be a finite number"),
+        (lambda: attention(E5, E5, E5, dropout=np.full(5, np.inf)), "dropout contains"),
+        (
+            lambda: multi_head_attention(
+                *[np.ones((3, 5, 2)), np.eye(2), np.eye(2), np.eye(2), np.eye(2)],
+                n_head=2,
+                mask=np.ones((3, 5, 5), bool),
+            ),
+            r"\(3, 2, 5, 5\); got shape \(3, 5, 5\).*give mask\[:, None\]",
+        ),
         (lambda: attention(E5, E5, E5, np.ones((5, 4), bool)), r"\(5, 5\).*\(5, 4\)"),
         (lambda: attention(E5, E5, E5, np.ones((2, 5, 5), bool)), r"\(5, 5\).*\(2, 5, 5\)"),
         (lambda: attention(E5, E5, E5, np.arange(25).reshape(5, 5) >= 5), "all keys from query 0"),
@@ -277,7 +324,9 @@ def test_public_names_exist() -> None:
         assert getattr(attnlab, name).__doc__, name
 
 
-def by_loops(X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, mask: Any) -> Matrix:
+def by_loops(
+    X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, scale: float, bias: Any, mask: Any
+) -> Matrix:
     """One sequence's output, computed number by number."""
     Q, K, V = (x @ W[f"W_{n}"] + W[f"b_{n}"] for x, n in ((X, "Q"), (memory, "K"), (memory, "V")))
     Dk, Dv = Q.shape[1] // n_head, V.shape[1] // n_head
@@ -288,7 +337,7 @@ def by_loops(X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, mask:
             products = {
                 j: sum(Q[i, h * Dk + d] * K[j, h * Dk + d] for d in range(Dk)) for j in keys
             }
-            powers = {j: math.exp(products[j] / Dk**0.5) for j in keys}
+            powers = {j: math.exp(products[j] / scale + bias[h, i, j]) for j in keys}
             for j in keys:
                 for d in range(Dv):
                     share = powers[j] / sum(powers.values())
@@ -296,7 +345,7 @@ def by_loops(X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, mask:
     return joined @ W["W_O"] + W["b_O"]
 
 
-# Leading axes of X, of memory (None for self-attention), and the mask's shape for
+# Leading axes of X, of memory (None for self-attention), and the mask's and bias's shape for
 # (..., H, Tq, Tk) = (..., 2, 3, 4), or (..., 2, 3, 3).
 ODD_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None]] = [
     ((), (), None),
@@ -324,18 +373,23 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
     W = {f"W_{n}": random(6, w, seed=w + ord(n)) for n, w in widths.items()}
     W["W_O"] = random(10, 6, seed=2)
     W |= {f"b_{n}": random(w, seed=w) for n, w in widths.items()}
-    mask = None
+    mask, settings = None, {} if of_memory is None else {"memory": memory}
+    scale, bias = math.sqrt(2), np.zeros(1)
     if of_mask is not None:
         mask = np.random.default_rng(3).random(of_mask) < 0.5
         mask[..., 0] = True
-    settings = {} if of_memory is None else {"memory": memory}
+        scale, bias = 0.8, random(*of_mask, seed=4)
+        settings |= {"scale": scale, "bias": bias}
     result = multi_head_attention(X, **W, n_head=2, mask=mask, **settings)
     leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
-    full = np.broadcast_to(True if mask is None else mask, (*leading, 2, 3, memory.shape[-2]))
+    shape = (*leading, 2, 3, memory.shape[-2])
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    added = np.broadcast_to(bias, shape)
     assert result.output.shape == (*leading, 3, 6)
     Xs, memories = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (X, memory))
     for index in np.ndindex(leading):
-        expected = by_loops(Xs[index], memories[index], W, 2, full[index])
+        of_scores = scale, added[index], full[index]
+        expected = by_loops(Xs[index], memories[index], W, 2, *of_scores)
         assert np.allclose(result.output[index], expected, rtol=0, atol=1e-11)
     shares = sum(head.output for head in result.heads)
     assert np.allclose(shares + W["b_O"], result.output, rtol=0, atol=1e-11)

@@ -155,11 +155,17 @@ def masks(rng: np.random.Generator, leading: tuple[int, ...], Tq: int, Tk: int) 
 
 
 def textbook(
-    Q: Array, K: Array, V: Array, scale: float, mask: Mask, dropout: Array | None
+    Q: Array,
+    K: Array,
+    V: Array,
+    scale: float,
+    mask: Mask,
+    bias: Array | None,
+    dropout: Array | None,
 ) -> tuple[Array, Array]:
     """Weights and context by the equations."""
     scores = equations.scores(equations.raw_scores(Q, K), scale)
-    weights = equations.weights(equations.masked_scores(scores, mask), dropout)
+    weights = equations.weights(equations.masked_scores(scores, mask, bias), dropout)
     return weights, equations.context(weights, V)
 
 
@@ -188,13 +194,14 @@ def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
         V, scale = draw(*V_axes, Tk, 4, dtype=dtype, seed=2), equations.scale(K)
         of_scores = np.broadcast_shapes(Q_axes, K_axes)
         drawn = np.where(rng.random((*of_scores, Tq, Tk)) < 0.3, 0, 1 / 0.7).astype(dtype)
-        for mask, dropout in itertools.product(masks(rng, of_scores, Tq, Tk), (None, drawn)):
-            weights, context = textbook(Q, K, V, scale, mask, dropout)
-            actual = fast.weights(Q, K, scale, mask, dropout)
+        settings = (None, None), (draw(Tq, Tk, dtype=dtype, seed=3), drawn)  # bias, dropout
+        for mask, (bias, dropout) in itertools.product(masks(rng, of_scores, Tq, Tk), settings):
+            weights, context = textbook(Q, K, V, scale, mask, bias, dropout)
+            actual = fast.weights(Q, K, scale, mask, bias, dropout)
             assert close(actual, weights, dtype)
             assert ((actual == 0) == (weights == 0)).all()
             by_rows, of_known = (
-                fast.context(Q, K, V, scale, mask, dropout, known) for known in (None, actual)
+                fast.context(Q, K, V, scale, mask, bias, dropout, known) for known in (None, actual)
             )
             assert close(by_rows, context, dtype)
             assert np.array_equal(by_rows, of_known)
@@ -210,8 +217,8 @@ def test_fast_context_has_the_widest_dtype(path: int) -> None:
     Q, K, V = parts
     mask = np.ones((5, 5), dtype=bool)
     expected = equations.context(equations.softmax(equations.raw_scores(Q, K)), V).dtype
-    assert fast.context(Q, K, V, 1.0, mask, None).dtype == expected == np.float64
-    assert fast.weights(Q, K, 1.0, mask, None).dtype == np.result_type(Q, K)
+    assert fast.context(Q, K, V, 1.0, mask, None, None).dtype == expected == np.float64
+    assert fast.weights(Q, K, 1.0, mask, None, None).dtype == np.result_type(Q, K)
 
 
 def of_random_numbers(T: int, dtype: Any) -> ForwardPass:

@@ -73,7 +73,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Array], list[tuple[int, ...]], Callabl
     "linear": (linear, [(2, 3, 5), (5, 7), (7,)], lambda d, x, W, b: linear_gradient(x, W, d)),
     "softmax": (softmax, [(2, 3, 5)], lambda d, x: [softmax_gradient(softmax(x), d)]),
     "masked scores": (
-        lambda x: np.nan_to_num(masked_scores(x, MASK), neginf=0),
+        lambda x: np.nan_to_num(masked_scores(x, MASK, None), neginf=0),
         [(3, 5)],
         lambda d, x: [masked_scores_scores(MASK, d)],
     ),

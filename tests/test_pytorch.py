@@ -137,6 +137,105 @@ for view in (head_view, model_view):
 """
 
 
+OWN = """
+import math
+import numpy as np, torch
+from torch.nn.functional import scaled_dot_product_attention
+from attnlab import attention, linear, merge_heads, multi_head_attention, split_heads
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(0)
+B, H, G, T, Tk, Dk, Dv = 3, 4, 2, 5, 7, 6, 3
+close = lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-10, strict=True)
+numbers = lambda x: x.detach().numpy()
+
+# scale, additive masks and their gradients
+Q, K, V = torch.randn(B, H, T, Dk), torch.randn(B, H, Tk, Dk), torch.randn(B, H, Tk, Dv)
+hidden = torch.zeros(B, 1, 1, Tk)
+hidden[..., 5:] = -math.inf
+bias = torch.randn(H, T, Tk)
+d = torch.randn(B, H, T, Dv)
+for scale in (None, 1.0, 2.5, -3.0):
+    inputs = [x.clone().requires_grad_() for x in (Q, K, V, bias)]
+    factor = None if scale is None else 1 / scale
+    theirs = scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3] + hidden, scale=factor)
+    theirs.backward(d)
+    ours = attention(*inputs[:3], scale=scale, bias=inputs[3] + hidden)
+    close(ours.context, numbers(theirs))
+    gradients = ours.gradients(d)
+    for name, x in zip("QKV", inputs):
+        close(getattr(gradients, name), numbers(x.grad))
+    close(gradients.score_bias.sum(0), numbers(inputs[3].grad))
+
+# the guide's recipes; T queries at the positions of the first T keys
+K, V = K[:, :, :T], V[:, :, :T]
+distance = np.subtract.outer(np.arange(T), np.arange(T))
+text, is_token = np.array([0, 0, 1, 1, 1]), np.arange(T) < np.array([[5], [3], [4]])
+own = np.random.default_rng(0).random((B, T, T)) < 0.5
+own[..., 0] = True
+slopes = 2.0 ** -np.arange(1, H + 1)
+for mask in (
+    (distance >= 0) & (distance < 4),
+    (text[:, None] == text) & (distance >= 0),
+    is_token[:, None, None] & (distance >= 0),
+    own[:, None],
+):
+    theirs = scaled_dot_product_attention(Q, K, V, attn_mask=torch.tensor(mask))
+    close(attention(Q, K, V, mask).context, numbers(theirs))
+    added = torch.where(torch.tensor(mask), 0.0, -math.inf)
+    close(attention(Q, K, V, bias=added).context, numbers(theirs))
+theirs = scaled_dot_product_attention(Q, K, V, is_causal=True)
+close(attention(Q, K, V, distance >= 0).context, numbers(theirs))
+alibi = -slopes[:, None, None] * distance
+theirs = scaled_dot_product_attention(Q, K, V, attn_mask=torch.tensor(alibi))
+close(attention(Q, K, V, bias=alibi).context, numbers(theirs))
+grouped = attention(Q.reshape(B, G, H // G, T, Dk), K[:, :G, None], V[:, :G, None])
+theirs = scaled_dot_product_attention(Q, K[:, :G], V[:, :G], enable_gqa=True)
+close(grouped.context.reshape(B, H, T, Dv), numbers(theirs))
+
+# MultiheadAttention: keys and values from different sequences, of different widths
+D = 8
+module = torch.nn.MultiheadAttention(D, H, kdim=5, vdim=6, batch_first=True)
+torch.nn.init.normal_(module.in_proj_bias)
+X, keys, values = torch.randn(B, T, D), torch.randn(B, Tk, 5), torch.randn(B, Tk, 6)
+padding = torch.where(torch.arange(Tk) < torch.tensor([[7], [4], [5]]), 0.0, -math.inf)
+of_heads = torch.randn(B, H, T, Tk)
+theirs, _ = module(X, keys, values, key_padding_mask=padding, attn_mask=of_heads.flatten(0, 1))
+W_Q, W_K, W_V = (getattr(module, f"{n}_proj_weight").T for n in "qkv")
+b_Q, b_K, b_V = module.in_proj_bias.chunk(3)
+parts = ((X, W_Q, b_Q), (keys, W_K, b_K), (values, W_V, b_V))
+result = attention(
+    *(split_heads(linear(*part), H) for part in parts), bias=of_heads + padding[:, None, None]
+)
+output = linear(merge_heads(result.context), module.out_proj.weight.T, module.out_proj.bias)
+close(output, numbers(theirs))
+
+# and all gradients of cross-attention
+module = torch.nn.MultiheadAttention(D, H, batch_first=True)
+torch.nn.init.normal_(module.in_proj_bias)
+X, memory, of_heads = (torch.randn(*s) for s in ((B, T, D), (B, Tk, D), (B, H, T, Tk)))
+for x in (X, memory, of_heads):
+    x.requires_grad_()
+theirs, _ = module(X, memory, memory, attn_mask=of_heads.flatten(0, 1))
+d = torch.randn(B, T, D)
+theirs.backward(d)
+W, b = module.in_proj_weight.T.chunk(3, 1), module.in_proj_bias.chunk(3)
+ours = multi_head_attention(
+    X, *W, module.out_proj.weight.T, n_head=H, memory=memory, bias=of_heads,
+    b_Q=b[0], b_K=b[1], b_V=b[2], b_O=module.out_proj.bias,
+)
+close(ours.output, numbers(theirs))
+gradients = ours.gradients(d)
+for name, x in (("X", X), ("memory", memory), ("score_bias", of_heads)):
+    close(getattr(gradients, name), numbers(x.grad))
+of_W, of_b = module.in_proj_weight.grad.chunk(3), module.in_proj_bias.grad.chunk(3)
+for name, W, b in zip("QKV", of_W, of_b):
+    close(getattr(gradients, f"W_{name}"), numbers(W.T))
+    close(getattr(gradients, f"b_{name}"), numbers(b))
+close(gradients.W_O, numbers(module.out_proj.weight.grad.T))
+"""
+
+
 BUILT_IN = """
 import numpy as np, torch
 from transformers import GPT2LMHeadModel, GPT2TokenizerFast
@@ -327,6 +426,11 @@ close(output[0].detach(), ours.output)
 close(weights[0].detach(), ours.weights)
 close(mean[0].detach(), ours.weights.mean(axis=0))
 """
+
+
+def test_attention_of_ones_own_arrays_equals_pytorchs(tmp_path: Path) -> None:
+    """Scale, bias, masks, gradients and the guide's recipes."""
+    walk(python_with("torch"), OWN, tmp_path)
 
 
 def test_multihead_attention_equals_pytorchs(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     trace_of("pocket").to_xlsx(head, layer=1, head=2)
     for name in ("pocket", *RELATIVES):
         trace_of(name).to_xlsx(home / f"{name}.xlsx")
+    with_bias().to_xlsx(home / "heads.xlsx")
+    with_bias().heads[1].to_xlsx(home / "head_1.xlsx")
     for sheet, (cell, _, value) in CHANGED.items():
         book = openpyxl.load_workbook(head)
         book[sheet][cell] = value
@@ -89,6 +91,18 @@ def trace_of(name: str) -> attnlab.Trace:
     return GPT2.from_pretrained(REFERENCE / name).trace("the hen in")
 
 
+def with_bias() -> attnlab.MultiHeadAttention:
+    """Two heads with a scale and biases, one of which hides a key."""
+    rng = np.random.default_rng(3)
+    X, W_Q, W_K, W_V, W_O = (rng.standard_normal(shape) for shape in ((4, 6), *[(6, 6)] * 4))
+    bias = rng.standard_normal((2, 4, 4))
+    bias[1, 2:, 1] = -np.inf
+    mask = attnlab.causal_mask(4)
+    return attnlab.multi_head_attention(
+        X, W_Q, W_K, W_V, W_O, n_head=2, scale=1.5, bias=bias, mask=mask
+    )
+
+
 def numbers(book: Any, sheet: str) -> Any:
     rows = [list(row) for row in book[sheet].iter_rows(min_row=3, min_col=2, values_only=True)]
     return np.array(rows, float)
@@ -112,9 +126,8 @@ W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
 
 
 def test_formulas_by_hand(tmp_path: Path) -> None:
-    fish = attnlab.self_attention(
-        X, W, W, W, mask=attnlab.causal_mask(3), tokens=["=猫()", "吃", "鱼"]
-    )
+    mask, tokens = attnlab.causal_mask(3), ["=猫()", "吃", "鱼"]
+    fish = attnlab.self_attention(X, W, W, W, mask=mask, tokens=tokens)
     fish.to_xlsx(tmp_path / "fish.xlsx")
     book = openpyxl.load_workbook(tmp_path / "fish.xlsx")
     cells = {
@@ -140,6 +153,18 @@ def test_formulas_by_hand(tmp_path: Path) -> None:
     assert book["weights"]["A3"].data_type == "s"  # a token isn't a formula
     stored = openpyxl.load_workbook(tmp_path / "fish.xlsx", data_only=True)
     assert np.array_equal(numbers(stored, "context"), fish.context)
+
+
+def test_a_given_scale_and_bias_are_cells(tmp_path: Path) -> None:
+    fish = attnlab.self_attention(X, W, W, W, scale=1, bias=[0, -1, -np.inf])
+    fish.to_xlsx(tmp_path / "fish.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "fish.xlsx")
+    cells = [book[sheet]["C4"].value for sheet in ("score_bias", "masked_scores")]
+    assert [str(x).replace("'", "") for x in cells] == [
+        "-1",
+        "=IF(mask!C4,scores!C4+score_bias!C4,-1E+308)",
+    ]
+    assert (book["scale"]["B3"].value, book["scale"]["A1"].value) == (1, "scale")
 
 
 def test_parentheses_in_formulas() -> None:
@@ -174,6 +199,15 @@ def test_libreoffice_computes_a_heads_numbers(pocket: Any, workbooks: Callable[[
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")
     for step in steps:
         close(book, step, getattr(head, step))
+
+
+@pytest.mark.slow
+def test_libreoffice_computes_with_a_scale_and_a_bias(workbooks: Callable[[str], Any]) -> None:
+    heads = with_bias()
+    for name, result in (("heads", heads), ("head_1", heads.heads[1])):
+        book = workbooks(name)
+        for step in ("scores", "score_bias", "masked_scores", "weights", "context", "output"):
+            close(book, step, getattr(result, step))
 
 
 def readable(symbol: str) -> str:

@@ -9,20 +9,26 @@ are constants: no gradient flows through them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from functools import reduce
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.analysis.base import Target, Trace
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, select_part
+from attnlab.forward.attention import Attention
+from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_part
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
 from attnlab.steps.declaration import parameters_of
+from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message
+
+AttentionType = TypeVar("AttentionType", bound=Attention)
 
 # Steps without a gradient, shown with the values of the forward pass.
 CONSTANTS = (
@@ -40,6 +46,7 @@ class GradientRun(Run):
             {},
             scores_shape=run.scores_shape,
             tokens=run.tokens,
+            memory_tokens=run.memory_tokens,
             tokens_before=run.tokens_before,
             is_long=run.is_long,
         )
@@ -80,13 +87,15 @@ class GradientRun(Run):
         return super()._input(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        layer, is_in_head, _ = path.rpartition(".heads.")
-        if node.step.name == "memory":  # another name of X
+        layer, name = layer_of(path), node.step.name
+        if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
-        if is_in_head and node.step.name == "output":  # the layer's output is the sum of the heads'
-            return self._input(f"{layer}.output")
-        if is_in_head and node.step.name == "X":
-            return self._through_head(path.removesuffix("X"))
+        if layer is not None and name == "output":  # the layer's output is the sum of the heads'
+            return self._input(f"{layer}output")
+        if layer is not None and name in ("X", "memory"):
+            return self._through_head(path.removesuffix(name), layer, name)
+        if layer is not None and name == "score_bias":  # which heads may share
+            return self._input(path.removesuffix("score_bias") + "scores")
         *_, container = enclosing_steps(self.graph, path)
         if container != path:
             return select_part(self, path, self._input(container))
@@ -134,19 +143,31 @@ class GradientRun(Run):
                 select_part(self.run, edited, d_y)[...] = 0
         return d_y
 
-    def _through_head(self, head: str) -> Array:
-        """The gradient of X through one head alone."""
+    def _is_self_attention(self, memory: str) -> bool:
+        return unalias(self.graph, memory) != memory
+
+    def _through_head(self, head: str, layer: str, source: str) -> Array:
+        """The gradient of X, or of memory, through one head alone."""
         node = self.graph[f"{head}X"]
-        d_QKV = self._before_edits(node.layer_step.removesuffix("X") + "QKV")
-        thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
-        through_Q, through_K, through_V = (
-            affine_x(
-                self.run.value(f"{head}W_{name}"),
-                equations.columns_of_head(third(d_QKV), node.number, self.run.value(node.n_head)),
-            )
-            for name, third in thirds
-        )
-        return through_Q + (through_K + through_V)
+        n_head = self.run.value(node.n_head)
+        if "QKV" in self.graph.class_at(layer.split(".")[:-1]).steps:
+            d_QKV = self._before_edits(f"{layer}QKV")
+            thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
+            parts = {
+                name: equations.columns_of_head(third(d_QKV), node.number, n_head)
+                for name, third in thirds
+            }
+        else:
+            of_source = {"X": "Q", "memory": "KV"}[source]
+            names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
+            parts = {
+                name: equations.head_slice(
+                    self._before_edits(f"{layer}{name}"), node.number, n_head
+                )
+                for name in names
+            }
+        through = [affine_x(self.run.value(f"{head}W_{name}"), d) for name, d in parts.items()]
+        return reduce(np.add, reversed(through))
 
     def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""
@@ -165,6 +186,46 @@ class GradientRun(Run):
         if self.target.against is not None:
             d_logits[self.target.position, self.target.against.id] = -1
         return d_logits
+
+
+class AttentionGradientRun(GradientRun):
+    """Gradients in the run of `attention` or a similar function: of Σ d · y, y its last step."""
+
+    def __init__(self, attention: Attention, last: str, d: Array) -> None:
+        super().__init__(attention._run, None)
+        self.last, self.d = last, d
+        self.derivative_of = f"Σ d · {last}"
+        self.note = Message(
+            "{title}, gradient of {target}", title=self.run.note, target=self.derivative_of
+        )
+
+    def _is_constant(self, path: str) -> bool:
+        step = self.graph[path].step
+        is_absent = step.equation is None and self.run.value(path) is None  # such as a bias
+        return step.name in (*CONSTANTS, "dropout_mask") or is_absent
+
+    def _sum_over_consumers(self, path: str) -> Array:
+        total = self.d if path == self.last else super()._sum_over_consumers(path)
+        # Axes along which the step was repeated are summed over.
+        shape = self.run.value(path).shape
+        added = total.ndim - len(shape)
+        repeated = (n + added for n, size in enumerate(shape) if size < total.shape[n + added])
+        total = total.sum(axis=(*range(added), *repeated), keepdims=True)
+        return np.asarray(total.reshape(shape))
+
+
+def gradients_of(attention: AttentionType, d: ArrayLike) -> AttentionType:
+    """The gradients of an attention's steps, see `Attention.gradients`."""
+    last = attention._table_steps[-1]
+    y = getattr(attention, last)
+    array = as_floats(d, "d").astype(y.dtype)
+    try:
+        array = np.broadcast_to(array, y.shape)
+    except ValueError:
+        raise InvalidValueError(
+            f"d must broadcast to the shape of {last}, {y.shape}; got {array.shape}"
+        ) from None
+    return attention._with_run(AttentionGradientRun(attention, last, array))
 
 
 class Gradients(ForwardPass):
@@ -213,14 +274,22 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
     prefix, _, _ = path.rpartition(".")
     for consumer in possible_consumers(graph, prefix):
         node = graph[consumer]
-        if node.step.equation is None or path not in node.needs:
+        needs = [unalias(graph, need) for need in node.needs]
+        if node.step.equation is None or path not in needs:
             continue
         if len(enclosing_steps(graph, consumer)) > 1 or consumer.endswith("memory"):
             continue  # a slice or an alias of another step
         names = parameters_of(node.step.equation)
-        for name, need in zip(names, node.needs, strict=True):
+        for name, need in zip(names, needs, strict=True):
             if need == path and node.step.equation in GRADIENTS:
                 yield consumer, name
+
+
+def unalias(graph: Graph, path: str) -> str:
+    """The path of X for that of memory, if it is another name of X."""
+    node = graph[path]
+    is_alias = node.step.name == "memory" and node.step.equation is equations.identity
+    return node.needs[0] if is_alias else path
 
 
 def possible_consumers(graph: Graph, prefix: str) -> Iterator[str]:

@@ -43,7 +43,8 @@ from attnlab.analysis.metrics import (
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.forward.edits import changed_step, check_paths, edit_run
+from attnlab.forward.edits import changed_step, edit_run
+from attnlab.forward.edits import expand as expand_edits
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
 from attnlab.steps.labels import Axis
@@ -441,9 +442,7 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
 def expand(trace: Trace, parts: Any) -> list[str]:
     """All paths that a path with * matches."""
     check_kind(parts, str, "parts", f"a path, such as {HEADS!r}")
-    check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
-    counts = counts_of(trace, parts)
-    return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
+    return [*expand_edits(trace._run.graph, trace.config.n_head, {parts: 0})]
 
 
 def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:

@@ -381,7 +381,7 @@ def activations(result_type: type[Result], n_layer: int, prefix: str = "") -> It
     """The steps of a type of result that have a row for each token, except aliases."""
     for name in result_type._table_steps:
         step = result_type.steps[name]
-        is_alias = step.equation is identity or name in ("mask", "dropout_mask")
+        is_alias = step.equation is identity or name in ("mask", "score_bias", "dropout_mask")
         if step.has_rows_for_tokens and not is_alias:
             yield prefix + name
     for child, child_type in result_type._children.items():

@@ -56,7 +56,7 @@ class Mistake:
     def corrected_lines(self) -> tuple[str, ...]:
         """The corrected code of each step that it changes, before sizes are filled in."""
         changed = dict.fromkeys(LINES[name] for name in self.equations if name in LINES)
-        return tuple(changed) or self.lines
+        return self.lines or tuple(changed)
 
 
 # ---- equations that several mistakes share, or that take parameters ------------------------------
@@ -903,6 +903,35 @@ PREPENDED_TOKEN = Mistake(
     "leave it out (in TransformerLens, prepend_bos=False).",
     {},
     (STEP_LINES["ids"],),
+)
+
+# Tried where scores have a bias.
+BIAS = tuple(
+    Mistake(
+        formula,
+        hint,
+        {"attention.masked_scores": equation},
+        ("masked_scores = np.where(mask, scores + score_bias, -np.inf)",),
+    )
+    for formula, hint, equation in (
+        (
+            "masked_scores without score_bias",
+            "score_bias isn't added to the scores. Add it before the mask.",
+            lambda scores, mask: np.where(mask, scores, -math.inf),
+        ),
+        (
+            "masked_scores = scores - score_bias where the mask is True, else -inf",
+            "score_bias is subtracted. Add it to the scores.",
+            lambda scores, mask, score_bias: np.where(mask, scores - score_bias, -math.inf),
+        ),
+        (
+            "masked_scores = (raw_scores + score_bias) / scale where the mask is True, else -inf",
+            "score_bias is divided by the scale too. Add it after the division.",
+            lambda scores, mask, scale, score_bias: np.where(
+                mask, scores + score_bias / scale, -math.inf
+            ),
+        ),
+    )
 )
 
 DROPOUT = Mistake(

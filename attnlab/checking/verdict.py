@@ -33,6 +33,7 @@ from attnlab.checking.comparison import (
 )
 from attnlab.checking.mistakes import (
     ACTIVATION_CODE,
+    BIAS,
     DROPOUT,
     MISTAKES,
     PREPENDED_TOKEN,
@@ -668,10 +669,11 @@ def candidates(
         paths_of.setdefault(table_name(run.graph, path), []).append(path)
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
-    mistakes = sorted(
-        (*MISTAKES, *cache_mistakes(first_differing_row(first))),
-        key=lambda mistake: len(mistake.equations),
-    )
+    known = (*MISTAKES, *cache_mistakes(first_differing_row(first)))
+    if "score_bias" in run.graph.given:  # which the equations of other mistakes would leave out
+        others = (x for x in known if "attention.masked_scores" not in x.equations)
+        known = (*BIAS, *others)
+    mistakes = sorted(known, key=lambda mistake: len(mistake.equations))
     for mistake, scope in itertools.product(
         mistakes, [ALL_BLOCKS] if everywhere else scopes(submitted)
     ):
@@ -790,6 +792,8 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     block = f"{block_of(path) or 'blocks.0'}.attention."
     prefix = "" if issubclass(run.graph.root, Attention) else block
     scale = run.graph.formulas.get("scale", "√Dk")
+    if "scale" in run.graph.given:
+        scale = f"{run.value('scale'):g}"
     sizes: dict[str, Callable[[], object]] = {  # functions, as some results lack some steps
         "Dk": lambda: run.value(f"{prefix}K").shape[-1],
         "D": lambda: run.value(f"{prefix}X").shape[-1],

@@ -13,12 +13,17 @@ The equations are in `attnlab.equations`, one for each computed step.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import Array, Mask
+from attnlab.errors import InvalidValueError
 from attnlab.forward import fast
+from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Result, Run, Step, step_at, view_of
 from attnlab.support import door
@@ -63,7 +68,8 @@ class Attention(Result):
     ----------
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv)
     mask : bool (..., Tq, Tk), True = may attend
-    scale : √Dk, the divisor of the scores
+    scale : √Dk, the divisor of the scores, or the number that was given
+    score_bias : (..., Tq, Tk), added to the scores, or None; always None in GPT-2
     raw_scores, scores, masked_scores, weights : (..., Tq, Tk)
     context : (..., Tq, Dv)
     dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None without dropout. It is applied to
@@ -72,8 +78,8 @@ class Attention(Result):
     """
 
     _table_steps: ClassVar[tuple[str, ...]] = (
-        *("Q", "K", "V", "raw_scores", "scale", "scores", "mask", "masked_scores"),
-        *("dropout_mask", "weights", "context"),
+        *("Q", "K", "V", "raw_scores", "scale", "scores", "score_bias", "mask"),
+        *("masked_scores", "dropout_mask", "weights", "context"),
     )
     if TYPE_CHECKING:
         tokens: Tokens | None
@@ -83,6 +89,8 @@ class Attention(Result):
     K = Step[Array]("Tk Dk")
     V = Step[Array]("Tk Dv")
     mask = Step[Mask]("Tq Tk", "True = may attend")
+    # Not `bias`, which in a block is LayerNorm's.
+    score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True)
     # None unless dropout is asked for: a trace has none.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     # No axes: one number. The equation uses only the shape of K.
@@ -100,6 +108,49 @@ class Attention(Result):
     )
     # fast: by blocks of queries, without keeping the (Tq, Tk) weights.
     context = Step("Tq Dv", "weights V", equations.context, fast=fast.context, finite=True)
+
+    def edited(self, edits: Mapping[str, Edit]) -> Self:
+        """The same computation with some steps replaced and everything after them recomputed.
+
+        For the result of `attention` and similar functions; see `Trace.edited`.
+
+        Parameters
+        ----------
+        edits : new values by path, such as `{"weights": 0.25}` or, of a head, `heads.1.context`
+
+        Examples
+        --------
+        >>> result.edited({"scale": 1}).weights
+        """
+        self._check_whole("edited")
+        return self._with_run(edit_run(self._run, edits))
+
+    def gradients(self, d: ArrayLike = 1.0) -> Self:
+        """Gradients of Σ d · y with respect to every step, by backpropagation.
+
+        y is the last step, `context` or, with several heads, `output`. With d = dL/dy these are the
+        gradients of L. Each has the shape of its step; the mask and numbers show their values.
+
+        Parameters
+        ----------
+        d : broadcasts to y
+
+        Examples
+        --------
+        >>> attention(Q, K, V, bias=bias).gradients(d_context).score_bias
+        """
+        self._check_whole("differentiated")
+        return door.gradients_of(self, d)
+
+    def _check_whole(self, verb: str) -> None:
+        """Raise for a part of another result, and for gradients."""
+        if self.derivative_of:
+            raise InvalidValueError(f"{self.title} can't be {verb}")
+        if self.path:
+            raise InvalidValueError(
+                f"{self.title} is a part of another result, which can be {verb} as a whole. Its "
+                f"paths there start with {self._prefix}"
+            )
 
     @property
     def by_rows(self) -> bool:
@@ -246,9 +297,10 @@ class SelfAttention(Attention):
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
         for bias in BIASES:
-            # Only an absent bias is None; a model's parameters may be missing from `values`.
-            if self._run.values.get(self._layer_prefix + bias, "missing") is None:
-                formula = formula.replace(f" + {bias}", "")
+            path, term = self._layer_prefix + bias, f" + {bias}"
+            # Only a bias that was left out is stored as None; parameters aren't read for this.
+            if term in formula and self._run.is_stored(path) and self._run.value(path) is None:
+                formula = formula.replace(term, "")
         if not self._is_self_attention():
             return formula
         # In self-attention, formulas show X instead: no one gave a memory.
@@ -265,9 +317,7 @@ class SelfAttention(Attention):
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
-        # Only inputs are looked at: reading the steps would compute them.
-        X, memory = (self._run.values.get(self._layer_prefix + name) for name in ("X", "memory"))
-        return memory is None or memory is X  # None: not an input, so an alias of X
+        return f"{self._layer_prefix}memory" not in self._run.graph.given
 
 
 class Head(SelfAttention):

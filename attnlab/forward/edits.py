@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.changed import ChangedRun, inputs_of
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
-from attnlab.support.checks import as_array, check_kind
+from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
@@ -84,7 +84,7 @@ class EditedRun(ChangedRun):
                 self._edited.update(paths)
                 self._changes.setdefault(paths[-1], []).append((path, edits[path]))
                 self._depends[paths[-1]] = True
-                for other, effect in effects_of(path):
+                for other, effect in effects_of(self.graph, path):
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
         self.changed = {*self._changes, *self._effects}
@@ -156,8 +156,9 @@ class EditedRun(ChangedRun):
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
-    check_paths(run.graph, run.value("n_head"), edits)
-    checked = {path: x if callable(x) else as_edit(path, x) for path, x in edits.items()}
+    n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
+    by_path = expand(run.graph, n_head, edits)
+    checked = {path: x if callable(x) else as_edit(path, x) for path, x in by_path.items()}
     edited_run = EditedRun(run, checked)
     labels = []
     for path in chain.from_iterable(edited_run.edits):
@@ -169,6 +170,10 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
                 sums = value.sum(axis=-1)
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         labels.append(f"{path}{note}")
+    if "score_bias" in run.graph.given:
+        visible = edited_run.value("mask") & (edited_run.value("score_bias") > -np.inf)
+        if query := query_without_keys(visible):
+            raise InvalidValueError(f"mask and score_bias hide all keys from query {query}")
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
     edited_run.note = Message(", edited: {paths}", paths=paths) if labels else ""
@@ -194,7 +199,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
 
 def changed_step(graph: Graph, path: str) -> str:
     """The outermost array that an edit changes, or the last step that it changes indirectly."""
-    return [*enclosing_steps(graph, path), *(affected for affected, _ in effects_of(path))][-1]
+    return [*enclosing_steps(graph, path), *(other for other, _ in effects_of(graph, path))][-1]
 
 
 def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
@@ -225,25 +230,37 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     return array
 
 
-def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
+def layer_of(path: str) -> str | None:
+    """The start of the paths of a head's layer, such as "blocks.3.attention."; None outside."""
+    layer, is_in_head, _ = f".{path}".rpartition(".heads.")
+    return f"{layer}.".lstrip(".") if is_in_head else None
+
+
+def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
     """Steps that an edit changes outside the graph's equations, with the effects."""
     prefix, _, name = path.rpartition(".")
-    layer, separator, _ = prefix.rpartition(".heads.")
-    is_in_head = bool(separator)
+    layer = layer_of(path)
     if path == "W_E":  # whose rows the embedding reads under another name
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
     # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs: replacing
     # one adds the difference to the sum.
-    elif is_in_head and name == "output":
-        yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
-    elif is_in_head and name == "scale":
-        yield f"{layer}.scores", partial(with_head_scale, prefix)
-    # Another X for one head: its columns of QKV, which the layer computes from one X for all heads.
-    elif is_in_head and name == "X":
-        yield f"{prefix}.memory", lambda run, X: run.value(path)
-        yield f"{layer}.QKV", partial(with_head_X, prefix)
+    elif layer is not None and name == "output":
+        yield f"{layer}output", lambda run, x: x + (run.value(path) - run.unedited(path))
+    elif layer is not None and name == "scale":
+        yield f"{layer}scores", partial(with_head_scale, prefix)
+    # Another X for one head: its queries, keys and values, which the layer computes from one X for
+    # all heads; in a block, its columns of QKV.
+    elif layer is not None and name == "X":
+        is_self_attention = graph[f"{layer}memory"].step.equation is not None
+        if is_self_attention:
+            yield f"{prefix}.memory", lambda run, X: run.value(path)
+        if "QKV" in graph.class_at(layer.split(".")[:-1]).steps:
+            yield f"{layer}QKV", partial(with_head_X, prefix)
+        else:
+            for kind in "QKV" if is_self_attention else "Q":
+                yield f"{layer}{kind}", partial(with_projection, prefix, kind)
 
 
 def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
@@ -257,24 +274,50 @@ def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
 
 def with_head_X(head: str, run: Run, QKV: AnyArray) -> AnyArray:
     """The effect of a head's X: the layer's QKV, with this head's columns computed from it."""
-    new_QKV, X = np.array(QKV), run.value(f"{head}.X")
+    new_QKV = np.array(QKV)
     node = run.graph[f"{head}.X"]
     # W_Q is the first third of any array's columns, here of QKV's.
     for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
         part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
-        W, b = (run.value(f"{head}.{kind}_{name}") for kind in "Wb")
-        part[...] = equations.affine(X, W, b)  # part is a view of new_QKV
+        part[...] = projection(run, head, name)  # part is a view of new_QKV
     return new_QKV
+
+
+def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray:
+    """The effect of a head's X on the layer's Q, K or V where these aren't parts of QKV."""
+    new_heads = np.array(heads)
+    select_part(run, f"{head}.{name}", new_heads)[...] = projection(run, head, name)
+    return new_heads
+
+
+def projection(run: Run, head: str, name: str) -> AnyArray:
+    """A head's Q, K or V, computed from its X."""
+    X, W, b = (run.value(f"{head}.{step}") for step in ("X", f"W_{name}", f"b_{name}"))
+    return equations.affine(X, W, b)
 
 
 # ---- paths ---------------------------------------------------------------------------------------
 
 
-def check_paths(graph: Graph, n_head: int, edits: Any) -> None:
-    """Raise if a path isn't an editable step; the message suggests similar ones."""
+def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
+    """The edits of single steps; a path's * stands for all blocks, or all heads.
+
+    It raises if a path isn't an editable step; the message suggests similar ones.
+    """
     check_kind(edits, Mapping, "edits", "a dict of paths and values")
-    for path in edits:
-        check_path(path, editable_paths(graph), n_head, graph.n_layer, "step to edit")
+    counts = {"blocks": graph.n_layer, "heads": n_head}
+    expanded: dict[str, Edit] = {}
+    for pattern, edit in edits.items():
+        first = pattern.replace("*", "0") if isinstance(pattern, str) else pattern
+        check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
+        words = pattern.split(".")
+        ranges = [range(counts[words[i - 1]]) for i, word in enumerate(words) if word == "*"]
+        for numbers in product(*ranges):
+            path = pattern.replace("*", "{}").format(*numbers)
+            if path in expanded:
+                raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
+            expanded[path] = edit
+    return expanded
 
 
 def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
@@ -311,11 +354,13 @@ def last_name(path: str) -> str:
 
 def editable_paths(graph: Graph) -> list[str]:
     """The paths of all editable steps, with # for numbers."""
-    return [
-        path
-        for path, step in steps_below(graph.root)
-        if step.name not in FIXED and not step.optional
-    ]
+
+    def is_editable(path: str, step: Any) -> bool:
+        if step.optional:  # only if it is given, then also in each head
+            return path.removeprefix("heads.#.") in graph.given
+        return step.name not in FIXED or path in graph.given
+
+    return [path for path, step in steps_below(graph.root) if is_editable(path, step)]
 
 
 def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
@@ -339,6 +384,8 @@ def as_edit(path: str, value: object) -> AnyArray:
 
 def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """The value that an edit gives a step, with the original's shape and dtype."""
+    if value is None:
+        raise InvalidValueError(f"{path} was left out, so it can't be edited")
     is_array = isinstance(value, np.ndarray)
     original = np.asarray(value)
     with np.errstate(all="ignore"):  # the result is checked below
@@ -372,15 +419,14 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = path.rpartition(".")[2]
-    # -inf is a masked score, and an error in every other step.
-    if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
+    # -inf hides a key, and is an error in every other step.
+    hides = name in ("masked_scores", "score_bias")
+    if not is_finite(np.where(np.isneginf(value), 0, value) if hides else value):
         return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):
         # A query without keys would get NaN weights: softmax subtracts -inf from -inf.
         visible = value if name == "mask" else np.isfinite(value)
-        without_keys = np.argwhere(~visible.any(axis=-1))
-        if len(without_keys):
-            query = ", ".join(map(str, without_keys[0]))
+        if query := query_without_keys(visible):
             return f"it hides all keys from query {query}"
     if name == "scale" and not value:
         return "it must not be 0, since scores are divided by it"

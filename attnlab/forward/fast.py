@@ -96,18 +96,26 @@ def mlp_output(
     return affine(activated, W_2, b_2)
 
 
-def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
+def weights(
+    Q: Array,
+    K: Array,
+    scale: float,
+    mask: Mask,
+    score_bias: Array | None,
+    dropout_mask: Array | None,
+) -> Array:
     """The weights, computed in one array by blocks of queries."""
+    settings = Q, K, scale, mask, score_bias, dropout_mask
     blocks = [*row_blocks(mask)]
     if len(blocks) == 1:  # at most 128 queries
         rows, keys = blocks[0]
         if keys.stop == K.shape[-2]:  # one block with all keys: no copy
-            return weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
+            return weights_of_rows(*settings, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
     # Zeros: the keys after a block's last visible one aren't computed, and have weight 0.
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in blocks:
-        weights[..., rows, keys] = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
+        weights[..., rows, keys] = weights_of_rows(*settings, rows, keys)
     return weights
 
 
@@ -117,6 +125,7 @@ def context(
     V: Array,
     scale: float,
     mask: Mask,
+    score_bias: Array | None,
     dropout_mask: Array | None,
     weights: Array | None = None,
 ) -> Array:
@@ -129,7 +138,7 @@ def context(
         context = context.swapaxes(-3, -2)  # (..., H, Tq, Dv), a view
     for rows, keys in row_blocks(mask):
         if weights is None:
-            block = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
+            block = weights_of_rows(Q, K, scale, mask, score_bias, dropout_mask, rows, keys)
         else:
             block = weights[..., rows, keys]  # already computed
         context[..., rows, :] = block @ V[..., keys, :]
@@ -151,6 +160,7 @@ def weights_of_rows(
     K: Array,
     scale: float,
     mask: Mask,
+    score_bias: Array | None,
     dropout_mask: Array | None,
     rows: slice,
     keys: slice,
@@ -158,6 +168,8 @@ def weights_of_rows(
     """The weights of a block of queries, computed in place."""
     block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])  # (..., rows, keys)
     block /= scale  # `scores`, then `masked_scores`
+    if score_bias is not None:
+        block += score_bias[..., rows, keys]
     np.copyto(block, -math.inf, where=~mask[..., rows, keys])
     block -= block.max(axis=-1, keepdims=True)  # softmax, as in `equations.softmax`
     np.exp(block, out=block)

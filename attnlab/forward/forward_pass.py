@@ -429,8 +429,8 @@ class ForwardPass(Explainable):
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
         # A model with its own output matrix: W_U is read, not computed from W_E.
-        learned = () if config.tie_word_embeddings else ("W_U",)
-        graph = graph_of(type(self), config.n_layer, formulas_of(config), learned)
+        given = () if config.tie_word_embeddings else ("W_U",)
+        graph = graph_of(type(self), config.n_layer, formulas_of(config), given)
         run = Run(
             graph,
             values,

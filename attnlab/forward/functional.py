@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab import equations
-from attnlab.equations import Array, Mask
+from attnlab.equations import AnyArray, Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
@@ -29,11 +29,19 @@ from attnlab.support.checks import (
     is_integer,
     is_real,
     memory_for,
+    query_without_keys,
 )
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_tokens
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
+
+# Steps that are inputs if they are given, and formulas that then differ.
+GIVEN = ("memory", "scale", "score_bias", "dropout_mask")
+FORMULAS_WITH = {
+    "scale": ("scale", "the given divisor"),
+    "score_bias": ("masked_scores", "scores + score_bias where the mask is True, else -inf"),
+}
 
 # Names for the rows of matrices.
 Labels: TypeAlias = Sequence[str] | Tokens | None
@@ -72,10 +80,13 @@ def attention(
     K: ArrayLike,
     V: ArrayLike,
     mask: ArrayLike | None = None,
-    dropout: float = 0.0,
+    dropout: ArrayLike = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
+    *,
+    scale: float | None = None,
+    bias: ArrayLike | None = None,
 ) -> Attention:
     """Compute scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, with every step.
 
@@ -86,16 +97,21 @@ def attention(
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
     mask : bool, True = may attend; any shape that broadcasts to (..., Tq, Tk), such as
         `causal_mask(T)`; None lets every query attend to every key
-    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p)
+    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p).
+        Or the factors themselves, an array that broadcasts to (..., Tq, Tk)
     rng : source of randomness for dropout: a NumPy generator, a seed, or None
     tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for indices
     memory_tokens : labels of the Tk keys; None if they are the same as the queries'
+    scale : the number that scores are divided by; None for √Dk, 1 for unscaled attention. PyTorch's
+        `scale` is a factor, so its inverse
+    bias : added to the scores before the mask, as the step `score_bias`: ALiBi, relative positions,
+        or a mask of 0 and -inf. It broadcasts like `mask`
 
     Returns
     -------
     Attention
-        Q K V raw_scores scores mask masked_scores weights context, in the inputs' dtype, float32 or
-        float64
+        Q K V raw_scores scale scores score_bias mask masked_scores weights context, in the inputs'
+        dtype, float32 or float64
 
     Examples
     --------
@@ -106,7 +122,7 @@ def attention(
     """
     # Copies: a later change of your arrays must not change the result.
     inputs = _floats(Q=Q, K=K, V=V)
-    settings = mask, dropout, rng, tokens, memory_tokens
+    settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
@@ -119,8 +135,10 @@ def self_attention(
     b_Q: ArrayLike | None = None,
     b_K: ArrayLike | None = None,
     b_V: ArrayLike | None = None,
+    scale: float | None = None,
+    bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: float = 0.0,
+    dropout: ArrayLike = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
 ) -> SelfAttention:
@@ -130,7 +148,7 @@ def self_attention(
     parameters.
     """
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens)
+    shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng, tokens)
     return _attention_result(SelfAttention, "Self-attention", inputs, shape, *settings)
 
 
@@ -144,8 +162,10 @@ def cross_attention(
     b_Q: ArrayLike | None = None,
     b_K: ArrayLike | None = None,
     b_V: ArrayLike | None = None,
+    scale: float | None = None,
+    bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: float = 0.0,
+    dropout: ArrayLike = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -160,11 +180,12 @@ def cross_attention(
     memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng, tokens, memory_tokens : as in `attention`
+    scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens, memory_tokens)
-    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings)
+    shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng)
+    labels = tokens, memory_tokens
+    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
 
 
 def multi_head_attention(
@@ -180,8 +201,10 @@ def multi_head_attention(
     b_V: ArrayLike | None = None,
     b_O: ArrayLike | None = None,
     memory: ArrayLike | None = None,
+    scale: float | None = None,
+    bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: float = 0.0,
+    dropout: ArrayLike = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -196,7 +219,8 @@ def multi_head_attention(
     W_O, b_O : (H·Dv, D), (D,) or None
     n_head : H
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask : broadcasts to (..., H, Tq, Tk)
+    mask, bias : broadcast to (..., H, Tq, Tk). One for each of B sequences is (B, 1, Tq, Tk), such
+        as `mask[:, None]`: (B, Tq, Tk) would be one for each head if B is H
     X and all others : as in `cross_attention`
     """
     n_head = as_count(n_head, "n_head", least=1)
@@ -204,7 +228,7 @@ def multi_head_attention(
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     inputs = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
-    shape, settings = _projected_scores_shape(inputs, n_head), (mask, dropout, rng)
+    shape, settings = _projected_scores_shape(inputs, n_head), (scale, bias, mask, dropout, rng)
     # n_head is a step too: the equations that split heads need it.
     inputs["n_head"] = n_head
     labels = tokens, memory_tokens
@@ -299,28 +323,38 @@ def _attention_result(
     title: str,
     inputs: dict[str, Any],
     scores_shape: tuple[int, ...],
+    scale: float | None,
+    bias: ArrayLike | None,
     mask: ArrayLike | None,
-    dropout: float,
+    dropout: ArrayLike,
     rng: Rng,
     tokens: Labels = None,
     memory_tokens: Labels = None,
 ) -> AttentionType:
-    """Check mask, dropout and labels, and create the result."""
-    inputs["mask"] = _as_mask(mask, scores_shape)
-    if not is_real(dropout) or not 0 <= dropout < 1:
-        raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
+    """Check scale, bias, mask, dropout and labels, and create the result."""
+    dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
+    inputs["mask"] = visible = _as_mask(mask, scores_shape)
+    if scale is not None:
+        inputs["scale"] = as_float(scale, "scale", least=None)
+        if not inputs["scale"]:
+            raise InvalidValueError("scale must not be 0, since scores are divided by it")
+    if bias is not None:
+        inputs["score_bias"] = _as_bias(bias, scores_shape, dtype)
+        visible = visible & (inputs["score_bias"] > -np.inf)
+    if query := query_without_keys(visible):  # softmax over no keys would be NaN
+        hiding = "mask hides" if bias is None else "mask and bias hide"
+        raise InvalidValueError(f"{hiding} all keys from query {query}")
     check_seed(rng)  # even without dropout, so that a wrong seed never passes
-    if dropout:
-        dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
-        rng = np.random.default_rng(rng)
-        inputs["dropout_mask"] = sample_dropout(scores_shape, dropout, rng, dtype)
+    inputs |= _as_dropout(dropout, scores_shape, rng, dtype)
     Tq, Tk = scores_shape[-2:]
     # Keys have their own labels only in cross-attention.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
         keys = ()  # without names; None would mean the queries' names
+    given = tuple(name for name in GIVEN if name in inputs)
+    formulas = tuple(FORMULAS_WITH[name] for name in given if name in FORMULAS_WITH)
     run = Run(
-        graph_of(result_class),
+        graph_of(result_class, formulas=formulas, given=given),
         inputs,
         scores_shape=scores_shape,
         tokens=as_tokens(tokens, Tq, "tokens", "query"),
@@ -353,24 +387,62 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     if array.dtype != bool:
         raise InvalidTypeError(
             "mask must be a boolean array, True = may attend, such as causal_mask(T); got "
-            f"{array.dtype} of shape {array.shape}. Use mask == 1 for a mask of 0 and 1, mask "
-            "== 0 for one that is added to scores"
+            f"{array.dtype} of shape {array.shape}{_advice_on_mask(array)}"
         )
+    return _for_scores(array, "mask", scores_shape)
+
+
+def _advice_on_mask(mask: AnyArray) -> str:
+    """What to do with a mask of numbers, by its values."""
+    if mask.dtype.kind not in "iuf":
+        return ""
+    if np.isin(mask, (0, 1)).all() and mask.any():
+        return ". Use mask == 1 if 1 means that a query may attend, mask == 0 if 1 hides a key"
+    return ". If it is to be added to the scores, give it as bias= instead"
+
+
+def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """The bias of the scores, broadcast to their last two axes; -inf hides a key."""
+    array = np.array(as_floats(bias, "bias"), dtype)
+    if np.isnan(array).any() or np.isposinf(array).any():
+        raise InvalidValueError("bias contains NaN or +inf")
+    return _for_scores(array, "bias", scores_shape)
+
+
+def _as_dropout(
+    dropout: ArrayLike, scores_shape: tuple[int, ...], rng: Rng, dtype: DTypeLike
+) -> dict[str, Array]:
+    """The dropout mask, sampled or given, by its step's name; empty without dropout."""
+    p = as_number(dropout)
+    if is_real(p) and 0 <= p < 1:
+        rng = np.random.default_rng(rng) if p else None
+        return {"dropout_mask": sample_dropout(scores_shape, p, rng, dtype)} if rng else {}
+    if is_real(p) or isinstance(p, bool | str | None) or not np.ndim(p):
+        raise InvalidValueError(
+            f"dropout must be a number in [0, 1), or an array of factors; got {quoted(dropout)}"
+        )
+    factors = np.array(as_floats(dropout, "dropout"), dtype)
+    if not np.isfinite(factors).all():
+        raise InvalidValueError("dropout contains NaN or infinite numbers")
+    factors = _for_scores(factors, "dropout", scores_shape)
+    return {"dropout_mask": np.broadcast_to(factors, scores_shape)}
+
+
+def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> AnyArray:
+    """Broadcast an array to the last two axes of the scores, or raise."""
     try:
-        # A mask of more axes would broadcast the scores, instead of the other way round.
+        # An array of more axes would broadcast the scores, instead of the other way round.
         if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
+        hint = ""
+        if array.ndim == 3 and len(scores_shape) == 4:
+            hint = f". For one of each sequence, shared by its heads, give {name}[:, None]"
         raise InvalidValueError(
-            f"mask must broadcast to the scores' shape, {scores_shape}; got shape {array.shape}"
+            f"{name} must broadcast to the scores' shape, {scores_shape}; got shape "
+            f"{array.shape}{hint}"
         ) from None
-    broadcast = np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
-    # Softmax over no keys would be NaN.
-    without_keys = np.argwhere(~broadcast.any(axis=-1))
-    if len(without_keys):
-        query = ", ".join(map(str, without_keys[0]))
-        raise InvalidValueError(f"mask hides all keys from query {query}")
-    return broadcast
+    return np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
 
 
 def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:

@@ -259,9 +259,14 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.V: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 2)},
     equations.raw_scores: {"Q": raw_scores_Q, "K": raw_scores_K},
     equations.scores: {"raw_scores": scores_raw_scores},
-    equations.masked_scores: {"scores": masked_scores_scores},
+    equations.masked_scores: dict.fromkeys(("scores", "score_bias"), masked_scores_scores),
     equations.weights: {"masked_scores": weights_masked_scores},
     equations.context: {"weights": context_weights, "V": context_V},
+    equations.projected_heads: {
+        "x": lambda W, d_y: affine_x(W, merge_heads(d_y)),
+        "W": lambda x, d_y: affine_W(x, merge_heads(d_y)),
+        "b": lambda d_y: affine_b(merge_heads(d_y)),
+    },
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
     equations.residual: {
         "stream": lambda d_y: d_y,

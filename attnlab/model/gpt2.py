@@ -22,7 +22,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import Edit, check_paths
+from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
@@ -381,7 +381,7 @@ class GPT2:
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             # Before the first step, so that `stream` itself raises, not the first `next`.
-            check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
+            expand(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
             count,

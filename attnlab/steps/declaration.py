@@ -90,11 +90,11 @@ class Step(Generic[Value]):
         step.axes = axes
         return step
 
-    def as_parameter(self) -> Step[Value]:
-        """The step for a model that has it as a parameter instead of computing it."""
-        parameter = copy(self)
-        parameter.equation, parameter.needs = None, ()
-        return parameter
+    def as_input(self) -> Step[Value]:
+        """The step where it is a parameter or an input, instead of computed."""
+        step = copy(self)
+        step.equation, step.needs = None, ()
+        return step
 
     def __repr__(self) -> str:
         equation = f" = {self.formula}" if self.formula else ""

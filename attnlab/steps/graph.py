@@ -40,16 +40,16 @@ class Node(NamedTuple):
 class Graph(dict[str, Node]):
     """The steps below a class of results by path; nodes are created on first access.
 
-    `formulas` are those of steps that differ from GPT-2's, `learned` the paths of steps that are
-    parameters in this model and computed in others.
+    `formulas` are those of steps that differ from GPT-2's, `given` the paths of steps that are
+    parameters or inputs here, and computed or left out elsewhere.
     """
 
     def __init__(
-        self, root: type[Any], n_layer: int, formulas: Formulas = (), learned: tuple[str, ...] = ()
+        self, root: type[Any], n_layer: int, formulas: Formulas = (), given: tuple[str, ...] = ()
     ) -> None:
         super().__init__()
         self.root, self.n_layer = root, n_layer
-        self.formulas, self.learned = dict(formulas), learned
+        self.formulas, self.given = dict(formulas), given
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without nodes, which are created again: a lambda in a declaration can't be pickled.
@@ -57,15 +57,15 @@ class Graph(dict[str, Node]):
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        return self.root, self.n_layer, tuple(self.formulas.items()), self.learned
+        return self.root, self.n_layer, tuple(self.formulas.items()), self.given
 
     def __missing__(self, path: str) -> Node:
         # For blocks.3.attention.scores: the class BlockAttention declares it, and layer 3 has it.
         *prefix, name = path.split(".")
         result_class = self.class_at(prefix)
         step = result_class.steps[name]
-        if path in self.learned:  # W_U, in a model that doesn't tie it to W_E
-            step = step.as_parameter()
+        if path in self.given:  # such as W_U, in a model that doesn't tie it to W_E
+            step = step.as_input()
         # Outside of blocks n_layer: `final` needs the output of block n_layer - 1.
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
@@ -196,9 +196,9 @@ GRAPHS: dict[tuple[Any, ...], Graph] = {}
 
 
 def graph_of(
-    root: type[Any], n_layer: int = 0, formulas: Formulas = (), learned: tuple[str, ...] = ()
+    root: type[Any], n_layer: int = 0, formulas: Formulas = (), given: tuple[str, ...] = ()
 ) -> Graph:
     """The graph of a result class, created once."""
-    key = root, n_layer, formulas, learned
+    key = root, n_layer, formulas, given
     # setdefault is atomic, so that two threads get the same graph.
     return GRAPHS.setdefault(key, Graph(*key))

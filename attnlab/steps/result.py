@@ -219,7 +219,9 @@ class Result(ReadOnly, StdoutSafe):
         if self.derivative_of:
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
-        equals = " = " if self._step(name).equation else Message(": ")
+        path = self._path_of(name)
+        is_given = not {path, self._run.graph[path].layer_step}.isdisjoint(self._run.graph.given)
+        equals = " = " if self._step(name).equation and not is_given else Message(": ")
         product = formula.removesuffix(", split into heads")
         # Messages, so that words in the formula are translated.
         words = Message(formula)

@@ -224,6 +224,12 @@ def as_index(index: Any, kind: str, count: int) -> int:
     return int(index) % count
 
 
+def query_without_keys(visible: AnyArray) -> str:
+    """The index of the first query whose keys are all hidden, such as "0, 3"; "" if none is."""
+    without_keys = np.argwhere(~visible.any(axis=-1))
+    return ", ".join(map(str, without_keys[0])) if len(without_keys) else ""
+
+
 @contextmanager
 def importing_extra(name: str) -> Iterator[None]:
     """Import libraries of an optional extra; if one is missing, say how to install it."""

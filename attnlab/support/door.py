@@ -2,8 +2,8 @@
 
 Numbers are at the bottom and pictures of them on top, so nothing below `attnlab.views` imports it.
 A method that shows its result (`plot`, `explain`, `show`, `to_xlsx`, `_repr_html_`) takes the
-function from this module, which imports it on first use. So does `Head.why`, whose result is an
-analysis, above heads:
+function from this module, which imports it on first use. So do `Head.why` and
+`Attention.gradients`, whose results are analyses, above heads:
 
     door.plot_step(self, step)
 """
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnlab.analysis.gradients import gradients_of as gradients_of
     from attnlab.analysis.why import Why as Why
     from attnlab.views.explain import explain as explain
     from attnlab.views.explanation import Explanation as Explanation
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 # The names above by their module in attnlab, and the module of each name.
 _NAMES = {
+    "analysis.gradients": "gradients_of",
     "analysis.why": "Why",
     "views.explain": "explain",
     "views.explanation": "Explanation",

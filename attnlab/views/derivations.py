@@ -333,7 +333,7 @@ def as_data() -> dict[str, Any]:
     By equation or activation function; for the scale, also by whether it includes √Dk, and whether
     the layer's number.
     """
-    absent = dict.fromkeys(("embedding_dropout", "dropout", "dropout_mask"))
+    absent = dict.fromkeys(("embedding_dropout", "dropout", "dropout_mask", "score_bias"))
     cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         **{equation.__name__: (equation, {}) for equation in COMPUTING},
         **{f.__name__: (equations.activated, {"activation": f}) for f in ACTIVATIONS},

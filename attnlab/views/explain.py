@@ -38,7 +38,9 @@ STEPS = ("raw_scores", "scores", "masked_scores", "weights")
 COLUMNS_SHOWN = 7
 
 # The steps that are explained before a weight.
-BEFORE_WEIGHTS = ("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask")
+BEFORE_WEIGHTS = (
+    *("raw_scores", "scale", "scores", "score_bias", "mask", "masked_scores", "dropout_mask"),
+)
 
 # The kinds of axes by name; all others are components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
@@ -206,7 +208,7 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
 
 def explain_row(attention: Attention, query: int) -> Explanation:
     """Explain a row of weights in a table of all keys, then the values."""
-    names = [*STEPS[:2], "mask", *STEPS[2:], "dropout_mask"]
+    names = [*STEPS[:2], "score_bias", "mask", *STEPS[2:], "dropout_mask"]
     steps = {
         name: StepNumber.of(attention, name, (query, slice(None)))
         for name in names
@@ -221,8 +223,8 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
-    for name in ("raw_scores", "scores", "mask", "masked_scores"):
-        columns |= columns_of(steps[name])
+    for name in ("raw_scores", "scores", "score_bias", "mask", "masked_scores"):
+        columns |= columns_of(steps[name]) if name in steps else {}
     columns |= {"- maximum": intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
@@ -235,19 +237,20 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
     footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
-    shown = ["raw_scores", "scale", "scores", "mask", "masked_scores", "weights"]
-    shown += ["dropout_mask"] if "dropout_mask" in steps else []
+    shown = ["raw_scores", "scale", "scores", "score_bias", "mask", "masked_scores", "weights"]
+    shown = [name for name in [*shown, "dropout_mask"] if name == "scale" or name in steps]
     (scaled,) = lines_of(scale)
     assert isinstance(scaled, Line)
+    divisor = scaled.text if scale.equation else str(Term(scale.stored))
     summary = Message(
         "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
         "score minus it, and softmax is exp / sum of exp",
-        scale=scaled.text,
+        scale=divisor,
         maximum=Term(steps["masked_scores"].stored[maximum]),
         key=keys[maximum],
     )
     context = attention.context[query]
-    edited = [name for name in (*STEPS, "mask") if attention.is_edited(name)]
+    edited = [name for name in steps if attention.is_edited(name)]
     unedited = {name: as_json(steps[name].computed) for name in edited}
     if attention.is_edited("context"):
         unedited["context"] = as_json(attention.unedited("context")[query])

@@ -101,7 +101,10 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
     if axes[-2:] == ["Tq", "Tk"] and result._table_steps.index(name) >= result._table_steps.index(
         "mask"
     ):
-        masked = np.broadcast_to(~fork.mask, array.shape)
+        hidden = ~fork.mask
+        if fork.score_bias is not None:
+            hidden = hidden | np.isneginf(fork.score_bias)
+        masked = np.broadcast_to(hidden, array.shape)
         if name in ("masked_scores", "weights"):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result.heading_of(name), array, named, masked)

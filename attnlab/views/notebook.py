@@ -73,7 +73,7 @@ TEXT_LENGTH = 12
 SHORT = 5
 
 # The steps of a head whose heatmaps are collapsed below its weights.
-COLLAPSED = ("scores", "masked_scores", "Q", "K", "V", "context")
+COLLAPSED = ("scores", "score_bias", "masked_scores", "Q", "K", "V", "context")
 
 # The most characters of a token in a tooltip.
 TOOLTIP_LENGTH = 120
@@ -462,6 +462,8 @@ def _attention(attention: Attention, tokens: slice | None) -> Iterator[str]:
         weights = labelled_step(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in COLLAPSED:
+            if getattr(fork, name) is None:  # GPT-2's scores have no bias
+                continue
             step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"

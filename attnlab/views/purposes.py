@@ -13,6 +13,8 @@ PURPOSES = {
     "cached": "The number of earlier tokens whose keys and values are cached.",
     "mask": "False where a query may not attend; GPT-2 masks later tokens, because it learns to "
     "predict them.",
+    "score_bias": "Numbers added to the scores before the mask: by distance in ALiBi, learned for "
+    "relative positions.",
     "n_head": "Several heads in parallel can attend to different things.",
     "epsilon": "Keeps LayerNorm from dividing by 0 when all components of a vector are equal.",
     "divide_by_sqrt_d": "Whether this model divides scores by √Dk, as GPT-2 does.",
