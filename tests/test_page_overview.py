@@ -76,7 +76,9 @@ def settled(page: Any) -> Any:
 
 
 def story(page: Any) -> list[str]:
-    sentences: list[str] = page.locator("#story p").all_inner_texts()
+    """The sentences about heads, without those that say why they look there."""
+    shown = "(all) => all.map((p) => p.innerText.split('\\n')[0])"
+    sentences: list[str] = page.locator("#story p").evaluate_all(shown)
     return sentences
 
 

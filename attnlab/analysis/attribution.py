@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from attnlab.analysis.base import (
     numbered_axis,
     positions_of,
 )
-from attnlab.analysis.many import as_result, standard_error, value_for_each
+from attnlab.analysis.many import MeansOfTexts, value_for_each
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import read_only
@@ -28,14 +27,11 @@ from attnlab.steps.labels import Axis
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 
-# The attributes of an attribution that are averaged over texts.
-NUMBERS = ("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total")
-
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
 
 
-class Attribution(Analysis):
+class Attribution(Analysis, MeansOfTexts):
     """What each component adds to a logit, or to a difference of two; means over several texts.
 
     The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
@@ -67,6 +63,10 @@ class Attribution(Analysis):
         "“Interpretability in the Wild” (2022)"
     )
 
+    averaged: ClassVar[tuple[str, ...]] = (
+        *("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total"),
+    )
+
     heads: AnyArray
     mlps: AnyArray
     token_embedding: float
@@ -84,7 +84,7 @@ class Attribution(Analysis):
         position: int | str = -1,
     ) -> None:
         if isinstance(traces, TraceSequence):
-            self._average(traces, token, against, position)
+            self._measure_all(traces, token, against, position)
         else:
             self._measure(traces, token, against, position)
 
@@ -94,7 +94,7 @@ class Attribution(Analysis):
         self.title = Message(
             "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
         )
-        self._trace, self._each = trace, tuple[Attribution, ...]()
+        self._trace = trace
         self.total = target.value(trace)
         row = target.position
         blocks = trace.fork().blocks  # a fork, so that the trace keeps no steps
@@ -115,35 +115,18 @@ class Attribution(Analysis):
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
-    def _average(self, traces: TraceSequence, token: Any, against: Any, position: Any) -> None:
+    def _measure_all(self, traces: TraceSequence, token: Any, against: Any, position: Any) -> None:
         """Set the means over several texts."""
         tokens = value_for_each(token, len(traces), "token")
         others = value_for_each(against, len(traces), "against")
-        each: dict[int, Attribution] = {}
-        for indices in traces.groups():
-            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
-                each[i] = Attribution(trace, tokens[i], others[i], position)
-        self.target, self._each = each[0].target, tuple(each[i] for i in range(len(traces)))
+        self._average(traces, lambda i, one: Attribution(one, tokens[i], others[i], position))
+        self.target = self.each[0].target
         is_shared = not isinstance(token, list) and not isinstance(against, list)
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
             texts=number_of_texts(len(traces)),
             target=self.target.logit_message if is_shared else Message("a target for each text"),
         )
-        for name in NUMBERS:
-            setattr(self, name, as_result(self._of_each(name).mean(axis=0)))
-
-    def _of_each(self, name: str) -> AnyArray:
-        """An attribute of each text's attribution, (n, ...)."""
-        return np.array([getattr(attribution, name) for attribution in self.each], float)
-
-    @property
-    def each(self) -> tuple[Attribution, ...]:
-        return self._each or (self,)
-
-    @cached_property
-    def standard_errors(self) -> dict[str, Any]:
-        return {name: as_result(standard_error(self._of_each(name))) for name in NUMBERS}
 
     def by_token(self) -> ByToken:
         """Split the heads' contributions by attended token: weights[position, key] V[key] W_O · u.

@@ -6,8 +6,9 @@ Texts of one length are computed side by side; see `attnlab.model.traces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+
+if TYPE_CHECKING:
+    from attnlab.analysis.base import Trace, TraceSequence
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
@@ -31,6 +35,43 @@ def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
     if n == 1:
         return np.full(numbers.shape[1:], math.nan)
     return np.asarray(numbers.std(axis=0, ddof=1) / math.sqrt(n))
+
+
+class MeansOfTexts:
+    """A result for one text, or of means over several: a base class of analyses.
+
+    Attributes
+    ----------
+    averaged : the names of the attributes that are averaged
+    each : the result of each text
+    standard_errors : of the means over texts, by attribute name; NaN for one text
+    """
+
+    averaged: ClassVar[tuple[str, ...]]
+
+    _each: tuple[Self, ...] = ()
+
+    def _average(self, traces: TraceSequence, result_of: Callable[[int, Trace], Self]) -> None:
+        """Set the means of results; a function has them by the index and the trace of a text."""
+        each: dict[int, Self] = {}
+        for indices in traces.groups():
+            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
+                each[i] = result_of(i, trace)
+        self._each = tuple(each[i] for i in range(len(traces)))
+        for name in self.averaged:
+            setattr(self, name, as_result(self._of_each(name).mean(axis=0)))
+
+    def _of_each(self, name: str) -> AnyArray:
+        """An attribute of each text's result, (n, ...)."""
+        return np.array([getattr(result, name) for result in self.each], float)
+
+    @property
+    def each(self) -> tuple[Self, ...]:
+        return self._each or (self,)
+
+    @cached_property
+    def standard_errors(self) -> dict[str, Any]:
+        return {name: as_result(standard_error(self._of_each(name))) for name in self.averaged}
 
 
 def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from attnlab.analysis.circuits import (
     read_factors,
     write_factors,
 )
-from attnlab.analysis.many import as_result, standard_error
+from attnlab.analysis.many import MeansOfTexts
 from attnlab.analysis.parts import Term, block_at, shares_of_tokens, stream_terms, weighted
 from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
@@ -352,7 +352,7 @@ class WhyByToken(Analysis):
         return numbers, self._tokens, named_axis("part", names)
 
 
-class WhyOfHead(Analysis):
+class WhyOfHead(Analysis, MeansOfTexts):
     """What a head's queries and keys read, as `Trace.why` and `Traces.why` return it.
 
     For each query, Σ weights[query, key] scores[query, key] - mean of its visible scores says how
@@ -380,15 +380,16 @@ class WhyOfHead(Analysis):
     )
     source: ClassVar[str] = SOURCE
 
+    averaged: ClassVar[tuple[str, ...]] = ("pairs", "queries", "keys", "total")
+
     pairs: Array
     queries: Array
     keys: Array
     total: float
 
     def __init__(self, traces: Trace | TraceSequence, layer: int, head: int) -> None:
-        self._each: tuple[WhyOfHead, ...] = ()
         if isinstance(traces, TraceSequence):
-            self._average(traces, layer, head)
+            self._measure_all(traces, layer, head)
         else:
             self._measure(traces.head(layer, head).fork())
 
@@ -396,11 +397,10 @@ class WhyOfHead(Analysis):
         check_head(head)
         self._head, fork = head, head.fork()  # a fork, so that no steps are kept
         self.title = Message("{head}: what its queries and keys read", head=head.title)
-        dtype, (Tq, Tk) = fork.Q.dtype, fork.scores_shape
+        Tq, Tk = fork.scores_shape
         visible = np.broadcast_to(fork.mask, (Tq, Tk))
-        preferred = fork.weights - visible / visible.sum(axis=-1, keepdims=True, dtype=dtype)
-        ones = {"query": np.ones((Tq, 1), dtype), "key": np.ones((Tk, 1), dtype)}
-        terms = terms_of(fork, ones)
+        preferred = fork.weights - visible / visible.sum(axis=-1, keepdims=True, dtype=fork.Q.dtype)
+        terms = terms_at_all_positions(fork)
         self.names = {side: tuple(term.name for term in terms[side]) for side in terms}
         self._labels = {side: [term.label for term in terms[side]] for side in terms}
         Q, K = map(stacked, terms.values())  # (m, Tq, Dh), (n, Tk, Dh)
@@ -410,28 +410,11 @@ class WhyOfHead(Analysis):
         self.total = float((preferred * fork.scores).sum() / Tq)
         check_sum(self.pairs.ravel(), np.array(self.total), "the scores", head)
 
-    def _average(self, traces: TraceSequence, layer: int, head: int) -> None:
-        each: dict[int, WhyOfHead] = {}
-        for indices in traces.groups():
-            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
-                each[i] = WhyOfHead(trace, layer, head)
-        vars(self).update(vars(each[0]), _each=tuple(each[i] for i in range(len(traces))))
+    def _measure_all(self, traces: TraceSequence, layer: int, head: int) -> None:
+        self._average(traces, lambda _, trace: WhyOfHead(trace, layer, head))
+        vars(self).update({n: x for n, x in vars(self.each[0]).items() if n not in vars(self)})
         texts = number_of_texts(len(traces))
-        self.title = Message("{title}, mean of {texts}", title=each[0].title, texts=texts)
-        for name in ("pairs", "queries", "keys", "total"):
-            setattr(self, name, as_result(self._of_each(name).mean(axis=0)))
-
-    def _of_each(self, name: str) -> AnyArray:
-        return np.array([getattr(result, name) for result in self.each], float)
-
-    @property
-    def each(self) -> tuple[WhyOfHead, ...]:
-        return self._each or (self,)
-
-    @cached_property
-    def standard_errors(self) -> dict[str, Any]:
-        names = ("pairs", "queries", "keys", "total")
-        return {name: as_result(standard_error(self._of_each(name))) for name in names}
+        self.title = Message("{title}, mean of {texts}", title=self.each[0].title, texts=texts)
 
     @property
     def scores(self) -> Array:
@@ -463,11 +446,8 @@ class WhyOfHead(Analysis):
         """The vectors of one text's parts of queries and keys, (m, Tq, Dh) and (n, Tk, Dh)."""
         if len(self.each) > 1:
             raise InvalidTypeError("texts have different tokens. Use that of one text, .each[0]")
-        fork = self.each[0]._head.fork()
-        ones = (np.ones((T, 1), fork.Q.dtype) for T in fork.scores_shape)
-        return [
-            stacked(x) for x in terms_of(fork, dict(zip(self.names, ones, strict=True))).values()
-        ]
+        terms = terms_at_all_positions(self.each[0]._head.fork())
+        return [stacked(terms_of_side) for terms_of_side in terms.values()]
 
     def composition(self) -> dict[str, tuple[float, float]]:
         """The Q- and the K-composition of each earlier head with this one, by its output's name."""
@@ -542,6 +522,12 @@ def terms_of(head: Trace, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]
         path = f"blocks.{layer}.attention.K_cache"
         key.append(Term(path, Message("cached keys"), weighted(rows["key"], K)))
     return {"query": tuple(query), "key": tuple(key)}
+
+
+def terms_at_all_positions(head: Trace) -> dict[str, tuple[Term, ...]]:
+    """The terms of a head's queries and keys, with vectors (Tq, Dh) and (Tk, Dh), by side."""
+    ones = (np.ones((T, 1), head.Q.dtype) for T in head.scores_shape)
+    return terms_of(head, dict(zip(("query", "key"), ones, strict=True)))
 
 
 def stacked(terms: Sequence[Term]) -> Array:

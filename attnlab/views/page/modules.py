@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attnlab.support import rest
 from attnlab.text import words
-from attnlab.views.page import overview
+from attnlab.views.page import overview, pairs
 from attnlab.views.page.packs import PACKED_STEPS
 from attnlab.views.page.translate import equations_script
 
@@ -60,6 +60,7 @@ def _constants() -> str:
         "MAP_PIXELS": overview.MAP_PIXELS,
         "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
         "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
+        "SHOWN_PAIRS": pairs.SHOWN,
         "EXCERPT_LENGTH": EXCERPT_LENGTH,
         "RESTING": rest.RESTING,
         "NOTABLE": rest.NOTABLE,

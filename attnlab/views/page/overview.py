@@ -80,6 +80,12 @@ def story(trace: Trace) -> Iterator[AnyArray]:
         yield _probabilities(ablated)[ids]
 
 
+def story_heads(trace: Trace) -> list[tuple[int, int]]:
+    """The heads that the pack "story" ablates."""
+    fork = trace.fork()
+    return _candidates(fork, _probabilities(fork))
+
+
 def _probabilities(trace: Trace) -> AnyArray:
     """The probabilities of the next token, float64."""
     logits: AnyArray = logits_after(trace, len(trace.tokens) - 1)

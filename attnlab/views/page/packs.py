@@ -8,6 +8,8 @@
                  for the steps of a token, see `token_pass`
 "maps.3", "stream", "story"
                  for the picture of the model, see `overview`
+"why.1.2.5", "why.1.2.7.4.mean"
+                 what makes scores of layer 1, head 2, see `pairs`
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
 from attnlab.steps import Result
-from attnlab.views.page import overview, token_pass
+from attnlab.views.page import overview, pairs, token_pass
 from attnlab.views.page.prediction import positions_of, prediction, row_of_logits
 
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 NUMBERED_PACK = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})")
+PAIRS_PACK = re.compile(r"why\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
+SUM_PACK = re.compile(r"why\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(mean|\d{1,9})")
 COLUMNS_PACK = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 
@@ -57,6 +61,11 @@ def pack(trace: Trace, name: str) -> bytes:
         return _join(overview.stream(trace), name)
     if name == "story":
         return b"".join(story_parts(trace))
+    if match := SUM_PACK.fullmatch(name):
+        layer, head, query, key = map(int, match.groups()[:4])
+        return _join(pairs.sum_of(trace, layer, head, query, key, match[5]), name)
+    if match := PAIRS_PACK.fullmatch(name):
+        return _join(pairs.rows(trace, *map(int, match.groups())), name)
     if match := COLUMNS_PACK.fullmatch(name):
         return _join(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
@@ -73,6 +82,7 @@ def packs_of_file(trace: Trace) -> list[str]:
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *token_pass.packs_of_pass(trace),
         *("stream", "story"),
+        *pairs.packs_of_pairs(trace),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
 

@@ -41,7 +41,7 @@ from attnlab.text.tokens import Token
 from attnlab.text.words import characters_of, words_of
 from attnlab.views import derivations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import prediction, token_pass
+from attnlab.views.page import pairs, prediction, token_pass
 from attnlab.views.page.modules import (
     EXCERPT_LENGTH,
     HERE,
@@ -294,6 +294,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "graph": as_data(trace._run.graph),
         "hyperparameters": _hyperparameters(trace),
         "pass": token_pass.description(trace, has_model),
+        "why": None if has_model else pairs.description(trace),
         "scales": _scales(trace),
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [

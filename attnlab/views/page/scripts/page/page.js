@@ -24,6 +24,7 @@ import { startPredictions } from "../views/next.js";
 import { startNotice } from "../views/notice.js";
 import { startPass } from "../views/pass.js";
 import { startPicture } from "../views/picture.js";
+import { startReasons } from "../views/reasons.js";
 import { startSharing } from "../views/sharing.js";
 import { startStory } from "../views/story.js";
 import { startStrips } from "../views/strips.js";
@@ -171,6 +172,7 @@ export function startPage() {
   startPredictions();
   startHead();
   startArithmetic(); // before the maps, whose room it changes
+  startReasons();
   startHeatmaps();
   startLines();
   startStrips();

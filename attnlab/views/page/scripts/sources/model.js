@@ -9,6 +9,7 @@ import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "..
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
 import { smallMap } from "../numbers/heads.js";
+import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
 import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";
@@ -229,6 +230,7 @@ class Model {
     const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     const arraysOfLayer = { attention: (run) => this.#attention(run, Number(number)), maps: (run) => this.#maps(run, Number(number)) }[kind];
+    if (name.startsWith("why.")) return this.#sumOf(run, name.split(".").slice(1), tick);
     if (arraysOfLayer) return this.#ofLayer(run, Number(number), tick, arraysOfLayer);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
@@ -254,6 +256,12 @@ class Model {
     const numbers = concatenated(arraysOf(run));
     if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
     return numbers;
+  }
+
+  /** A score's largest pairs, see numbers/pairs.js. */
+  async #sumOf(run, [layer, head, query, key, other], tick) {
+    await this.#pass(run, Number(layer), tick);
+    return run.inScratch(() => sumOf(run, ...[layer, head, query, key].map(Number), other), isKept);
   }
 
   /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */

@@ -2,9 +2,10 @@
 // model (server.js), or the page itself, which runs it (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";
+import { sumInRows } from "../numbers/pairs.js";
 import { predictionOf, predictionOfLogits, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
 import { description, say } from "./description.js";
-import { layerOf } from "./rows.js";
+import { headOf, isMasked, layerOf } from "./rows.js";
 
 /**
  * The interface of sources. `open` and `generate` need a model.
@@ -16,6 +17,8 @@ import { layerOf } from "./rows.js";
  *                                numbers/changes.js
  *   predictionAfter(trace, position)
  *                                the predictions after a position, see `predictionOf`
+ *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js: each
+ *                                as two parts' indices and a number; null if the source doesn't have them
  *   generate(trace, settings)    a continuation of a trace
  */
 class Source {
@@ -58,6 +61,11 @@ export class LiveSource extends Source {
     return predictionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
   }
 
+  async pairs(trace, { layer, head, query, key, other }) {
+    const numbers = [...(await this.pack(trace, `why.${layer}.${head}.${query}.${key}.${other ?? "mean"}`))];
+    return Array.from({ length: numbers.length / 3 }, (_, n) => numbers.slice(3 * n, 3 * n + 3));
+  }
+
   /** A trace's description from Python, with the tokens' names. */
   withNames = (trace) => ({ ...trace, names: this.names });
 }
@@ -65,6 +73,15 @@ export class LiveSource extends Source {
 /** The page itself, as a source: its packs are elements, each removed when it is read. */
 export class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
+
+  async pairs(trace, cell) {
+    const { first } = trace.why;
+    const name = `why.${cell.layer}.${cell.head}.${first}`;
+    if (cell.query < first || !this.has(trace, name)) return null;
+    const head = headOf(trace, cell.layer, cell.head);
+    const visible = (i) => [...trace.keys.keys()].filter((j) => !isMasked(head, i, j));
+    return sumInRows(await this.pack(trace, name), first, visible, cell);
+  }
 
   read = (trace, name) => embeddedNumbers(elementOf(trace, name));
 }

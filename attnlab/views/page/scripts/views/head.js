@@ -12,6 +12,7 @@ import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../stat
 import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf,
   wordElement } from "../drawing/draw.js";
 import { prefixOf, restButton, visibleHeads } from "../drawing/names.js";
+import { reasonFor } from "../drawing/reasons.js";
 
 /** Show where the selected query's attention goes in words, and in Lab its largest weight. */
 function showStrongest() {
@@ -39,7 +40,7 @@ function showAttention(view) {
   const [i] = view.queries[view.rows.indexOf(query)];
   const attended = attendedBy(trace, layer, head, i);
   const button = attended.rest >= NOTABLE || selection.drawsFirst ? [" ", restButton()] : [];
-  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordElement(trace.keys[j])), ...button);
+  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordElement(trace.keys[j])), ...button, reasonFor(trace, layer, head, i, attended));
 }
 
 function showHead() {

@@ -13,13 +13,14 @@ import { headsToDescribe } from "../state/story.js";
 import { nameOfPart, nextTokenOf, traces } from "../state/traces.js";
 import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement, wordElement } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
+import { reasonFor } from "../drawing/reasons.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
-/** The sentences about a head, as elements and strings: where its attention goes, and the effect of its ablation. */
-function sentencesOf(trace, story, { attended, affected, after }) {
+/** The sentences about a head, as elements and strings: where its attention goes, the effect of its ablation, and why it looks there. */
+function sentencesOf(trace, story, { layer, head, attended, affected, after }) {
   const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordElement(trace.keys[j]));
-  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after)];
+  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after), reasonFor(trace, layer, head, trace.T - 1, attended)];
 }
 
 /** The effect of a head's ablation on one of the next tokens. */

@@ -1,0 +1,90 @@
+// Why a query looks at a key, in a sentence: its score by pairs of parts, see numbers/pairs.js.
+
+import { fixed } from "../numbers/formats.js";
+import { readPart } from "../numbers/pairs.js";
+import { say, sayParts, spaceBetween } from "../sources/description.js";
+import { headOf, isMasked, stepRow } from "../sources/rows.js";
+import { source } from "../sources/source.js";
+import { make, wordElement } from "./draw.js";
+
+/**
+ * What a score is made of: `total`, by how much it exceeds that of the key `other`, or for null the mean of the row's
+ * visible keys, and its largest pairs. `pairs` is empty if an edit replaced a sum, and null if the page doesn't have them.
+ */
+export async function readReason(trace, { layer, head, query, key, other = null }) {
+  const loaded = headOf(trace, layer, head);
+  const visible = [...trace.keys.keys()].filter((j) => !isMasked(loaded, query, j));
+  const scores = stepRow(loaded, "scores", query);
+  const mean = visible.reduce((sum, j) => sum + scores[j], 0) / visible.length;
+  const total = scores[key] - (other === null ? mean : scores[other]);
+  const isOpen = visible.length > 1 && visible.includes(key);
+  const pairs = isOpen ? await source.pairs(trace, { layer, head, query, key, other }) : [];
+  return { trace, layer, query, key, other, visible, total, pairs: pairs?.map(([m, k, x]) => [readPart(m, layer, trace.H), readPart(k, layer, trace.H), x]) };
+}
+
+/** A part's name; side: of the "query" or the "key". */
+export function nameOfReadPart({ kind, layer, head }, side) {
+  if (kind === "head") return say("layer {layer} head {head}", { layer, head });
+  if (kind === "mlp") return `MLP ${layer}`;
+  if (kind === "b_O") return say("{name} of layer {layer}", { name: "b_O", layer });
+  if (kind === "bias") return side === "query" ? "b_Q" : "b_K";
+  const names = { token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias"), cached: say("cached keys") };
+  return names[kind];
+}
+
+/** A token in quotation marks, with its position if the text has it twice. */
+function quoted(trace, n) {
+  const isTwice = trace.keys.filter(({ id }) => id !== undefined && id === trace.keys[n].id).length > 1;
+  return make("span", {}, "“", wordElement(trace.keys[n]), isTwice ? `” (${n})` : "”");
+}
+
+const spanOf = (parts) => make("span", {}, ...parts);
+
+/** What is compared, in words: which way the difference goes. */
+function leadOf({ other, visible, total }, { query, key, otherKey }) {
+  const values = { query: query(), key: key(), other: other !== null && otherKey(), count: String(visible.length) };
+  if (other !== null && total >= 0) return spanOf(sayParts("{query} looks more at {key} than at {other}", values));
+  if (other !== null) return spanOf(sayParts("{query} looks less at {key} than at {other}", values));
+  if (total >= 0) return spanOf(sayParts("{query} scores {key} above the mean of its {count} keys", values));
+  return spanOf(sayParts("{query} scores {key} below the mean of its {count} keys", values));
+}
+
+/** A reason as elements and strings, as `Why.sentence` in attnlab/analysis/why.py; without known pairs, none. */
+export function reasonInWords(reason) {
+  const { trace, query: i, key: j, other, visible, total, pairs } = reason;
+  const words = { query: () => quoted(trace, trace.cached + i), key: () => quoted(trace, j), otherKey: () => quoted(trace, other) };
+  if (visible.length === 1) return sayParts("{query} sees only one key, {key}: its weight is 1, whatever the score.", { query: words.query(), key: words.key() });
+  const sign = total >= 0 ? 1 : -1;
+  const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? [];
+  if (!total || !(sign * part > 0)) return [];
+  const phraseOf = (read, side) => {
+    const name = nameOfReadPart(read, side);
+    return ["head", "mlp"].includes(read.kind) ? say("what {part} wrote", { part: name }) : name;
+  };
+  const [one, two] = [phraseOf(first, "query"), phraseOf(second, "key")];
+  const pair =
+    one === two
+      ? say("{part} at both", { part: one })
+      : spanOf(sayParts("{first} at {query} and {second} at {key}", { first: one, second: two, query: words.query(), key: words.key() }));
+  const values = { lead: leadOf(reason, words), pair, part: fixed(part, 2), total: fixed(total, 2) };
+  if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });
+  if (2 * sign * part >= sign * total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
+  return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);
+}
+
+const signed = (x) => (fixed(x, 2)[0] === "-" ? fixed(x, 2) : `+${fixed(x, 2)}`);
+
+/** Where a query looks most, for Look: why it looks there rather than at the next key. It is filled once it is known. */
+export function reasonFor(trace, layer, head, query, { kind, key, visible, weights }) {
+  const element = make("span", { class: "reason" });
+  const { edited } = headOf(trace, layer, head);
+  const hasOwnWeights = !edited.has("weights") && !edited.has("masked_scores");
+  const shown = kind === "rests" ? 0 : key;
+  const rivals = visible.filter((j) => j !== shown).sort((a, b) => weights[b] - weights[a]);
+  if (hasOwnWeights && ["looks", "rests", "spreads"].includes(kind) && trace.Tk > 1)
+    readReason(trace, { layer, head, query, key: shown, other: rivals[0] ?? 0 }).then((reason) => {
+      const words = reasonInWords(reason);
+      if (words.length) element.append(spaceBetween(), ...words);
+    });
+  return element;
+}

@@ -1,0 +1,125 @@
+// Why this score, below a cell's arithmetic: its largest pairs of parts as bars, each part a link.
+
+import { fixed } from "../numbers/formats.js";
+import { countOfParts } from "../numbers/pairs.js";
+import { say, sayParts } from "../sources/description.js";
+import { headOf } from "../sources/rows.js";
+import { goTo, openHead, select, setDepth } from "../state/actions.js";
+import { startEntry } from "../state/link.js";
+import { isLook, on, selection } from "../state/store.js";
+import { alignment, nameOfPart, queryIn, queryOf, traces } from "../state/traces.js";
+import { barOf, buttonOf, byId, exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { cursorOf, enterHead, focusStrip } from "../drawing/levels.js";
+import { nameOfReadPart, readReason, reasonInWords } from "../drawing/reasons.js";
+
+/** The open cell in a trace, and the key that it is compared with, or null for the mean of the row. */
+function comparedCell(trace) {
+  const { layer, head, query, key, other } = selection.openCell;
+  const cell = { layer, head, query: alignment.queries[query][trace.number], key: alignment.keys[key][trace.number] };
+  const compared = other === undefined ? null : alignment.keys[other][trace.number];
+  return { ...cell, other: compared === cell.key ? null : compared };
+}
+
+/** Show where a part is computed: a head, or a step of the token in the forward pass. */
+async function goToPart(trace, { kind, layer, head }, position) {
+  const choose = () => queryIn(trace) !== position && select(queryOf(trace, position));
+  if (kind === "head" && isLook()) return enterHead(layer, head, choose);
+  if (kind === "head") {
+    await openHead(layer, head, choose);
+    return cursorOf(trace.number).focus();
+  }
+  if (isLook()) {
+    startEntry();
+    setDepth("lab");
+  }
+  choose();
+  selection.chosenStep.trace = trace.number;
+  await goTo({ token: "token_embedding", position: "position_embedding", mlp: `blocks.${layer}.mlp.output` }[kind]);
+  byId("pass").scrollIntoView();
+  focusStrip();
+}
+
+/** A part's name, which leads to it. */
+function partElement(trace, part, side, position) {
+  const name = nameOfReadPart(part, side);
+  const leads = ["head", "mlp", "token", "position"].includes(part.kind) && position >= 0; // cached tokens have no steps
+  return leads ? buttonOf(() => goToPart(trace, part, position), { class: "leads" }, name) : name;
+}
+
+/** The largest pairs, the rest, and the total. */
+function barsOf({ trace, layer, query, key, visible, total, pairs }, isCached) {
+  const size = Math.max(...pairs.map(([, , x]) => Math.abs(x)));
+  const numberCell = (x) => exact(x, fixed(x, 2));
+  const rows = pairs.map(([first, second, x]) => {
+    const [one, two] = [partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached)];
+    return rowOf(one, [make("span", {}, two), barOf(Math.abs(x) / size, x < 0 ? "below" : ""), numberCell(x)]);
+  });
+  const count = countOfParts(layer, trace.H);
+  const others = count * (count + Number(isCached)) - pairs.length;
+  const rest = total - pairs.reduce((sum, [, , x]) => sum + x, 0);
+  const feet = [rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]), rowOf(say("total"), ["", "", numberCell(total)])];
+  const of = (words, token) => make("span", {}, words, " ", tokenElement(token));
+  const headings = [of(say("part of the query"), trace.tokens[query]), of(say("part of the key"), trace.keys[key]), "", say("score")];
+  return tableOf(say("The largest pairs of parts"), headings, rows, others ? feet : feet.slice(1));
+}
+
+/** Why there are no bars; "" if there are. */
+function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
+  if (!visible.includes(key)) return say("This key is masked for this query: its weight is 0, whatever its score.");
+  if (visible.length === 1) return "";
+  if (pairs?.length) return "";
+  if (pairs) return say("An edit replaced a step that this score is computed from, so its parts don't add up to it.");
+  const { heads, first } = trace.why;
+  const isHeadKnown = heads.some(([n, h]) => n === layer && h === head);
+  if (isHeadKnown && query < first) return say("This page has the parts of scores only from position {first}.", { first: trace.cached + first });
+  return say("This page doesn't have the largest parts of this score; {command} has those of all scores.", { command: "attnlab explore" });
+}
+
+/** The keys of the row, to compare with: a button for each, and one for their mean. */
+function rivalsOf(trace, { visible, key }) {
+  const choose = (other) => {
+    selection.openCell.other = other;
+    for (const section of byId("sums").querySelectorAll(".reasons")) section.update();
+  };
+  const chipOf = (n, words) => Object.assign(buttonOf(() => choose(n), { class: "chip" }, words), { other: n });
+  const indexOf = (j) => alignment.keys.findIndex((positions) => positions[trace.number] === j);
+  const tokens = visible.filter((j) => j !== key).map((j) => chipOf(indexOf(j), tokenElement(trace.keys[j])));
+  return make("div", { class: "rivals", role: "group", "aria-label": say("compared with") }, say("compared with"), " ", chipOf(undefined, say("the mean of the row")), ...tokens);
+}
+
+function sectionOf(trace) {
+  const section = make("section", { class: "reasons" }, make("h3", {}, say("Why this score")));
+  const content = make("div", { "aria-live": "polite" });
+  let rivals;
+  section.update = async () => {
+    const cell = comparedCell(trace);
+    const reason = await readReason(trace, cell);
+    if (!section.isConnected || JSON.stringify(comparedCell(trace)) !== JSON.stringify(cell)) return;
+    const missing = whyNoBars(reason, cell);
+    if (!rivals && reason.visible.length > 1 && !missing) section.firstChild.after((rivals = rivalsOf(trace, reason)));
+    for (const chip of rivals?.querySelectorAll("button") ?? [])
+      chip.ariaPressed = String(chip.other === (cell.other === null ? undefined : selection.openCell.other));
+    const { edited } = headOf(trace, cell.layer, cell.head);
+    const notes = [
+      missing,
+      ["masked_scores", "weights"].some((name) => edited.has(name)) && say("The weights of this head are edited: they don't follow from its scores."),
+      reason.pairs?.length && say("LayerNorm's deviation is held constant. A part isn't a cause: without it, later parts would differ too."),
+    ].filter(Boolean);
+    const words = missing ? [] : [make("p", {}, ...reasonInWords(reason))];
+    const bars = reason.pairs?.length ? [barsOf(reason, trace.cached > 0)] : [];
+    content.replaceChildren(...words, ...bars, ...notes.map((words) => make("p", { class: "note" }, words)));
+  };
+  section.append(content);
+  return section;
+}
+
+export function startReasons() {
+  on("traces openCell language", () => {
+    if (!selection.openCell) return;
+    for (const article of byId("sums").querySelectorAll("[data-trace]")) {
+      const section = sectionOf(traces[article.dataset.trace]);
+      article.querySelector(".chain").after(section);
+      section.update();
+    }
+  });
+}

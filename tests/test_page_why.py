@@ -1,0 +1,243 @@
+"""Why this score, on the page: the pairs of parts that a score is a sum of."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REFERENCE, Watched, needs
+from pages import LOADED, ablation, idle, patching, scaling, toggling, until
+
+from attnlab import GPT2, AttnlabError, Trace, at
+from attnlab.support.messages import say
+from attnlab.views.page import pairs
+from attnlab.views.page.packs import pack
+
+BALL = "The dog chased the ball, but it"
+SHE = "The girl was tired because she"
+
+# The part of a saved page's text that its pairs may take.
+MOST = 0.05
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(watched: Watched, tmp_path: Path) -> Iterator[Open]:
+    """Open a page of a kind; check at the end that it logged nothing."""
+
+    def open_(model: GPT2, text: Any, kind: str, link: str = "", **settings: Any) -> Any:
+        file = tmp_path / "page.html"
+        language = settings.pop("language", "en")
+        if kind == "saved":
+            trace = text if isinstance(text, Trace) else model.trace(text)
+            trace.save(file, language=language)
+        else:
+            model.playground(file, text, language=language)
+        return watched.open(f"{file.as_uri()}#{link}", **settings)
+
+    yield open_
+    watched.close()
+    assert watched.said == []
+
+
+def cell(page: Any, layer: int, head: int, query: int, key: int, other: int | None = None) -> Any:
+    """The section of a cell, once it has all that it shows."""
+    page.evaluate("([layer, head]) => openHead(layer, head)", [layer, head])
+    until(page, f"traces.at(-1).loaded.has({layer})")
+    values = {"layer": layer, "head": head, "query": query, "key": key, "component": 0}
+    page.evaluate("openCellAt", values | ({} if other is None else {"other": other}))
+    until(page, "document.querySelector('.reasons > :last-child').children.length > 0")
+    return page.locator(".reasons")
+
+
+def bars(section: Any) -> tuple[list[tuple[str, str, float]], list[float]]:
+    """The names and numbers of pairs, and the numbers below: of the others, and the total."""
+    shown = section.evaluate(
+        """(section) => ["tbody", "tfoot"].map((name) => [...section.querySelector(name).rows]
+            .map((row) => [...row.cells].map((cell) => cell.querySelector("data")?.value
+                ?? cell.textContent)))"""
+    )
+    rows, feet = shown
+    return [(one, two, float(x)) for one, two, _, x in rows], [float(row[-1]) for row in feet]
+
+
+def agrees(section: Any, trace: Trace, layer: int, head: int, *places: int | None) -> int:
+    """Check a section against the library; return how many pairs it shows."""
+    why = trace.head(layer, head).why(*places)  # type: ignore[arg-type]
+    rows, feet = bars(section)
+    labels = {term.name: str(term.label) for terms in why.parts.values() for term in terms}
+    for found, (query, key, number) in zip(rows, why.largest(len(rows)), strict=True):
+        assert found[:2] == (labels[query], labels[key])
+        assert found[2] == pytest.approx(number, rel=2e-5, abs=2e-5)
+    shown = sum(number for *_, number in rows)
+    assert feet[-1] == pytest.approx(why.total, abs=1e-4)
+    assert len(rows) == why.pairs.size or feet[0] == pytest.approx(why.total - shown, abs=1e-3)
+    words = section.locator("tfoot th").all_inner_texts()
+    assert words[:-1] == [f"the other {why.pairs.size - len(rows)} pairs"]
+    # A file may lack the largest pair with the total's sign.
+    words = section.locator("p").first.inner_text()
+    assert words == str(why.sentence) or (not words and len(rows) < 8)
+    return len(rows)
+
+
+@pytest.mark.parametrize(("name", "text"), [("pocket", BALL), ("english", SHE)])
+def test_a_saved_page_has_the_largest_pairs(opened: Open, name: str, text: str) -> None:
+    model = GPT2.from_pretrained(name)
+    trace = model.trace(text)
+    page = opened(model, text, "saved")
+    last, top = len(trace.tokens) - 1, trace.config.n_layer - 1
+    for layer, head in ((top, 2), (1, 1), (0, 3)):
+        *_, second, key = trace.head(layer, head).weights[-1].argsort().tolist()
+        for other in (None, second):
+            section = cell(page, layer, head, last, key, other)
+            assert agrees(section, trace, layer, head, last, key, other) > 0
+    first = pairs.description(trace)["first"]
+    if first:
+        section = cell(page, 1, 1, first - 1, 0)
+        assert section.inner_text().endswith(f"only from position {first}.")
+
+
+def test_a_saved_page_hardly_grows(pocket: GPT2) -> None:
+    for model, text in ((pocket, BALL), (GPT2.from_pretrained("english"), SHE)):
+        html = model.trace(text).to_html()
+        found = re.findall(r'<script type="text/plain" id="trace-0-why\.[^<]+</script>', html)
+        assert len(found) == model.config.n_layer * model.config.n_head
+        assert sum(map(len, found)) < MOST * len(html)
+
+
+OTHER = "The cat chased the kite, but it"
+HEADS = "blocks.{}.attention.heads.{}."
+
+
+def changed(trace: Trace, other: Trace) -> list[tuple[list[Any], Trace]]:
+    """Changes as the page sends them, each with the edited trace."""
+    one, two, context = HEADS.format(0, 1), HEADS.format(0, 2), HEADS.format(0, 1) + "context"
+    mask = trace.head(1, 2).mask.copy()
+    mask[7, 4] = False
+    edits: list[tuple[list[Any], dict[str, Any]]] = [
+        ([ablation(0, 1), ablation(0)], {f"{one}context": 0, "blocks.0.mlp.output": 0}),
+        (
+            [scaling(0, 2, "V", 3), toggling(1, 2, [7, 4])],
+            {f"{two}V": lambda x: 3 * x, HEADS.format(1, 2) + "mask": mask},
+        ),
+        (
+            [patching(0, 1, "context", *other.tokens.ids.tolist())],
+            {context: at(other, context)},
+        ),
+    ]
+    return [(changes, trace.edited(edit)) for changes, edit in edits]
+
+
+def test_a_playground_computes_them(opened: Open, pocket: GPT2) -> None:
+    """Of heads of both layers, and with changes of each kind."""
+    page, trace = opened(pocket, BALL, "playground"), pocket.trace(BALL)
+    for layer, head in ((0, 0), (0, 3), (1, 0), (1, 2)):
+        assert agrees(cell(page, layer, head, 7, 1, 4), trace, layer, head, 7, 1, 4) == 8
+    for changes, edited in changed(trace, pocket.trace(OTHER)):
+        change(page, changes)
+        assert agrees(cell(page, 1, 2, 7, 1), edited, 1, 2, 7, 1) == 8
+
+
+def change(page: Any, changes: list[Any]) -> None:
+    page.evaluate(
+        "async (changes) => openTraces([await source.open({ ids: traces[0].ids }, changes)])",
+        changes,
+    )
+    until(page, LOADED)
+
+
+@pytest.mark.parametrize("name", ["odd", "relu"])
+def test_a_playground_of_other_models(opened: Open, name: str) -> None:
+    """With a scale for each layer, and another activation."""
+    model = GPT2.from_pretrained(REFERENCE / name)
+    trace = model.trace([5, 7, 100, 3, 41])
+    page, layer = opened(model, trace.tokens.ids.tolist(), "playground"), model.config.n_layer - 1
+    assert agrees(cell(page, layer, 1, 4, 1), trace, layer, 1, 4, 1) == 8
+
+
+def test_an_explorer_computes_them(watched: Watched, pocket: GPT2) -> None:
+    needs("starlette", "explore")
+    needs("uvicorn", "explore")
+    trace = pocket.trace(BALL)
+    with pocket.explore(BALL) as explorer:
+        page = watched.open(explorer.url)
+        idle(page)
+        assert agrees(cell(page, 1, 2, 7, 1), trace, 1, 2, 7, 1) == 8
+        for changes, edited in changed(trace, pocket.trace(OTHER)):
+            change(page, changes)
+            assert agrees(cell(page, 1, 2, 7, 1, 3), edited, 1, 2, 7, 1, 3) == 8
+        watched.close()
+    assert watched.said == []
+
+
+@pytest.mark.parametrize("kind", ["saved", "playground"])
+def test_sums_without_bars_say_why(opened: Open, pocket: GPT2, kind: str) -> None:
+    page, trace = opened(pocket, BALL, kind), pocket.trace(BALL)
+    alone = cell(page, 1, 2, 0, 0)
+    words = "“The” sees only one key, “The”: its weight is 1, whatever the score."
+    assert alone.inner_text().split("\n")[-1].strip() == words
+    assert "is masked for this query" in cell(page, 1, 2, 2, 5).inner_text()
+    head = HEADS.format(1, 2)
+    if kind == "saved":
+        page = opened(pocket, trace.edited({f"{head}scores": lambda x: x + 1}), kind)
+    else:
+        change(page, [scaling(1, 2, "scores", 2)])
+    section = cell(page, 1, 2, 7, 1)
+    assert "An edit replaced a step" in section.inner_text()
+    assert section.locator("table").count() == section.locator(".rivals").count() == 0
+    if kind == "saved":
+        page = opened(pocket, trace.edited({f"{head}weights": lambda x: x / 2}), kind)
+    else:
+        change(page, [scaling(1, 2, "weights", 0.5)])
+    section = cell(page, 1, 2, 7, 1)
+    assert agrees(section, trace, 1, 2, 7, 1) > 1  # the score is still a sum
+    assert "weights of this head are edited" in section.inner_text()
+
+
+def test_the_other_key_is_chosen_and_parts_are_links(opened: Open, pocket: GPT2) -> None:
+    """By the keyboard, and by touch."""
+    trace = pocket.trace(BALL)
+    page = opened(pocket, BALL, "playground")
+    section = cell(page, 1, 2, 7, 1)
+    chips = section.locator(".rivals button")
+    assert chips.all_inner_texts()[1:4] == ["The", "Ġchased", "Ġthe"]  # without the key itself
+    assert chips.first.get_attribute("aria-pressed") == "true"
+    chips.first.focus()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('.reasons').innerText.includes('than at')")
+    assert agrees(section, trace, 1, 2, 7, 1, 4) == 8
+    assert page.evaluate("document.activeElement.ariaPressed") == "true"
+    section.get_by_role("button", name="layer 0 head 3").first.press("Enter")
+    until(page, "selection.layer === 0 && selection.head === 3")
+    assert page.evaluate("selection.query") == 1  # a part of the key
+    section.get_by_role("button", name="MLP 0").first.press("Enter")
+    until(page, "selection.chosenStep.path === 'blocks.0.mlp.output'")
+    assert page.evaluate("selection.query") == 7
+    page = opened(pocket, BALL, "saved", viewport={"width": 390, "height": 844}, has_touch=True)
+    section = cell(page, 1, 2, 7, 1)
+    section.locator(".rivals button").nth(4).tap()
+    until(page, "document.querySelector('.reasons').innerText.includes('than at')")
+    assert agrees(section, trace, 1, 2, 7, 1, 4) > 1
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: str) -> None:
+    page = opened(pocket, BALL, "saved", "depth=look", language=language)
+    until(page, "[...document.querySelectorAll('#story .reason')].every((one) => one.innerText)")
+    shown = page.locator("#story .reason").all_inner_texts()
+    trace = pocket.trace(BALL)
+    reasons = (trace.head(1, 0).why("it", "ball", "chased"), trace.head(1, 2).why("it", 1, "ball"))
+    assert [words.strip() for words in shown] == [say(why.sentence, language) for why in reasons]
+
+
+def test_packs_of_pairs_are_refused_if_unknown(pocket: GPT2) -> None:
+    trace = pocket.trace(BALL)
+    for name in ("why.2.0.7.1.mean", "why.1.2.7.1.7.7", "why.1.2.3.5.mean"):
+        with pytest.raises(AttnlabError):
+            pack(trace, name)
+    edited = trace.edited({HEADS.format(1, 2) + "scores": 1})
+    assert pack(edited, "why.1.2.7.1.mean") == b""
