@@ -355,8 +355,8 @@ def test_threads_reading_an_edited_trace_while_it_is_copied(odd: GPT2) -> None:
                 values = {path: attnlab.at(edited, path) for path in order}
                 return [values[path] for path in paths]
 
-            with ThreadPoolExecutor(8) as pool:
-                looks = [pool.submit(look, n) for n in range(0, 80, 10)]
+            with ThreadPoolExecutor(4) as pool:
+                looks = [pool.submit(look, n) for n in range(0, 80, 20)]
                 while not all(each.done() for each in looks):
                     copy.deepcopy(edited)
             for result in zip(*(each.result() for each in looks), strict=True):

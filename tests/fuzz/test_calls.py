@@ -286,7 +286,7 @@ def test_fitting_arguments_are_accepted() -> None:
     assert works > 0.8 * len(names)
 
 
-@fuzz(15, 1500, data=st.data())
+@fuzz(15, 1000, data=st.data())
 def test_odd_arguments_are_refused_or_results_can_be_shown(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(targets()))
     arguments = data.draw(arguments_of(target[1]))

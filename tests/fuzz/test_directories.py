@@ -88,7 +88,7 @@ def opened(path: Path, files: Files, dtype: str, texts: list[str], saves: bool) 
     return outcome(attack, lambda: texts_of(files), size)
 
 
-@fuzz(40, 1500, data=st.data())
+@fuzz(40, 1000, data=st.data())
 def test_damaged_models_are_refused_or_hold_what_they_say(data: st.DataObject) -> None:
     _, files = changed(data, MODELS, DAMAGE)
     text, dtype = data.draw(st.text("tehina ", max_size=200)), pick(data.draw, "float32", "float64")
