@@ -163,6 +163,17 @@ def test_later_edits_of_a_step_override_earlier_ones(odd: GPT2) -> None:
     assert (both.next_logits == 2).all()
 
 
+def test_each_heads_edited_output_is_added_to_the_layers(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    layer, paths = (
+        trace.blocks[1].attention,
+        [f"blocks.1.attention.heads.{h}.output" for h in (1, 3)],
+    )
+    both = trace.edited(dict.fromkeys(paths, 0)).blocks[1].attention.output
+    expected = layer.output - layer.heads[1].output - layer.heads[3].output
+    np.testing.assert_allclose(both, expected, atol=1e-5)
+
+
 def test_function_edits_are_reapplied_after_earlier_edits(odd: GPT2) -> None:
     """A function gets the original value; an array replaces it."""
     trace = odd.trace("the hen")
