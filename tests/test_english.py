@@ -15,7 +15,7 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.corpus.measures import loss
 from attnlab.english import card, measure, sentences
 from attnlab.english.measure import ON_TEXT, measure_jobs
-from attnlab.english.windows import SHARES_LATER
+from attnlab.english.windows import PARTS
 from attnlab.equations import AnyArray
 
 DIRECTORY = BUILT_IN["english"].directory
@@ -204,7 +204,7 @@ def test_the_command_writes_the_card(
     corpus, model, text = tmp_path / "corpus", tmp_path / "model", "The dog chased the ball, but it"
     corpus.mkdir()
     pocket.save(model)
-    for part in SHARES_LATER:
+    for part in PARTS:
         (corpus / f"{part}.txt").write_text(f"{text}\n{text}\n", encoding="utf-8")
     (corpus / "held_tatoeba.txt").write_text(f"{text}\n{text} barked\nNo\n", encoding="utf-8")
     stories = "\n\n".join(" ".join([f"{text} {verb}."] * 20) for verb in ("barked", "rolled"))
@@ -237,7 +237,7 @@ def test_the_command_writes_the_card(
         "- Ann Author: The First Book; The Second Book (translated by Tim Other)",
         "- tatoeba.org (CC-BY 2.0 FR)",
         "A GPT-2 of 538,496 parameters",
-        "books          14     40 %   28 %",
+        "books          14         40 %         28 %         25 %",
         "text: 1.000 ± 0.000 on tatoeba, 1.000 ± 0.000 on stories.",
     ):
         assert line in written
@@ -332,8 +332,7 @@ def test_goals(figures: dict[str, Any]) -> None:
     """What the model was made for, by the figures that other tests compute again."""
     for job in ("previous", "previous_random", "induction"):
         assert np.max(figures["heads"][job]["mean"]) >= 0.6, job
-    # 0.8 was sought: the attention is spread over four heads of the last two layers.
-    assert np.max(figures["share_on_subject"]) >= 0.6
+    assert np.max(figures["share_on_subject"]) >= 0.8
     assert figures["pairs"]["all"]["right"] >= 0.9 * figures["pairs"]["all"]["of"] == 180
     assert figures["in_training"] == {"pronouns": 0, "pairs": 0}
     for part, prototype in figures["prototype"].items():

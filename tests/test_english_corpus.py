@@ -11,7 +11,7 @@ import pytest
 
 from attnlab.english import made
 from attnlab.english.corpus import build, curly, is_free, plain, project_gutenberg, rename
-from attnlab.english.sentences import minimal_pairs, pronoun_sentences
+from attnlab.english.sentences import PRONOUNS, minimal_pairs, pronoun_sentences
 
 SENTENCES = [
     "Tom said that Tom likes Mary.\tTom dit que Tom aime Mary.",
@@ -221,7 +221,11 @@ def test_quotes_become_plain_and_curly():
 
 def test_made_sentences_are_different_and_do_not_measure_the_model(built):
     sentences = []
-    for counts, name in ((made.COUNTS, "made.txt"), (made.LATER, "made_later.txt")):
+    for counts, name in (
+        (made.COUNTS, "made.txt"),
+        (made.LATER, "made_later.txt"),
+        (made.LAST, "made_last.txt"),
+    ):
         some = made.made_sentences(random.Random(0), counts)
         assert len(set(some)) == len(some) == sum(counts.values())
         assert len(text(built, name).splitlines()) == len(some)
@@ -230,16 +234,20 @@ def test_made_sentences_are_different_and_do_not_measure_the_model(built):
     measured = {pair.text for pair in minimal_pairs() if len(pair.text.split()) > 3}
     assert len(measured) == 160
     assert not {" ".join(s.split()[:n]) for s in sentences for n in range(4, 9)} & measured
+    verbs = {verb for _, _, verbs, *_ in PRONOUNS for verb in verbs.split()}
+    for sentence in (made.doing_last(random.Random(seed)) for seed in range(2000)):
+        before_pronoun = re.split(r" (?:it|she|he) ", sentence)[0]
+        assert not verbs & {*re.findall(r"\w+", before_pronoun)}, sentence
 
 
-@pytest.mark.parametrize("kind", [made.person, *made.LATER, made.number, made.doing])
+@pytest.mark.parametrize("kind", [made.person, *made.LATER, *made.LAST, made.number, made.doing])
 def test_made_sentences_agree(kind):
     choose = random.Random(0)
     singular, plural = made.SINGULAR.split("|"), made.PLURAL.split("|")
     women, men = f"{made.SHE}|{made.WOMEN}".split("|"), f"{made.HE}|{made.MEN}".split("|")
     for sentence in (kind(choose) for _ in range(2000)):
         words = re.findall(r"\w+", sentence)
-        if kind in (made.number, made.number_later):
+        if kind in (made.number, made.number_later, made.number_last):
             noun = next(word for word in words if word in singular + plural)
             verb = re.findall(r"\b(?:was|were|is|are|has|have)\b", sentence)[-1]
             assert (noun in plural) == (verb in ("were", "are", "have")), sentence

@@ -8,7 +8,7 @@ from pytorch import python_with, walk
 
 from attnlab.english.windows import (
     END_OF_TEXT,
-    SHARES,
+    ROUNDS,
     UNKNOWN,
     WORDS,
     Part,
@@ -18,6 +18,7 @@ from attnlab.english.windows import (
 )
 from attnlab.text.tokenizer import Tokenizer
 
+SHARES = ROUNDS[0].shares
 DOCUMENTS = ["The cat sat. It was tired.\nThen it slept.", "“Swim!” she said."]
 
 
@@ -97,6 +98,45 @@ for path, tensor in tensors.items():
 
 def test_one_step_has_the_librarys_loss_and_gradients(tmp_path: Path) -> None:
     walk(python_with("torch"), ONE_STEP, tmp_path)
+
+
+LAST_ROUND = """
+import sys
+from pathlib import Path
+import numpy as np
+from attnlab.english.train import Run, scheduled
+from attnlab.english.windows import PARTS
+from attnlab.model.gpt2 import GPT2
+
+corpus, english = Path("corpus"), Path(sys.modules["attnlab.english"].__file__).parent
+corpus.mkdir()
+for part in (*PARTS, "held_tatoeba", "held_stories"):
+    (corpus / f"{part}.txt").write_text("It rains.\\nShe sleeps.\\n")
+run = Run(corpus, Path("last"), english)
+assert (run.step, run.last) == (9_600, 11_200)
+weights = GPT2.from_pretrained(english).parameters
+assert run.parameters.keys() == weights.keys()
+for path, tensor in run.parameters.items():
+    assert np.array_equal(tensor.detach().numpy(), weights[path]), path
+assert not run.muon.momentum["blocks.0.mlp.W_1"].any()
+for name in ("vocab.json", "merges.txt"):
+    assert Path("last", name).read_bytes() == (english / name).read_bytes()
+run.step += 1
+run.save()
+again = Run(corpus, Path("last"), english)  # resumed
+assert (again.step, again.last) == (9_601, 11_200)
+rates = [
+    (0, 0.01), (99, 1), (4_000, 1), (6_000, 0.5), (7_999, 1 / 4_000),
+    (8_000, 0.01), (8_800, 0.25), (9_599, 0.5 / 1_600),
+    (9_600, 0.01), (10_400, 0.15), (11_199, 0.3 / 1_600),
+]
+for step, rate in rates:
+    assert np.isclose(scheduled(step)[1], rate), step
+"""
+
+
+def test_the_last_round_starts_from_weights(tmp_path: Path) -> None:
+    walk(python_with("torch"), LAST_ROUND, tmp_path)
 
 
 ORTHOGONAL = """

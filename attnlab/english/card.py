@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.english.sentences import OPENINGS
-from attnlab.english.windows import LATER
+from attnlab.english.windows import is_made
 from attnlab.forward.config import GPT2Config
 from attnlab.support.tables import align, printable, wrap
 
@@ -47,10 +47,10 @@ def card(figures: Mapping[str, Any], config: GPT2Config) -> str:
             0,
         ),
         curve_table=align([[*figures["curve"]], *zip(*figures["curve"].values(), strict=True)]),
-        megabytes=figures["bytes"] / 1e6,
+        megabytes=sum(figures["bytes"].values()) / 1e6,
+        written=sum(n for part, n in figures["bytes"].items() if not is_made(part)) / 1e6,
         perplexities=perplexities(figures["perplexity"]),
         compared=ratios_to_prototype(figures["prototype"]),
-        steps=round(figures["curve"]["step"][-1] / (1 + LATER)),
         by_position=by_position(figures["limits"]["by_position"]),
         whole=100 * figures["tokenizer"]["whole"],
         agreement=agreement(figures["pairs"]),
@@ -75,9 +75,12 @@ def curve(log: str) -> dict[str, list[Any]]:
 
 
 def words_of_parts(figures: Mapping[str, Any]) -> str:
-    lines: list[tuple[str, ...]] = [("part", "words", "windows", "later")]
+    rounds = figures["rounds"]
+    lines: list[tuple[str, ...]] = [
+        ("part", "words", *(f"{each['steps']:,} steps" for each in rounds))
+    ]
     for part, words in figures["words"].items():
-        shares = (figures[when].get(part, 0) for when in ("windows", "windows_later"))
+        shares = (each["windows"].get(part, 0) for each in rounds)
         lines.append((part, f"{words:,}", *(f"{100 * share:.0f} %" for share in shares)))
     return align(lines)
 

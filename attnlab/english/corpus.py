@@ -8,7 +8,7 @@ repository is cloned from GitHub. The files written to DIRECTORY:
 
 - tatoeba.txt: a sentence a line
 - storybooks.txt and books.txt: a paragraph a line, an empty line between documents
-- made.txt and made_later.txt: sentences made on purpose (attnlab/english/made.py), one a line
+- made.txt, made_later.txt and made_last.txt: sentences made on purpose (made.py), one a line
 - held_tatoeba.txt and held_stories.txt: never trained on. held_tatoeba.txt beside this module lists
   the sentences, by their letters; the seed draws the books
 - attributions.txt: a storybook a line
@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from attnlab.english.made import LATER, made_sentences
+from attnlab.english.made import LAST, LATER, made_sentences
 
 SEED = 1
 HERE = Path(__file__).parent
@@ -303,6 +303,7 @@ def build(
         "books.txt": "\n\n".join(trained),
         "made.txt": "\n".join(made_sentences(generator)),
         "made_later.txt": "\n".join(made_sentences(generator, LATER)),
+        "made_last.txt": "\n".join(made_sentences(generator, LAST)),
         "held_tatoeba.txt": "\n".join(held_sentences),
         "held_stories.txt": "\n\n".join(held_chapters),
         "attributions.txt": "\n".join(credits),

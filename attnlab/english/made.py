@@ -56,6 +56,14 @@ NEAR = (
 )
 WITH = "with one big|with no|without any|with that|far away from my|without her"
 WITH_MANY = "with two|with many|without any|with those|far away from all|without her"
+WITH_LAST = (
+    "with our|with this|without my|without our|far from our|far from her|that came to the|"
+    "that came before the|together with the|along with our"
+)
+WITH_MANY_LAST = (
+    "with our|with a few|without my|without those of the|far from our|far from all her|"
+    "that came to the|that came before the|together with the|along with our"
+)
 OTHER = (
     "house|school|lake|hill|fence|barn|church|bridge|wall|road|field|well|queen|neighbor|village|"
     "doctor|table|train|river|mountain"
@@ -171,6 +179,29 @@ DOES = {
         },
     ),
 }
+# What a person or an animal does to another, a thing to anything, and either somewhere: verbs that
+# aren't in the sentences that measure the model.
+TO_OTHER = (
+    "greeted|visited|noticed|remembered|touched|carried|pulled|pushed|feared|loved|missed|wanted|"
+    "left|fed|led|looked at|ran to|waited for|turned to|spoke of|hid from|thought of|jumped over|"
+    "played with|lived near|pointed at|forgot|brought|took|kept|worked for|needed|had lost"
+)
+BY_OTHER = (
+    "hit|rolled to|leaned against|belonged to|was given to|was kept by|was near|was behind|"
+    "hung over|slid past|missed|touched|was brought to|was left with|was bought from|was made for"
+)
+SOMEWHERE = (
+    "rested|hid|waited|jumped|danced|ran about|smiled|shouted|worked|sang|turned around|arrived|"
+    "stayed|lived|played|looked up|paused|fought|ate|was seen|was left|could be seen|grew tired"
+)
+OF_THINGS = (
+    "rested|stayed|was seen|was left|could be seen|was kept|was hidden|hung|had been put|was lost"
+)
+TOWARDS = (
+    "ran|hurried|returned|moved|rushed|was taken|was brought|was carried|had hurried|had moved"
+)
+BESIDE = "beside|behind|by|in front of|under|across from|not far from|next to|between the wall and"
+LINKS = " because|, and|, but| when|, so| until| before|, for"
 SCENERY = (
     "door|tree|river|garden|wall|bridge|fire|window|gate|road|lake|hill|barn|church|school|"
     "forest|market"
@@ -230,7 +261,7 @@ def doing(choose: random.Random, pronouns: str = "it|it|she|he") -> str:
     does = one(choose, table[noun])
     how = one(choose, "||old |little |big |young |poor ")
     subject = f"{one(choose, 'The|The|That|My|Our|One day the')} {how}{noun}"
-    link = one(choose, " because|, and|, but| when|, so| until| before|, for")
+    link = one(choose, LINKS)
     if choose.random() < 0.45:
         stayed = one(choose, "stood|stayed|waited|lay|was")
         beside = f"{one(choose, 'beside|behind|by|in front of|under|across from')} the"
@@ -261,9 +292,46 @@ def doing_later(choose: random.Random) -> str:
     return doing(choose, "it|she|she|he|he")
 
 
-# The sentences of each kind; later ones are for the last steps of the training.
+def number_last(choose: random.Random) -> str:
+    """The same with still other phrases between, and all nouns there."""
+    one_other, others = f"{OTHER}|{SINGULAR}", f"{OTHERS}|{PLURAL}"
+    return number(choose, ((WITH_LAST, one_other), (WITH_MANY_LAST, others)))
+
+
+def doing_last(choose: random.Random) -> str:
+    """A pronoun after its noun, mostly with another before or after it, and many verbs."""
+    pronoun, other = choose.sample(["it", "she", "he"], 2)
+    table = choose.choice(DOES[pronoun])
+    noun, place = choose.choice(list(table)), one(choose, SCENERY)
+    one_of_other_kind = choose.choice(list(choose.choice(DOES[other])))
+    first, second = choose.choices(
+        [(noun, ""), (noun, place), (noun, one_of_other_kind), (one_of_other_kind, noun)],
+        [0.2, 0.25, 0.35, 0.2],
+    )[0]
+    is_thing = first in DOES["it"][1]
+    subject = one(choose, "|||old |little |big |young |poor ") + first
+    who = f"{one(choose, 'the|the|that|my|our')} {subject}"
+    to_other, somewhere = (BY_OTHER, OF_THINGS) if is_thing else (TO_OTHER, SOMEWHERE)
+    beside, link = one(choose, BESIDE), one(choose, LINKS)
+    start = choose.choice(
+        [
+            f"{who} {one(choose, to_other)} the {second}{link}",
+            f"{who} {one(choose, somewhere)} {beside} the {second}{link}",
+            f"{beside} the {second} the {subject} {one(choose, somewhere)}{link}",
+            f"{one(choose, 'as|after|while|once|before')} {who} {one(choose, TOWARDS)} "
+            f"{one(choose, 'toward|from|back to|past|into')} the {second},",
+        ]
+        if second
+        else [f"{who} {one(choose, somewhere)}{link}"]
+    )
+    return f"{start[0].upper()}{start[1:]} {pronoun} {one(choose, table[noun])}."
+
+
+# The sentences of each kind; those of LATER are for the second round of the training, those of LAST
+# for the third.
 COUNTS: Mapping[Kind, int] = {gift: 3_000, number: 16_000, person: 3_000, doing: 30_000}
 LATER: Mapping[Kind, int] = {number_later: 6_000, doing_later: 14_000}
+LAST: Mapping[Kind, int] = {number_last: 14_000, doing_last: 28_000}
 
 
 def made_sentences(choose: random.Random, counts: Mapping[Kind, int] = COUNTS) -> list[str]:

@@ -1,12 +1,12 @@
 """Measure the English model, or any GPT-2, and write the English model's card.
 
-    python -m attnlab.english.measure CORPUS [--model DIRECTORY] [--against DIRECTORY] [--log FILE]
+    python -m attnlab.english.measure CORPUS [--model DIRECTORY] [--log FILES] [--against DIRECTORY]
 
 CORPUS is the directory that `corpus` wrote. The command writes card.json, which has all figures,
 MODEL_CARD.md and held_out.json, held-out text for tests, next to the model's weights. --model
-measures the model in another directory. --log is the log of `train`, from which the card's curve is
-taken, and --against a prototype, with whose perplexity the model's is compared; without them, the
-last card's stay.
+measures the model in another directory. --log names the logs of `train`, for the card's curve, and
+--against a prototype, with whose perplexity the model's is compared; without them, the last card's
+stay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from attnlab.english.sentences import (
     span_of,
     sums,
 )
-from attnlab.english.windows import END_OF_TEXT, SHARES, SHARES_LATER, WORDS
+from attnlab.english.windows import END_OF_TEXT, PARTS, ROUNDS, WORDS, is_made
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.parameters import parameter_count
@@ -373,9 +373,9 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
     """All figures of the card, by section, and the text on which tests compute them again."""
     texts = held_out(corpus)
     sample = sample_of(texts)
-    trained = {part: read_text(corpus / f"{part}.txt", InvalidValueError) for part in SHARES_LATER}
+    trained = {part: read_text(corpus / f"{part}.txt", InvalidValueError) for part in PARTS}
     # Sentences made on purpose repeat their words too often.
-    people_wrote = [text for part, text in trained.items() if not part.startswith("made")]
+    people_wrote = [text for part, text in trained.items() if not is_made(part)]
     frequent = frequent_words(line for text in people_wrote for line in text.splitlines())
     passages = [text for part in texts.values() for story in part[:1000] for text in story[:10]]
     heads = measure_jobs(
@@ -390,9 +390,8 @@ def figures_of(model: GPT2, corpus: Path) -> tuple[dict[str, Any], dict[str, Any
     figures = {
         "parameters": parameter_count(model.config),
         "words": {part: len(text.split()) for part, text in trained.items()},
-        "windows": SHARES,
-        "windows_later": SHARES_LATER,
-        "bytes": sum(len(text.encode()) for text in trained.values()),
+        "rounds": [{"steps": each.steps, "windows": each.shares} for each in ROUNDS],
+        "bytes": {part: len(text.encode()) for part, text in trained.items()},
         "perplexity": {part: perplexity(losses_of(model, texts[part])) for part in texts},
         "sample": {part: perplexity(losses_of(model, sample[part])) for part in texts},
         "tokenizer": tokenizer_figures(model, texts, frequent),
@@ -457,7 +456,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a model and write its card.")
     parser.add_argument("corpus", type=Path, help="the directory that `corpus` wrote")
     parser.add_argument("--model", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--log", type=Path, help="the log of `train`")
+    parser.add_argument("--log", type=Path, nargs="+", help="the logs of `train`")
     parser.add_argument("--against", type=Path, help="a prototype, to compare perplexities")
     arguments = parser.parse_args()
     model, directory = GPT2.from_pretrained(arguments.model), arguments.model
@@ -467,7 +466,8 @@ def main() -> None:
     with one_thread():  # several threads gain nothing in a model this small
         figures, sample = figures_of(model, arguments.corpus)
         if arguments.log:
-            figures["curve"] = curve(read_text(arguments.log, InvalidValueError))
+            logs = (read_text(log, InvalidValueError) for log in arguments.log)
+            figures["curve"] = curve("".join(logs))
         else:
             figures["curve"] = last["curve"]
         if arguments.against:

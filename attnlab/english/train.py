@@ -1,11 +1,12 @@
 """Train the model that reads English, with PyTorch.
 
     pip install attnlab tokenizers torch
-    python -m attnlab.english.train CORPUS DIRECTORY --steps N
+    python -m attnlab.english.train CORPUS FIRST
+    python -m attnlab.english.train CORPUS LAST --from FIRST
 
-It takes hours, and wants the machine alone. Repeat the command to resume: a checkpoint is written
-every three minutes. Until half of the steps are done, N may still be changed: only then does the
-learning rate fall. N / 5 steps follow in which more sentences are made on purpose.
+It takes hours, and wants the machine alone. Repeat a command to resume: a checkpoint is written
+every three minutes. FIRST gets the weights after all rounds but the last (`ROUNDS`), LAST those
+after it. The last round starts from FIRST's weights, in float16, with new optimizers.
 
 The library trains too (`attnlab.train`, which made the pocket model), with exact gradients in
 NumPy; PyTorch computes in bfloat16 and compiles, which is several times as fast. The forward pass
@@ -19,6 +20,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +32,21 @@ from safetensors.numpy import save
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.english.windows import (
     EARLY,
-    LATER,
+    PARTS,
     REPEATED,
     REPEATED_EARLY,
-    SHARES,
-    SHARES_LATER,
+    ROUNDS,
     TOKENS,
     UNKNOWN,
     Part,
+    Round,
     batch,
     learn_tokens,
     tokenized,
 )
+from attnlab.equations import AnyArray
 from attnlab.forward.config import GPT2Config
+from attnlab.model.gpt2 import GPT2
 from attnlab.support.files import write_atomically
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.training.parameters import initial_parameters
@@ -135,33 +139,37 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     return (X if wide else X.mT).float()
 
 
-def scheduled(step: int, steps: int) -> float:
-    """The share of the learning rate: a short rise, constant to the half, then to 0.
-
-    In the later steps it rises again, to a half, and falls to 0.
-    """
-    if step < steps:
-        return min(1, (step + 1) / WARMUP, 2 * (1 - step / steps))
-    later = step - steps
-    return min((later + 1) / WARMUP, 0.5 * (1 - later / (LATER * steps)))
+def scheduled(step: int) -> tuple[Round, float]:
+    """The round of a step, and the share of the learning rate: a short rise, then a fall to 0."""
+    for current in ROUNDS:
+        if step < current.steps:
+            falling = (1 - step / current.steps) / (1 - current.falls_from)
+            return current, min((step + 1) / WARMUP, current.peak * min(1, falling))
+        step -= current.steps
+    raise IndexError(step)
 
 
 class Run:
     """A training run in a directory."""
 
-    def __init__(self, corpus: Path, directory: Path, steps: int) -> None:
-        self.directory, self.steps, self.step, self.seconds = directory, steps, 0, 0.0
+    def __init__(self, corpus: Path, directory: Path, start: Path | None = None) -> None:
+        self.directory, self.step, self.seconds = directory, 0, 0.0
+        self.last = sum(each.steps for each in ROUNDS[:-1])
         directory.mkdir(parents=True, exist_ok=True)
+        weights: Mapping[str, AnyArray] = initial_parameters(CONFIG, np.random.default_rng(SEED))
+        if start is not None:
+            self.step, self.last = self.last, self.last + ROUNDS[-1].steps
+            Tokenizer.from_directory(start).save(directory)
+            weights = GPT2.from_pretrained(start).parameters
         self.tokenizer = tokenizer_of(corpus, directory)
 
         def part(name: str) -> Part:
             return tokenized(documents(corpus / f"{name}.txt"), self.tokenizer)
 
-        self.parts = {name: part(name) for name in SHARES_LATER}
+        self.parts = {name: part(name) for name in PARTS}
         self.held_out = {name: part(f"held_{name}") for name in ("tatoeba", "stories")}
-        drawn = initial_parameters(CONFIG, np.random.default_rng(SEED))
         self.parameters = {
-            path: torch.from_numpy(drawn[path].copy()).requires_grad_() for path in drawn
+            path: torch.from_numpy(np.array(weights[path])).requires_grad_() for path in weights
         }
         matrices = {path: W for path, W in self.parameters.items() if "W_" in path and "." in path}
         others = [W for path, W in self.parameters.items() if path not in matrices]
@@ -204,19 +212,17 @@ class Run:
         started = saved = time.monotonic()
         before = self.seconds
         losses: list[float] = []
-        last = round(self.steps * (1 + LATER))
-        while self.step < last:
+        while self.step < self.last:
+            current, rate = scheduled(self.step)
             T = LENGTHS[self.step % len(LENGTHS)]
             repeated = REPEATED_EARLY if self.step < EARLY else REPEATED
-            shares = SHARES if self.step < self.steps else SHARES_LATER
             count = TOKENS_PER_STEP // T
-            ids, targets = batch(self.parts, shares, SEED, self.step, count, T, repeated)
+            ids, targets = batch(self.parts, current.shares, SEED, self.step, count, T, repeated)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 value = compiled(
                     self.parameters, torch.from_numpy(ids.copy()), torch.from_numpy(targets)
                 )
             value.backward()
-            rate = scheduled(self.step, self.steps)
             self.adam.param_groups[0]["lr"] = LEARNING_RATE * rate
             self.adam.step()
             self.muon.step(MATRIX_RATE * rate)
@@ -226,7 +232,7 @@ class Run:
             self.step += 1
             now = time.monotonic()
             self.seconds = before + now - started
-            if now - saved > 180 or self.step == last:
+            if now - saved > 180 or self.step == self.last:
                 self.save()
                 self.log(float(np.mean(losses)))
                 saved, losses = time.monotonic(), []
@@ -269,7 +275,7 @@ def tokenizer_of(corpus: Path, directory: Path) -> Tokenizer:
     if (directory / "merges.txt").exists():
         return Tokenizer.from_directory(directory)
     # Tatoeba's sentences, the only ones of today, count six times; those made on purpose don't.
-    weights = dict.fromkeys(SHARES, 1) | {"tatoeba": 6, "made": 0}
+    weights = dict.fromkeys(ROUNDS[0].shares, 1) | {"tatoeba": 6, "made": 0}
     texts = [
         text
         for name, weight in weights.items()
@@ -282,7 +288,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--from", dest="start", type=Path, help="train the last round")
     arguments = parser.parse_args()
     torch.manual_seed(SEED)
-    Run(arguments.corpus, arguments.directory, arguments.steps).train()
+    Run(arguments.corpus, arguments.directory, arguments.start).train()

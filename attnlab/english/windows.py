@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +35,44 @@ WORDS, TODAY = (
 # Predicting these targets isn't trained: the first round of random tokens can't be known.
 UNKNOWN = -100
 
-# The share of windows of each part of the corpus. One sentence at a time is what people type;
-# stories teach what holds beyond a sentence, and storybooks are the simplest.
-SHARES = {"tatoeba": 0.4, "storybooks": 0.08, "books": 0.4, "made": 0.12}
 
-# After the steps asked for come LATER as many, in which more sentences are made on purpose: small
-# models learn last what matters seldom.
-LATER = 0.2
-SHARES_LATER = {"tatoeba": 0.35, "storybooks": 0.07, "books": 0.28, "made": 0.1, "made_later": 0.2}
+class Round(NamedTuple):
+    """Steps of the training in which the learning rate rises and falls to 0.
+
+    Attributes
+    ----------
+    peak : the highest learning rate, as a share of the first round's
+    falls_from : the share of the steps after which the rate falls
+    shares : of the windows, by part of the corpus
+    """
+
+    steps: int
+    peak: float
+    falls_from: float
+    shares: dict[str, float]
+
+
+# One sentence at a time is what people type; stories teach what holds beyond a sentence, and
+# storybooks are the simplest. In later rounds more sentences are made on purpose: small models
+# learn last what matters seldom.
+ROUNDS = (
+    Round(8_000, 1.0, 0.5, {"tatoeba": 0.4, "storybooks": 0.08, "books": 0.4, "made": 0.12}),
+    Round(
+        *(1_600, 0.5, 0.0),
+        {"tatoeba": 0.35, "storybooks": 0.07, "books": 0.28, "made": 0.1, "made_later": 0.2},
+    ),
+    Round(
+        *(1_600, 0.3, 0.0),
+        {"tatoeba": 0.33, "storybooks": 0.06, "books": 0.25, "made": 0.08, "made_last": 0.28},
+    ),
+)
+PARTS = tuple({part: None for each in ROUNDS for part in each.shares})
+
+
+def is_made(part: str) -> bool:
+    """Whether a part's sentences were made on purpose, rather than written by people."""
+    return part.startswith("made")
+
 
 # The share of windows with repetitions, in the first EARLY steps of the training and in the rest.
 # Early repetitions form the heads; later ones only have to keep them.
