@@ -510,6 +510,9 @@ def test_every_edit_has_an_explanation(T: int) -> None:
             stored = getattr(head, step)[query]
             assert (row.numbers[step], cell.numbers[step]) == (stored.tolist(), stored[2]), path
         assert row.numbers["context"] == head.context[query].tolist()
+        for step, was in row.numbers.get("unedited", {}).items():
+            before = np.asarray(getattr(trace.head(1, 1), step))
+            assert was == pytest.approx((before[query] if before.ndim else before).tolist()), path
         for n, (part, step) in enumerate(every_step(edited)):
             if part.path not in ("", "blocks.1", "blocks.1.mlp", "blocks.1.attention", part_path):
                 continue
