@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { endsOfCurve, isOnCurve, loopAt, mapPosition, planOf, positionsToDraw, stagesOf } from "../scripts/drawing/plan.js";
 
-const SHOWN = { available: 1200, scale: 1, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
+const SHOWN = { available: 1200, nameWidth: 96, scale: 1, room: 700, isPhone: false, isBlock: false, isPresented: false, isPrinted: false };
 
 const plan = (sizes, shown = {}) =>
   planOf(sizes, { ...SHOWN, count: sizes.layers, ...shown }, (count) =>
@@ -26,8 +26,9 @@ for (const sizes of [
       for (let n = 0; n < count; n++) {
         const places = Array.from({ length: sizes.H }, (_, head) => mapPosition(made, n, head));
         for (const [m, [x, y]] of places.entries()) {
-          // Each map lies in its column, above the lines, and beside the others.
-          assert.ok(x >= made.starts[1 + 2 * n] && x + size <= made.starts[2 + 2 * n] + 1);
+          // Each map lies above its block, at most as far to each side as half an MLP, and beside the others.
+          const beyond = shown.isBlock ? 0 : (made.starts[3 + 2 * n] - made.starts[2 + 2 * n]) / 2;
+          assert.ok(x >= made.starts[1 + 2 * n] - beyond && x + size <= made.starts[2 + 2 * n] + beyond + 1);
           assert.ok(y + size <= made.top);
           for (const [otherX, otherY] of places.slice(0, m))
             assert.ok(Math.abs(x - otherX) >= size || Math.abs(y - otherY) >= size);
@@ -39,7 +40,7 @@ for (const sizes of [
       const lines = [...made.lines.values()];
       assert.deepEqual([...made.lines.keys()], made.positions);
       assert.ok(lines.length <= 24);
-      assert.ok(lines[0] - made.line / 2 >= made.top && lines.at(-1) + made.line / 2 <= made.height);
+      assert.ok(lines[0] - made.line / 2 >= made.top - 1e-9 && lines.at(-1) + made.line / 2 <= made.height);
       for (let n = 1; n < lines.length; n++) assert.ok(lines[n] - lines[n - 1] >= 20);
       assert.equal(made.positions.at(-1), sizes.T - 1);
     });

@@ -2,9 +2,10 @@
 
 import { MAP_PIXELS } from "../numbers/constants.js";
 import { smallMap } from "../numbers/heads.js";
-import { hiddenIn, valuesOf } from "../sources/rows.js";
+import { say } from "../sources/description.js";
+import { hiddenIn, isAblatedIn, valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { isLook, selection } from "../state/store.js";
+import { isLook, isSame, selection } from "../state/store.js";
 import { nameOfPart, pendingTraces } from "../state/traces.js";
 import { identify } from "./card.js";
 import { bitmapOf, scaleOf } from "./colours.js";
@@ -98,6 +99,16 @@ function* paint(map) {
   const rowOf = (i) => valuesOf(view, layer, head, "weights", i);
   map.values = known[head] ??= yield* smallMap(view.T, view.Tk, rowOf, hiddenIn(view, { layer, head, step: "weights" }));
   colourMap(map);
+  markMap(map);
+}
+
+/** Mark a map whose head is ablated, which is known at the latest when it is painted, or edited by the reader. */
+function markMap({ view, layer, head, cell, name }) {
+  const isAblated = isAblatedIn(view, layer, head);
+  const isChanged = !view.isDifference && (view.traces[0].changes ?? []).some((change) => isSame(change, { layer, head }));
+  cell.classList.toggle("ablated", isAblated);
+  cell.classList.toggle("changed", isChanged && !isAblated);
+  if (isAblated || isChanged) identify(cell, isAblated ? say("{name}, ablated", { name }) : say("{name}, edited", { name }));
 }
 
 /** Colour the painted maps again, after the palette has changed. */
@@ -118,6 +129,7 @@ export function makeMap(view, layer, head, attributes, ...labels) {
   visibilityObserver.observe(cell);
   const map = { view, layer, head, canvas, cell, name };
   allMaps.add(map);
+  markMap(map);
   return (cell.map = map);
 }
 

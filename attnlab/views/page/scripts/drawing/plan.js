@@ -10,28 +10,31 @@ const LARGEST_LINE = 46;
 const HEIGHT_ON_PAPER = 480; // leaves room on the page for the tour's sentences
 const GAP = 16; // height of the mark where tokens are hidden
 const TITLES_HEIGHT = 30;
+const LIST_HEIGHT = 100; // of next tokens below the picture, side by side
 
 /** The layout of H maps in a width: columns, a map's size and whether it has a label, a row's height (`pitch`), the total height. */
 function mapGrid(H, width, { isBlock, factor, scale }) {
   const [largestSize, largestHeight] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, LARGEST_GRID * factor];
-  const gridOf = (columns) => {
+  const gridOf = (columns, isLabelled) => {
     const size = Math.floor(Math.min(largestSize, (width - 8) / columns - 4));
-    const isLabelled = size >= LABELLED_MAP * scale;
     const pitch = size + (isLabelled ? 20 * scale : 4); // with room for the label
     return { columns, size, isLabelled, pitch, height: Math.ceil(H / columns) * pitch };
   };
   const isUneven = ({ columns }) => Number(H % columns > 0); // the last row isn't full
-  const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= largestHeight);
-  // If labels fit, prefer full rows, then the lowest grid; if not, full rows, then the largest maps.
+  const all = Array.from({ length: H }, (_, n) => [gridOf(n + 1, true), gridOf(n + 1, false)]).flat();
+  const fitting = all.filter(({ size, height, isLabelled }) => size >= (isLabelled ? LABELLED_MAP * scale : 8) && height <= largestHeight);
+  // If labels fit, prefer full rows, then the lowest grid; if not, the largest maps, but full rows if these aren't much smaller.
   const labelled = isBlock ? [] : fitting.filter(({ isLabelled }) => isLabelled);
   if (labelled.length) return labelled.sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height)[0];
-  return fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6));
+  const worth = (grid) => grid.size * (isUneven(grid) ? 0.75 : 1);
+  return fitting.sort((a, b) => worth(b) - worth(a) || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6), false);
 }
 
 /** The columns: x where the embedding starts; then, for block n, its attention at 1 + 2n, its MLP at 2 + 2n; and the end. */
 function columnsOf(layers, count, H, shown) {
-  const { available, scale, isPhone, isBlock, isPresented, isPrinted } = shown;
-  const left = (isPhone ? 74 : isPresented ? 150 : 118) * scale;
+  const { available, scale, isPhone, isBlock, isPrinted } = shown;
+  // The names of the tokens, if they fit.
+  const left = Math.max((isPhone ? 60 : 92) * scale, Math.min(shown.nameWidth + 24, isPhone ? 0.42 * available : 200 * scale));
   const right = isPhone || isBlock ? 10 : 232 * scale;
   // An attention's width is the unit; an MLP's and the embedding's are fractions of it.
   const [mlp, embedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
@@ -44,7 +47,7 @@ function columnsOf(layers, count, H, shown) {
   const unit = fits || isPrinted ? room / units : 2 * smallest;
   const starts = [left, left + unit * embedding];
   for (let n = 0; n < count; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + mlp));
-  return { left, unit, starts, width: left + unit * units, isNarrow: isPhone };
+  return { left, unit, mlp, starts, width: left + unit * units, isNarrow: isPhone };
 }
 
 /**
@@ -65,18 +68,20 @@ const hiddenBefore = (positions, n) => positions[n] - (positions[n - 1] ?? -1) -
  * tokens are hidden, {y, count}.
  *
  * @param sizes {layers, H, T} of the trace
- * @param shown {count: of layers, available: width, scale: of the text, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
+ * @param shown {count: of layers, available: width, nameWidth: of the longest token, scale: of the text, room: height below the picture's top, isPhone, isBlock, isPresented, isPrinted}
  * @param chooseTokens (count) -> the positions to draw
  */
 export function planOf({ layers, H, T }, shown, chooseTokens) {
   const { scale } = shown;
   const factor = shown.isPresented ? PRESENTING_FACTOR : 1;
   const columns = columnsOf(layers, shown.count, H, shown);
-  const grid = mapGrid(H, columns.unit, { isBlock: shown.isBlock, factor, scale });
+  // A block's maps are as wide as its attention and its MLP, centred above the attention.
+  const grid = mapGrid(H, columns.unit * (shown.isBlock ? 1 : 1 + columns.mlp), { isBlock: shown.isBlock, factor, scale });
   const titles = TITLES_HEIGHT * scale;
   const smallestLine = SMALLEST_LINE * scale;
   const top = titles + grid.height + 18;
-  const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320 * scale, Math.min(760 * factor * scale, shown.room));
+  const below = columns.isNarrow ? LIST_HEIGHT * scale : 0;
+  const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320 * scale, Math.min(760 * factor * scale, shown.room - below));
   const room = total - top - 16;
   const pitch = T * smallestLine > room ? smallestLine + GAP / 2 : smallestLine; // marks take room
   const positions = positionsToDraw(Math.max(6, Math.min(24, Math.floor(room / pitch))), chooseTokens);

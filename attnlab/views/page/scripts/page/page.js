@@ -14,6 +14,7 @@ import { choosePalette } from "../drawing/colours.js";
 import { buttonOf, byId, isDark, isPrinted, make, markChoice, prefersDark, setChoices } from "../drawing/draw.js";
 import { zoomTo } from "../drawing/levels.js";
 import { colourMaps, forgetMaps, paintAll } from "../drawing/maps.js";
+import { startAblated } from "../views/ablated.js";
 import { startArithmetic } from "../views/arithmetic.js";
 import { startHelp } from "../views/help.js";
 import { startGrids } from "../views/grid.js";
@@ -177,6 +178,7 @@ export function startPage() {
   startLines();
   startStrips();
   startGrids();
+  startAblated();
   startTour();
   on("level depth head step openCell", showCrumbs);
   startStory();

@@ -2,6 +2,7 @@
 // converted to float64, so results are float64 too.
 
 import { Nd, nd, REST, stridesOf } from "../numbers/arrays.js";
+import { ablationOf, isAmong } from "../numbers/changes.js";
 import { Run } from "../numbers/run.js";
 
 export const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
@@ -120,6 +121,12 @@ export function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
 
 /** A head of a loaded layer. */
 export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
+
+/** Whether a head is ablated in a view of one trace, as far as is loaded. */
+export function isAblatedIn({ isDifference, traces: [trace] }, layer, head) {
+  if (isDifference) return false;
+  return isAmong(trace.changes ?? [], ablationOf(layer, head)) || Boolean(trace.loaded.get(layer)?.heads[head]?.isAblated);
+}
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */
 export function valuesOf(view, layer, head, step, i) {

@@ -25,6 +25,14 @@ export class Timeline {
     return this.#step(this.#future, this.#past);
   }
 
+  get canUndo() {
+    return this.#past.length > 0;
+  }
+
+  get canRedo() {
+    return this.#future.length > 0;
+  }
+
   #step(from, to) {
     if (!from.length) return null;
     to.push(this.#now);

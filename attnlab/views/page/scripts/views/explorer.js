@@ -8,8 +8,7 @@ import { openTraces, select, showLevel } from "../state/actions.js";
 import { followLink, linkFollowers, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
-import { alignment, nameOfChange, nameOfPart, traceOf, traces, traceViews, views } from "../state/traces.js";
-import { identify } from "../drawing/card.js";
+import { alignment, nameOfChange, traceOf, traces } from "../state/traces.js";
 import { barOf, buttonOf, byId, checkboxOf, make, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
@@ -22,6 +21,7 @@ const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
+let refused = null; // the text of the last request, if the model can't read it
 let lastGenerated; // the arguments of `showGenerated` for the tokens that are shown, if any
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
@@ -105,16 +105,20 @@ function showGenerated(chosen, { temperature }) {
 async function runLatest(request) {
   pending?.abort();
   const controller = (pending = new AbortController());
+  refused = null;
   showStatus("");
   byId("explore").ariaBusy = "true";
   markWorking();
   markAblated();
   markUnsent();
   const showError = (error) => {
+    const isCancelled = error.name === "AbortError";
+    if (!isCancelled) refused = byId("prompt").value;
     resetRequest();
     markAblated();
+    showStatus(isCancelled ? say("Cancelled.") : error.message);
     markUnsent();
-    showStatus(error.name === "AbortError" ? say("Cancelled.") : error.message);
+    if (byId("explore").classList.contains("refused")) byId("status").append(" ", buttonOf(restoreText, { class: "leads" }, say("Back to the text shown")));
   };
   const applyResult = await request(controller.signal).catch((error) => () => showError(error));
   if (controller !== pending) return;
@@ -243,8 +247,19 @@ function markUnsent() {
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
   const isTyped = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
   const isComputed = byId("explore").ariaBusy === "true" && isTyped(lastRequest.text.text);
-  byId("unsent").hidden = isTyped(typed, text);
+  const isShown = isTyped(typed, text);
+  byId("unsent").hidden = isShown || isTyped(refused);
+  byId("explore").classList.toggle("refused", !isShown && refused !== null); // what is shown is of another text
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
+}
+
+/** Type the text that is shown, instead of one that was refused. */
+function restoreText() {
+  byId("prompt").value = traceHistory.at(-1).text;
+  refused = null;
+  showStatus("");
+  markUnsent();
+  byId("prompt").focus();
 }
 
 /** Whether a text is only white space. */
@@ -324,7 +339,7 @@ function toggleCell() {
   changeStep("mask", cells.length ? { kind: "mask", cells } : null);
 }
 
-/** Mark what is ablated or edited: in a list, in the maps and at the open head. */
+/** List what is ablated or edited, and show it in the controls of the open head. */
 function markAblated() {
   const { changes } = lastRequest;
   byId("ablated").hidden = !changes.length;
@@ -339,14 +354,6 @@ function markAblated() {
       return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
     }),
   );
-  for (const { view, cell, layer, head, name } of mapsShown()) {
-    const changes = view.isDifference ? [] : view.traces[0].changes.filter((change) => isSame(change, { layer, head }));
-    const isAblated = changes.some(isAblation);
-    const isChanged = !isAblated && changes.length > 0;
-    cell.classList.toggle("ablated", isAblated);
-    cell.classList.toggle("changed", isChanged);
-    identify(cell, isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name);
-  }
   markToggles();
   if (source.hasEnded) source.markEnded();
 }
@@ -356,14 +363,12 @@ function markToggles() {
   const { layer, head } = selection;
   const isAblated = isAmong(lastRequest.changes, ablationOf(layer, head));
   byId("head-toggle").ariaPressed = String(isAblated);
-  byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.changes, ablationOf(layer)));
   showFactor(100 * (changeOf(byId("changed-step").value)?.factor ?? 1));
   byId("cell-toggle").ariaPressed = String(toggledCells().some((cell) => cell.join() === cellOfMask()?.join()));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const kind of ["uncausal", "unscaled"]) byId(kind).checked = isAmong(lastRequest.changes, { kind });
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
-  markViews();
 }
 
 function showFactor(percent) {
@@ -389,26 +394,6 @@ function makeChanges() {
     controlsOf(controlOf("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
     controlsOf(toggleOf("uncausal", say("Remove the causal mask")), toggleOf("unscaled", say("Don't divide by √Dk"))),
   );
-}
-
-/** Mark the views of the open head if it is ablated: its output isn't used. */
-function markViews() {
-  const { layer, head } = selection;
-  const isAblated = ({ isDifference, traces: [trace] }) => !isDifference && isAmong(trace.changes, ablationOf(layer, head));
-  const name = nameOfPart({ layer, head });
-  const mark = (part, isMarked, content) => {
-    part.classList.toggle("ablated", isMarked);
-    part.querySelector(".ablation")?.remove();
-    content.removeAttribute("aria-describedby");
-    if (!isMarked) return;
-    content.setAttribute("aria-describedby", "is-ablated");
-    content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
-  };
-  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
-    for (const [n, part] of [...byId(id).children].entries()) // strips have none before they are first shown
-      mark(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
-  for (const part of byId("sums").querySelectorAll("article[data-trace]"))
-    mark(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
 
 // ---- the explorer's controls ---------------------------------------------------------------------
@@ -520,8 +505,7 @@ const endControl = () =>
 function headControls() {
   const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle(ablationOf(selection.layer, selection.head)));
   const ablateMlp = controlOf("mlp-toggle", "", () => toggle(ablationOf(selection.layer)));
-  const note = make("p", { id: "is-ablated", class: "note" }, say("Ablated (silenced): its output, the context, is set to 0."));
-  return make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges(), note);
+  return make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges());
 }
 
 /** Controls at the open head that change it, and what follows from the change. */
@@ -529,7 +513,7 @@ function addHeadControls() {
   const title = byId("head-title");
   const cause = make("div", { id: "cause" });
   title.before(cause);
-  cause.append(make("div", {}, title, headControls(), byId("jobs")), make("div", { id: "change" }));
+  cause.append(make("div", {}, title, headControls(), byId("is-ablated"), byId("jobs")), make("div", { id: "change" }));
   // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {

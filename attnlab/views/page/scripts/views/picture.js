@@ -57,7 +57,7 @@ class Picture {
       return Object.assign(title, { layer });
     });
     this.next = make("ol", { class: "leaving", "aria-label": say("Next token") });
-    this.probe = make("span", { hidden: "" }); // to resolve the style sheet's colours
+    this.probe = make("span", { hidden: "", class: "probe" }); // to resolve the style sheet's colours, and a name's font
     this.spot = new Spot(this.canvas, () => this.#shown(), (part, event) => this.#open(part, event));
     this.marks = make("div", { class: "marks" });
     this.resting = make("p", { class: "rest-words note" });
@@ -134,15 +134,11 @@ class Picture {
     return [norm(3 * this.#layers[0]), ...this.#layers.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])];
   }
 
-  /** Show a head's job on this text as a badge, with its mean weight in the title; or that it is ablated. */
+  /** Show a head's job on this text as a badge, with its mean weight in the title. */
   #showBadge(map) {
     const { layer, head, badge, cell, name } = map;
-    if (headOf(this.trace, layer, head).isAblated) {
-      cell.classList.add("ablated");
-      return identify(cell, say("{name}, ablated", { name }));
-    }
     const [job, attention, rest] = jobOf(this.trace, layer, head);
-    if (!job) return undefined;
+    if (!job || headOf(this.trace, layer, head).isAblated) return undefined;
     const values = { name, share: percent(attention), rest: percent(rest), job: jobsInWords()[job] };
     cell.classList.toggle("resting", job === "first");
     badge.textContent = BADGES[job];
@@ -234,7 +230,7 @@ class Picture {
     this.#layers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
     const topInPage = box.getBoundingClientRect().top + scrollY;
     const room = innerHeight - topInPage - (isPresented ? 140 : 100); // below the picture: what rests, the tour's buttons
-    const shown = { count: this.#layers.length, available, scale, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
+    const shown = { count: this.#layers.length, available, nameWidth: this.#nameWidth(), scale, room, isPhone, isBlock, isPresented, isPrinted: isPrinted() };
     const plan = planOf(this.trace, shown, (count) => this.#chooseTokens(count));
     this.#plan = plan;
     box.classList.toggle("narrow", plan.isNarrow);
@@ -244,11 +240,19 @@ class Picture {
     this.bar.replaceChildren(...this.#titlesOf(isBlock));
     for (const map of this.maps) this.#placeMap(map);
     this.next.hidden = isBlock;
-    this.next.style.top = `${plan.isNarrow ? 0 : plan.top + this.scene.offsetTop}px`;
+    this.next.style.marginTop = `${plan.isNarrow ? 8 : plan.top}px`;
     this.#findCurves();
     this.spot.forget();
     this.reach.layOut(this.#layers.map((_, n) => plan.starts.slice(1 + 2 * n, 3 + 2 * n)), this.#layers);
     this.draw();
+  }
+
+  /** The width of the longest name. */
+  #nameWidth() {
+    const context = this.canvas.getContext("2d");
+    context.font = getComputedStyle(this.probe).font;
+    const widthOf = (token) => context.measureText(contentOfName(token).textContent).width;
+    return Math.max(...this.trace.tokens.map(widthOf));
   }
 
   /** The name at the left of a token's line. */
@@ -256,7 +260,7 @@ class Picture {
     const { lines, line, left } = this.#plan;
     const token = this.trace.tokens[i];
     const { piece } = token;
-    const content = piece ? wordElement(token) : make("bdi", {}, brief(wordOf(token)));
+    const content = contentOfName(token);
     const name = make("span", { class: "line", role: "option", tabindex: "-1" }, content);
     for (const [place, isThere] of Object.entries({ piece, first: piece?.isFirst, last: piece?.isLast })) name.classList.toggle(place, Boolean(isThere));
     identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(token) }));
@@ -269,7 +273,7 @@ class Picture {
   /** Where tokens are hidden, their number. */
   #markElement({ y, count }) {
     const { left } = this.#plan;
-    const mark = make("span", { "data-tip": say("Tokens hidden here: {count}", { count }) }, left < 100 ? `⋯ ${count}` : say("⋯ {count} hidden", { count }));
+    const mark = make("span", { "data-tip": say("Tokens hidden here: {count}", { count }) }, left < 90 * textScale() ? `⋯ ${count}` : say("⋯ {count} hidden", { count }));
     moveTo(mark, 0, y - 8);
     mark.style.width = `${left - 14}px`;
     return mark;
@@ -520,6 +524,8 @@ class Picture {
     return n >= 0 && offsetY > top ? enterBlock(this.#layers[n]) : undefined;
   }
 }
+
+const contentOfName = (token) => (token.piece ? wordElement(token) : make("bdi", {}, brief(wordOf(token))));
 
 /** The keys of the curves that are always drawn. */
 function keysOfCurves({ rest, excess, visible, kind }) {

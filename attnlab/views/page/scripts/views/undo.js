@@ -16,6 +16,14 @@ function note() {
   if (byId("explore")?.ariaBusy === "true") return; // what is being computed isn't shown yet
   timeline.note(stateNow(), hasActed);
   hasActed = false;
+  markButtons();
+}
+
+function markButtons() {
+  const focused = document.activeElement;
+  byId("undo").disabled = !timeline.canUndo;
+  byId("redo").disabled = !timeline.canRedo;
+  if (focused.disabled) [...byId("timeline").children].find(({ disabled }) => !disabled)?.focus();
 }
 
 function restore(state) {
@@ -32,12 +40,15 @@ function restore(state) {
 function step(direction) {
   flushLink();
   restore(direction < 0 ? timeline.undo() : timeline.redo());
+  markButtons();
 }
 
 const isText = (element) => element.matches?.("textarea, input:not([type=range], [type=checkbox], [type=radio])");
 
 export function startUndo() {
   on("written", note);
+  byId("undo").addEventListener("click", () => step(-1));
+  byId("redo").addEventListener("click", () => step(1));
   for (const event of ["pointerdown", "keydown", "input", "change"]) addEventListener(event, () => (hasActed = true), true);
   addEventListener("keydown", (event) => {
     const { ctrlKey, metaKey, shiftKey, altKey, target } = event;
