@@ -1,5 +1,7 @@
 // The names of what views show, and the heads whose weights they draw as lines, one or several, each in its colour.
 
+import { percent } from "../numbers/formats.js";
+import { wordOf } from "../numbers/words.js";
 import { say, sayParts } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { isAt, selection, set } from "../state/store.js";
@@ -45,6 +47,13 @@ export function visibleHeads() {
     return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
   return selection.overlaid.map((head, n) => ({ ...head, colour: HEAD_COLOURS[n] }));
 }
+
+/** A weight of a head, from a query's token to a key's, in words. */
+export const weightInWords = ({ layer, head, weight }, query, key) =>
+  say("head {layer}.{head}: “{query}” gives “{key}” {share} of its attention", {
+    ...{ layer, head, query: wordOf(query), key: wordOf(key) },
+    share: percent(weight, 1),
+  });
 
 /** The visible heads, each with query i's weights. */
 export const visibleWeights = (view, i) =>

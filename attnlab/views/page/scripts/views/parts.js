@@ -1,10 +1,11 @@
 // The parts of the model's picture by pointer, touch and keys: each says what it is and its number, and opens.
 
-import { format, percent } from "../numbers/formats.js";
+import { format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
 import { say } from "../sources/description.js";
 import { hideCard, identify, showCard } from "../drawing/card.js";
 import { isPress, make } from "../drawing/draw.js";
+import { weightInWords } from "../drawing/names.js";
 import { partAt, partsOf } from "../drawing/parts.js";
 
 const REACH_OF_FINGER = 14; // pixels
@@ -13,11 +14,7 @@ const REACH_OF_FINGER = 14; // pixels
 function partInWords({ trace, layers, normsOf, mlpNorms }, { kind, i, column, layer, curve }) {
   const word = (n) => wordOf(trace.tokens[n]);
   const size = (norm) => format(norm, 2);
-  if (kind === "weight")
-    return say("head {layer}.{head}: “{query}” gives “{key}” {share} of its attention", {
-      ...{ layer: curve.layer, head: curve.head, query: word(i), key: word(curve.j) },
-      share: percent(curve.weight, 1),
-    });
+  if (kind === "weight") return weightInWords(curve, trace.tokens[i], trace.tokens[curve.j]);
   if (kind === "added") return say("MLP {layer} adds to “{token}” a vector of length {size}", { layer, token: word(i), size: size(mlpNorms(layer)[i]) });
   const values = { token: word(i), layer: layers[(column - 1) >> 1], size: size(normsOf(i)[column]) };
   if (column === 0) return say("“{token}” before layer {layer}: a vector of length {size}", { ...values, layer: layers[0] });
