@@ -18,12 +18,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
 from node import Evaluator, write_modules
-from pages import LOADED, Open, drawn, until
+from pages import BALL, LOADED, Open, drawn, gpt2_shaped, settled, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
@@ -224,6 +225,20 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
+def look(watched: Watched, tmp_path: Path) -> Iterator[Open]:
+    """Open a trace's page in Look; check at the end that it logged nothing."""
+    file = tmp_path / "page.html"
+
+    def open_(trace: Trace, link: str = "depth=look", language: str = "en", **settings: Any) -> Any:
+        trace.save(file, language=language)
+        return settled(watched.open(f"{file.as_uri()}#{link}", **settings))
+
+    yield open_
+    watched.close()
+    assert watched.said == []
+
+
+@pytest.fixture
 def short_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ablate few heads for a page's story, which takes most of a large model's time."""
     monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 0)
@@ -238,6 +253,19 @@ def odd() -> GPT2:
 @pytest.fixture(scope="module")
 def pocket() -> GPT2:
     return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def ball(pocket: GPT2) -> Trace:
+    return pocket.trace(BALL)
+
+
+@pytest.fixture(scope="module")
+def patterns(odd: GPT2) -> Trace:
+    """GPT-2's own attention to a prompt of 7 tokens, in a model of its 12 layers of 12 heads."""
+    weights = np.load(REFERENCE / "gpt2_patterns.npz")["weights_1"]
+    edits = {f"blocks.{n}.attention.weights": layer for n, layer in enumerate(weights)}
+    return gpt2_shaped(odd, 7, n_embd=96, seed=0).edited(edits)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.training.parameters import initial_parameters
 
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
+BALL = "The dog chased the ball, but it"
 MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
 
 # Tolerance of a colour's place in a legend: neighbouring shades may be the same colour.
@@ -112,6 +113,15 @@ def idle(page: Any) -> None:
     until(page, LOADED)
     until(page, "traces.at(-1).story !== undefined")
     drawn(page)
+
+
+def settled(page: Any) -> Any:
+    """Wait until a page's story and its picture have their numbers; return the page."""
+    until(page, "traces.at(-1).story !== undefined")
+    complete = "picture.norms && picture.nextTokens.length"
+    until(page, f"document.body.dataset.depth === 'lab' || ({complete})")
+    drawn(page)
+    return page
 
 
 def ask(page: Any, text: str) -> None:

@@ -743,13 +743,17 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:
     page = serial.to_html(language="en")
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
-    assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {"summary", "heads"}
+    assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {
+        "summary",
+        "heads",
+        "language",
+        "words",
+    }
     text = " ± ".join(
         format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
     )
     assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(serial["induction"].most(1, 2)[0].content[:100]) in page
-    assert "<script" not in page
     assert "style=" not in page  # the policy forbids it
     assert "损失" in serial.to_html(language="zh")
     hostile = measured(pocket, ["<b>x</b><script>y()</script>"], ["first"])
@@ -858,6 +862,21 @@ def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> Non
     page.locator("input:checked").press("ArrowLeft")
     assert headings.evaluate_all(names)[-1] == "Entropy in nats"
     page.locator("input:checked").press("ArrowLeft")
+    # The language is switched in place, to the words of the page that is written in the other one.
+    read = """[document.title, document.documentElement.lang,
+        ...[...document.querySelectorAll("main, aside")].map((part) => part.textContent),
+        ...[...document.querySelectorAll("[title]")].map((part) => part.title + part.ariaLabel)]"""
+    english = page.evaluate(read)
+    page.locator("#language").click()
+    chinese = page.evaluate(read)
+    page.locator("#language").click()
+    assert page.evaluate(read) == english
+    written = browser.new_page()
+    (tmp_path / "zh.html").write_text(complete.to_html(language="zh"), encoding="utf-8")
+    written.goto((tmp_path / "zh.html").as_uri())
+    assert written.evaluate(read) == chinese
+    assert "图谱" in chinese[0]
+    written.close()
     # On a wide window, the head is shown beside the maps, without scrolling.
     assert page.evaluate("scrollY") == 0
     page.set_viewport_size({"width": 390, "height": 844})  # below the maps, where it can be closed

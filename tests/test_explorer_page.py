@@ -153,7 +153,12 @@ def test_a_text_is_marked_until_enter_sends_it(explorer: Explorer, open_live: Op
     idle(page)
     assert mark.is_hidden()
     ask(page, "hen " * 200)
-    assert mark.is_visible()  # it could not be shown
+    # It can't be shown: what is shown is dimmed, and a button returns to its text.
+    assert mark.is_hidden()
+    dimmed = "getComputedStyle(document.querySelector('#first')).opacity < 1"
+    assert page.evaluate(dimmed)
+    page.locator("#status button").click()
+    assert (prompt.input_value(), page.evaluate(dimmed)) == ("The hen", False)
     page.locator("#back").click()
     idle(page)
     assert mark.is_hidden()

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,44 +10,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import Watched
-from pages import drawn, gpt2_shaped, idle, until
+from pages import BALL, Open, drawn, gpt2_shaped, idle, settled, until
 
 from attnlab import GPT2, Trace
 
-BALL = "The dog chased the ball, but it"
 OTHER = "The hen saw the cat"
-
-Look = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def ball(pocket: GPT2) -> Trace:
-    return pocket.trace(BALL)
-
-
-@pytest.fixture
-def look(watched: Watched, tmp_path: Path) -> Iterator[Look]:
-    """Open a trace's page in Look; check at the end that it logged nothing."""
-    file = tmp_path / "page.html"
-
-    def open_(trace: Trace, link: str = "depth=look&layer=1&head=0", **settings: Any) -> Any:
-        trace.save(file)
-        return complete(watched.open(f"{file.as_uri()}#{link}", **settings))
-
-    yield open_
-    watched.close()
-    assert watched.said == []
-
-
-def complete(page: Any) -> Any:
-    """Wait until a page's picture has its numbers."""
-    until(page, "traces.at(-1).story !== undefined")
-    until(
-        page,
-        "document.body.dataset.depth === 'lab' || (picture.norms && picture.nextTokens.length)",
-    )
-    drawn(page)
-    return page
 
 
 def card(page: Any) -> str | None:
@@ -60,16 +27,16 @@ def length(vector: Any) -> str:
     return f"{np.linalg.norm(np.asarray(vector, np.float64)):.2f}"
 
 
-def test_keys_walk_along_a_tokens_parts(ball: Trace, look: Look) -> None:
+def test_keys_walk_along_a_tokens_parts(ball: Trace, look: Open) -> None:
     page = look(ball)
     first, last = ball.blocks
-    page.locator(".spot").focus()
+    page.locator(".scene .spot").focus()
     said = [card(page)]
     while len(said) < 100:
         page.keyboard.press("ArrowRight")
         if (words := card(page)) == said[-1]:
             break
-        assert page.locator(".spot").get_attribute("aria-label") == words
+        assert page.locator(".scene .spot").get_attribute("aria-label") == words
         said.append(words)
     assert [words for words in said if "length" in str(words)] == [
         f"“it” before layer 0: a vector of length {length(ball.embedding[7])}",
@@ -95,7 +62,7 @@ def test_keys_walk_along_a_tokens_parts(ball: Trace, look: Look) -> None:
     until(page, "document.body.dataset.level === 'block' && selection.query === 6")
 
 
-def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Look) -> None:
+def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Open) -> None:
     page = look(ball)
     canvas = page.locator(".scene > canvas")
 
@@ -116,7 +83,7 @@ def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Look) -
     page.mouse.move(0, 0)
     assert card(page) is None
     page.locator("#about b").hover()
-    assert "pocket was trained on the sentences of a small grammar" in str(card(page))
+    assert "was trained on the sentences of a small grammar" in str(card(page))
     page.locator(".mini").nth(1).hover()
     assert str(card(page)).startswith("layer 0, head 1")
     page.locator("#all-tokens").click()
@@ -132,7 +99,7 @@ def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Look) -
     assert page.evaluate("selection.depth") == "lab"
 
 
-def test_a_finger_names_before_it_opens(ball: Trace, look: Look) -> None:
+def test_a_finger_names_before_it_opens(ball: Trace, look: Open) -> None:
     page = look(ball, has_touch=True, viewport={"width": 1000, "height": 800})
     box = page.locator(".scene > canvas").bounding_box()
     part = """(({ plan, layers, curves }) => partsOf(plan, layers, curves, 7).find(
@@ -149,7 +116,7 @@ def test_a_finger_names_before_it_opens(ball: Trace, look: Look) -> None:
     until(page, "selection.level === 'block' && selection.layer === 0")
 
 
-def test_a_held_touch_names_and_opens_nothing(ball: Trace, look: Look) -> None:
+def test_a_held_touch_names_and_opens_nothing(ball: Trace, look: Open) -> None:
     page = look(ball)
     hold = """(mini) => {
         const touch = { pointerType: "touch", bubbles: true };
@@ -166,7 +133,64 @@ def test_a_held_touch_names_and_opens_nothing(ball: Trace, look: Look) -> None:
     assert page.evaluate("selection.level") == "model"
 
 
-def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Look) -> None:
+def test_lines_of_a_head_say_what_they_are_and_open(ball: Trace, look: Open) -> None:
+    weights = ball.head(1, 0).weights
+    words = [token.text.strip() for token in ball.tokens]
+
+    def said(query: int, key: int) -> str:
+        share = f"{100 * weights[query, key]:.1f}\xa0% of its attention"
+        return f"head 1.0: “{words[query]}” gives “{words[key]}” {share}"
+
+    # The middle of the line from “it” to “ball”, between rows 7 and 4.
+    middle = "(box) => [box.clientWidth / 2, (box.clientHeight / box.scrollHeight) * 6 * 24]"
+    link = "depth=look&layer=1&head=0&level=head"
+    page = look(ball, link)
+    lines = page.locator(".all-lines")
+    x, y = lines.evaluate(middle)
+    lines.hover(position={"x": x, "y": y})
+    assert card(page) == said(7, 4)
+    lines.hover(position={"x": 10, "y": y})  # among the tokens
+    assert card(page) is None
+    lines.focus()
+    drawn_keys = [key for key in range(7) if weights[6, key] >= 0.01]
+    best = int(weights[6].argmax())
+    page.keyboard.press("ArrowUp")
+    assert card(page) == said(6, best)
+    page.keyboard.press("ArrowLeft")
+    earlier = drawn_keys[drawn_keys.index(best) - 1]
+    assert card(page) == said(6, earlier)
+    page.keyboard.press("Enter")
+    until(page, f"selection.openCell?.query === 6 && selection.openCell.key === {earlier}")
+    assert page.evaluate("selection.level") == "number"
+    page = look(ball, link, has_touch=True, viewport={"width": 1000, "height": 800})
+    lines = page.locator(".all-lines")
+    x, y = lines.evaluate(middle)
+    box = lines.bounding_box()
+    page.touchscreen.tap(box["x"] + x, box["y"] + y)
+    assert card(page) == said(7, 4)
+    assert page.evaluate("selection.level") == "head"
+    page.touchscreen.tap(box["x"] + x, box["y"] + y)
+    until(page, "selection.openCell?.query === 7 && selection.openCell.key === 4")
+
+
+def test_a_saved_page_marks_an_ablated_head_in_lab(ball: Trace, look: Open) -> None:
+    ablated = ball.edited({"blocks.1.attention.heads.2.context": 0})
+    page = look(ablated, "depth=lab&layer=1&head=2")
+    until(page, "document.querySelectorAll('#grids .map.drawn').length === 8")
+    marked = page.locator("#grids .map.ablated")
+    assert marked.evaluate_all("(all) => all.map((map) => map.ariaLabel)") == [
+        "layer 1, head 2, ablated"
+    ]
+    assert page.locator("#is-ablated").is_visible()
+    for n in range(3):  # map, lines, q · k
+        page.locator("#looks input").nth(n).check()
+        assert page.locator("#head .ablation:visible").count() == 1
+    page.locator("#grids .map").nth(4).click()
+    assert page.locator(".ablation").count() == 0
+    assert page.locator("#is-ablated").is_hidden()
+
+
+def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&layer=1&head=0&level=head")
     page.keyboard.press("?")
     assert "Layer 1, head 0" in page.locator("#help").inner_text()
@@ -177,7 +201,7 @@ def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Look) -
 
 def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     pocket.playground(tmp_path / "model.html", BALL)
-    page = complete(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
+    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
     state = "[selection.depth, selection.layer, selection.head, selection.textSize, traces.length]"
     first = page.evaluate(state)
     text = "traces.at(-1).tokens.map((token) => token.text).join('')"
@@ -189,6 +213,8 @@ def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     settle()
     page.keyboard.press("Control+z")  # nothing has been done
     assert page.evaluate(state) == first
+    undo, redo = page.locator("#undo"), page.locator("#redo")
+    assert [undo.is_enabled(), redo.is_enabled()] == [False, False]
     page.locator("#larger-letters").click()
     settle()
     page.locator("#depth input").nth(1).check()
@@ -206,7 +232,7 @@ def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     settle()
     assert page.evaluate("traces[0].changes") == []
     assert page.evaluate(text) == OTHER
-    page.keyboard.press("Control+z")
+    undo.click()
     settle()
     assert page.evaluate(text) == BALL
     assert page.evaluate(state) == ["lab", 1, 1, 1.25, 1]
@@ -218,9 +244,12 @@ def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     page.keyboard.press("Control+z")
     settle()
     assert page.evaluate(state) == first
-    for key in ("Control+y", "Control+Shift+z", "Control+y", "Control+y"):
+    assert [undo.is_enabled(), redo.is_enabled()] == [False, True]
+    for key in ("Control+y", "Control+Shift+z", "Control+y"):
         page.keyboard.press(key)
         settle()
+    redo.click()
+    settle()
     assert page.evaluate(text) == OTHER
     assert watched.said == []
 
@@ -232,7 +261,7 @@ def saved(page: Any, click: Callable[[], None], file: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_pictures_are_saved(ball: Trace, look: Look, tmp_path: Path) -> None:
+def test_pictures_are_saved(ball: Trace, look: Open, tmp_path: Path) -> None:
     page = look(ball)
 
     def save(kind: str) -> Callable[[], None]:
@@ -258,7 +287,7 @@ def test_pictures_are_saved(ball: Trace, look: Look, tmp_path: Path) -> None:
     assert size == [2 * int(str(svg.get(side))) for side in ("width", "height")]
 
 
-def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Look, tmp_path: Path) -> None:
+def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Open, tmp_path: Path) -> None:
     page = look(ball, "depth=lab&layer=1&head=2")
 
     def rows(click: Callable[[], None]) -> list[list[str]]:
@@ -282,7 +311,7 @@ def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Look, tmp_
     assert table.locator("caption").inner_text().startswith("The 10 most probable of")
 
 
-def test_a_link_is_copied(ball: Trace, look: Look) -> None:
+def test_a_link_is_copied(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=lab&layer=1&head=2")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#share summary").click()
@@ -293,7 +322,7 @@ def test_a_link_is_copied(ball: Trace, look: Look) -> None:
     assert "#layer=1&head=2&" in copied
 
 
-def test_presenting_by_a_button(ball: Trace, look: Look) -> None:
+def test_presenting_by_a_button(ball: Trace, look: Open) -> None:
     page = look(ball)
     page.locator("#present").click()
     until(page, "document.documentElement.classList.contains('presenting')")
@@ -324,12 +353,17 @@ OVERLAPS = """() => {
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
-def test_nothing_overlaps_in_large_letters(width: int, ball: Trace, look: Look) -> None:
-    page = look(ball, viewport={"width": width, "height": 844})
+@pytest.mark.parametrize("name", ["ball", "patterns"])
+def test_nothing_overlaps_in_large_letters(
+    name: str, width: int, short_story: None, look: Open, request: pytest.FixtureRequest
+) -> None:
+    page = look(request.getfixturevalue(name), viewport={"width": width, "height": 844})
     for _ in range(3):
         drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS) == []
+        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
+        assert page.locator(".line").evaluate_all(cut) == 0
         if page.locator("#larger-letters").is_enabled():
             page.locator("#larger-letters").click()
     assert page.evaluate("textScale()") == 1.5
@@ -340,9 +374,11 @@ def test_on_a_phone_the_text_box_comes_first_and_all_layers_are_reached(
 ) -> None:
     pocket.playground(tmp_path / "model.html", BALL)
     address = f"{(tmp_path / 'model.html').as_uri()}#depth=look"
-    page = complete(watched.open(address, viewport={"width": 390, "height": 844}))
+    page = settled(watched.open(address, viewport={"width": 390, "height": 844}))
     box = page.locator("#prompt").bounding_box()
+    assert page.locator("#language").bounding_box()["y"] < box["y"]  # the page's buttons
     assert box["y"] + box["height"] < page.locator("#story").bounding_box()["y"]
+    assert page.locator(".line").last.bounding_box()["y"] < 844
     page.evaluate("scrollTo(0, 1e6)")
     # No bar lies over what is scrolled to.
     positions = page.locator("main *").evaluate_all(
@@ -354,7 +390,7 @@ def test_on_a_phone_the_text_box_comes_first_and_all_layers_are_reached(
 
 
 def test_a_wide_pictures_layers_are_reached_on_a_phone(
-    odd: GPT2, short_story: None, look: Look
+    odd: GPT2, short_story: None, look: Open
 ) -> None:
     page = look(gpt2_shaped(odd, 6, seed=0, n_embd=96), viewport={"width": 390, "height": 844})
     reach = page.locator(".reach span")
@@ -374,7 +410,7 @@ def test_a_wide_pictures_layers_are_reached_on_a_phone(
 def test_lab_cuts_nothing_at_1024_pixels(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     pocket.playground(tmp_path / "model.html", BALL)
     address = f"{(tmp_path / 'model.html').as_uri()}#depth=lab"
-    page = complete(watched.open(address, viewport={"width": 1024, "height": 768}))
+    page = settled(watched.open(address, viewport={"width": 1024, "height": 768}))
     cut = """() => [...document.querySelectorAll("#heads *, #head *, #texts *")].filter((one) =>
         one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
         && ["auto", "scroll"].includes(getComputedStyle(one).overflowX)).map((one) => one.id)"""

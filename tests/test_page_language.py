@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import Watched
-from pages import OTHER, TEXT, ask, drawn, idle, until
+from pages import OTHER, TEXT, ask, drawn, idle, settled, until
 
 from attnlab import GPT2
 from attnlab.cli.arguments import parser
@@ -43,10 +43,9 @@ def in_both(watched: Watched, tmp_path: Path) -> Iterator[Opened]:
     assert watched.said == []
 
 
-def settle(page: Any) -> None:
+def steady(page: Any) -> None:
     """Wait until the words are there that come with numbers, and stay as they are for a while."""
-    until(page, "traces.at(-1).story !== undefined")
-    until(page, "document.body.dataset.depth === 'lab' || picture.norms !== undefined")
+    settled(page)
     until(
         page, "document.body.dataset.depth === 'look' || document.querySelector('#predictions tr')"
     )
@@ -60,13 +59,13 @@ def settle(page: Any) -> None:
 
 def switch(page: Any) -> None:
     page.locator("#language").click()
-    settle(page)
+    steady(page)
 
 
 def check_words(pages: dict[str, Any]) -> None:
     """There and back; what is selected stays."""
     for page in pages.values():
-        settle(page)
+        steady(page)
     english, chinese = (page.evaluate(WORDS) for page in pages.values())
     selected = pages["en"].evaluate("JSON.stringify(selection)")
     switch(pages["en"])
@@ -161,7 +160,7 @@ def test_the_stage_of_the_tour_stays(odd: GPT2, in_both: Opened) -> None:
     trace = odd.trace(TEXT)
     pages = in_both(lambda file, language: trace.save(file, language=language), "#depth=look")
     for page in pages.values():
-        settle(page)
+        steady(page)
         page.locator("#later").click()
         page.locator("#later").click()
     switch(pages["en"])

@@ -1,7 +1,6 @@
 """The page's first screen: the story of a text, and the whole model in one picture."""
 
 import re
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, Watched, needs
 from numpy.typing import NDArray
-from pages import drawn, gpt2_shaped, until
+from pages import BALL, Open, drawn, gpt2_shaped, settled, until
 
 from attnlab import GPT2, Trace
 from attnlab.training import initial_parameters
 from attnlab.views.page import overview
 from attnlab.views.page.packs import pack
 
-BALL = "The dog chased the ball, but it"
 LIST = "Say: lamp two happy. Again: lamp two"
 
 STORY = [
@@ -43,36 +41,6 @@ def percent(share: float) -> str:
 # JavaScript: the visible controls.
 CONTROLS = """[...document.querySelectorAll("button, input, select, textarea, summary, a")]
     .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width)"""
-
-Look = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def ball(pocket: GPT2) -> Trace:
-    return pocket.trace(BALL)
-
-
-@pytest.fixture
-def look(watched: Watched, tmp_path: Path) -> Iterator[Look]:
-    """Open a trace's page with its first view; check at the end that it logged nothing."""
-    file = tmp_path / "page.html"
-
-    def open_(trace: Trace, link: str = "depth=look", **settings: Any) -> Any:
-        trace.save(file, language=settings.pop("language", "en"))
-        return settled(watched.open(f"{file.as_uri()}#{link}", **settings))
-
-    yield open_
-    watched.close()
-    assert watched.said == []
-
-
-def settled(page: Any) -> Any:
-    """Wait until a page's picture is complete."""
-    until(page, "document.querySelectorAll('#story p').length > 0")
-    until(page, "document.body.dataset.depth === 'lab' || picture.nextTokens.length > 0")
-    until(page, "document.body.dataset.depth === 'lab' || picture.norms")
-    drawn(page)
-    return page
 
 
 def story(page: Any) -> list[str]:
@@ -150,7 +118,7 @@ def test_the_stream_has_the_norms_of_its_stops(ball: Trace) -> None:
 # ---- the story on the page -----------------------------------------------------------------------
 
 
-def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -> None:
+def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Open) -> None:
     page = look(ball)
     assert story(page) == STORY
     assert opened(page) == [1, 0]
@@ -181,14 +149,14 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -
     assert opened(page) == [1, 2]
 
 
-def test_a_link_to_a_head_comes_first_also_in_chinese(ball: Trace, look: Look) -> None:
+def test_a_link_to_a_head_comes_first_also_in_chinese(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&layer=0&head=3")
     assert story(page) == STORY
     assert opened(page) == [0, 3]
     assert story(look(ball, language="zh"))[0] == IN_CHINESE
 
 
-def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look: Look) -> None:
+def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look: Open) -> None:
     parameters = initial_parameters(pocket.config, np.random.default_rng(0))
     trace = GPT2(parameters, pocket.tokenizer).trace(BALL)
     before = probabilities(trace)
@@ -214,7 +182,7 @@ def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look
     )
 
 
-def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, look: Look) -> None:
+def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, look: Open) -> None:
     text = "Say: lamp two happy cat hen owl. " + "The dog chased the ball. " * 4 + "Again: lamp two"
     trace = pocket.trace(text)
     page = look(trace, viewport={"width": 1024, "height": 700})
@@ -237,11 +205,9 @@ def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, lo
     )
 
 
-def test_gpt2s_attention_rests_on_the_first_token(look: Look) -> None:
+def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -> None:
     weights = np.load(REFERENCE / "gpt2_patterns.npz")["weights_1"]
-    odd = GPT2.from_pretrained(REFERENCE / "odd")
-    edits = {f"blocks.{n}.attention.weights": layer for n, layer in enumerate(weights)}
-    page = look(gpt2_shaped(odd, 7, n_embd=96, seed=0).edited(edits))
+    page = look(patterns)
     keys = "[...new Set(picture.curves.map(({ j }) => j))].sort()"
     assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
     worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job === 'first')")
@@ -266,7 +232,7 @@ def test_gpt2s_attention_rests_on_the_first_token(look: Look) -> None:
     assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
 
 
-def test_hidden_tokens_are_counted_where_they_are_missing(pocket: GPT2, look: Look) -> None:
+def test_hidden_tokens_are_counted_where_they_are_missing(pocket: GPT2, look: Open) -> None:
     trace = pocket.trace("The dog chased the ball. " * 12)
     page = look(trace, viewport={"width": 1024, "height": 700})
     positions = page.evaluate(
@@ -280,7 +246,7 @@ def test_hidden_tokens_are_counted_where_they_are_missing(pocket: GPT2, look: Lo
     assert 1 not in hidden
 
 
-def test_an_ablated_head_is_drawn_as_ablated(ball: Trace, look: Look) -> None:
+def test_an_ablated_head_is_drawn_as_ablated(ball: Trace, look: Open) -> None:
     page = look(ball.edited({"blocks.1.attention.heads.0.context": 0}), "depth=look&layer=1&head=0")
     own = "({ layer, head }) => layer === 1 && head === 0"
     ablated = page.evaluate("picture.curves.map(({ isAblated }) => isAblated)")
@@ -357,7 +323,7 @@ def test_the_story_of_an_explorer(pocket: GPT2, watched: Watched) -> None:
 
 @pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
 def test_the_picture_shows_the_traces_numbers(
-    size: tuple[int, int], ball: Trace, look: Look
+    size: tuple[int, int], ball: Trace, look: Open
 ) -> None:
     page = look(ball, viewport={"width": size[0], "height": size[1]})
     curves = page.evaluate(
@@ -392,7 +358,7 @@ def test_the_picture_shows_the_traces_numbers(
     assert "Ġ" not in page.locator("body").inner_text()
 
 
-def test_a_small_map_opens_its_head_by_pointer_and_keys(ball: Trace, look: Look) -> None:
+def test_a_small_map_opens_its_head_by_pointer_and_keys(ball: Trace, look: Open) -> None:
     page = look(ball)
     assert not page.locator("#head").is_visible()
     assert page.locator(".readout data, #jobs data").count() == 0
@@ -439,7 +405,7 @@ def click_cell(page: Any, i: int, j: int) -> None:
     scroller.click(position={"x": (j + 0.5) * cell, "y": (i + 0.5) * cell})
 
 
-def test_a_map_that_is_the_level_fills_the_window_with_numbers(ball: Trace, look: Look) -> None:
+def test_a_map_that_is_the_level_fills_the_window_with_numbers(ball: Trace, look: Open) -> None:
     page = look(ball, reduced_motion="reduce", viewport={"width": 1024, "height": 768})
     page.evaluate(RECORD_TEXTS)
     page.evaluate("zoomTo('matrix', { layer: 1, head: 2 })")
@@ -471,7 +437,7 @@ RECORD_TEXTS = r"""() => {
 }"""
 
 
-def test_each_level_opens_inside_the_one_before(ball: Trace, look: Look) -> None:
+def test_each_level_opens_inside_the_one_before(ball: Trace, look: Open) -> None:
     page = look(ball)
     page.locator(".titles .block").nth(1).click()
     at_level(page, "block")
@@ -503,7 +469,7 @@ def test_each_level_opens_inside_the_one_before(ball: Trace, look: Look) -> None
     assert crumbs(page) == CRUMBS
 
 
-def test_enter_leads_in_and_escape_out(ball: Trace, look: Look) -> None:
+def test_enter_leads_in_and_escape_out(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&layer=1&head=2&query=7&key=1", reduced_motion="reduce")
     assert page.evaluate("document.startViewTransition = () => { throw Error('moved'); }, 1")
     page.locator(".titles .block").nth(1).press("Enter")
@@ -519,7 +485,7 @@ def test_enter_leads_in_and_escape_out(ball: Trace, look: Look) -> None:
     assert page.evaluate("document.activeElement.map.head") == 2
 
 
-def test_back_returns_to_the_level_before(ball: Trace, look: Look) -> None:
+def test_back_returns_to_the_level_before(ball: Trace, look: Open) -> None:
     page = look(ball)
     page.locator("#story .leads").nth(1).click()
     at_level(page, "head")
@@ -537,7 +503,7 @@ def test_back_returns_to_the_level_before(ball: Trace, look: Look) -> None:
     at_level(page, "head")
 
 
-def test_a_curve_opens_its_head(ball: Trace, look: Look) -> None:
+def test_a_curve_opens_its_head(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&layer=0&head=0")
     # At its left end, no other curve covers that of 1.2 from “dog” to “it”.
     box = page.locator(".scene > canvas").bounding_box()
@@ -613,7 +579,7 @@ def test_small_maps_of_a_long_text_come_from_the_model(
 # ---- depth, stages, presenting -------------------------------------------------------------------
 
 
-def test_the_depth_is_in_the_link(ball: Trace, look: Look) -> None:
+def test_the_depth_is_in_the_link(ball: Trace, look: Open) -> None:
     page = look(ball)
     assert not page.locator("#texts").is_visible()
     page.locator("#depth input[value=lab]").dispatch_event("click")
@@ -626,7 +592,7 @@ def test_the_depth_is_in_the_link(ball: Trace, look: Look) -> None:
     assert page.locator("#picture").is_visible()
 
 
-def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Look) -> None:
+def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Open) -> None:
     page = look(ball, reduced_motion="reduce")
     words = page.locator("#stage-words")
     page.locator("#play").click()  # shows the first stage without advancing
@@ -674,14 +640,14 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
     assert page.locator("#tour li").all_inner_texts()[-1].startswith("Next token: the last vector")
 
 
-def test_a_deep_models_tour_has_at_most_eight_stages(look: Look) -> None:
+def test_a_deep_models_tour_has_at_most_eight_stages(look: Open) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     page = look(gpt2_shaped(odd, 3, n_embd=96))
     page.evaluate("showStage(3)")
     assert page.locator("#stage-words").inner_text().startswith("Layers 1 to 10: attention and an")
 
 
-def test_a_token_is_followed_through(pocket: GPT2, ball: Trace, look: Look) -> None:
+def test_a_token_is_followed_through(pocket: GPT2, ball: Trace, look: Open) -> None:
     page = look(ball)
     for query in (4, 7):
         page.locator("#picture .line").nth(query).press("Enter")
@@ -712,7 +678,7 @@ def test_a_token_is_followed_through(pocket: GPT2, ball: Trace, look: Look) -> N
         assert not page.locator("#all-tokens").is_visible()
 
 
-def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Look) -> None:
+def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=lab")
     until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
     rows = [
@@ -741,7 +707,7 @@ def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Look) 
     assert opened(page) == [1, 2]
 
 
-def test_playing_and_presenting(ball: Trace, look: Look) -> None:
+def test_playing_and_presenting(ball: Trace, look: Open) -> None:
     page = look(ball)
     page.locator("#play").click()
     until(page, "stages.indexOf(selection.stage) === 1")

@@ -569,7 +569,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def to_html(self, *, language: str | None = None) -> str:
         """A page with a map of every measure; each cell links to its head's passages.
 
-        It is self-contained and has no script. `explore` serves it with links to traces.
+        It is self-contained. `explore` serves it with links to traces.
         """
         self._per_head()
         return door.atlas_page(self, language)

@@ -1,8 +1,9 @@
 """An atlas as one HTML page: the heads that stand out, and a map of every measure.
 
-The page has no script and loads nothing. CSS shows the chosen family of measures and, beside the
-maps, the head in the address's fragment. A corpus's texts are untrusted: they are escaped, and a
-Content-Security-Policy allows only the page's own style.
+The page loads nothing. CSS shows the chosen family of measures and, beside the maps, the head in
+the address's fragment; the one script, `atlas.js`, switches the language. A corpus's texts are
+untrusted: they are escaped, and a Content-Security-Policy allows only the page's own style and
+script.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from urllib.parse import urlencode
 import numpy as np
 
 from attnlab.corpus.result import Atlas, Measured, Passage
-from attnlab.support.language import CHINESE, language_of, using_language
+from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
-from attnlab.views.page.page import MARK, digest, style
+from attnlab.views.page.page import MARK, as_json, digest, source, style
 
 # Characters of a passage that are shown.
 PASSAGE_LENGTH = 240
@@ -34,7 +35,17 @@ FEW_HEADS = 8
 # The most texts that are listed as not measured.
 FAULTS_LISTED = 50
 
-POLICY = "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'"
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "img-src data:; base-uri 'none'"
+)
+
+# The languages as attributes, which select fonts, and their names.
+TAGS = {ENGLISH: "en", CHINESE: "zh-Hans"}
+NAMES = {ENGLISH: "English", CHINESE: "中文"}
+
+# What a reader can read or hear in a body: texts and labels, in the order of the document.
+READABLE = re.compile(r'>([^<]*[^<\s][^<]*)(?=<)|(?:title|aria-label)="([^"]*)"')
 
 
 class Served(NamedTuple):
@@ -59,24 +70,41 @@ def atlas_page(
     served : by an explorer; None for a file
     """
     language = language_of(language)
-    with using_language(language):
-        parts = [
-            f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
-            '<head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'{MARK.decode()}<link rel="icon" href="data:,">',
-            f"<title>{_escaped(atlas.title.splitlines()[0])}</title>",
-            f"<style>{_style()}</style></head>",
-            *_body(atlas, in_atlas_directory, served),
-            "</html>",
-        ]
+    other = CHINESE if language == ENGLISH else ENGLISH
+    bodies = list[str]()
+    for said in (language, other):
+        with using_language(said):
+            bodies.append("\n".join(_body(atlas, in_atlas_directory, served)))
+    words = as_json(_differing(*bodies), ensure_ascii=False)
+    parts = [
+        f'<!doctype html>\n<html lang="{TAGS[language]}">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'{MARK.decode()}<link rel="icon" href="data:,">',
+        f"<title>{_escaped(say(atlas.title, language).splitlines()[0])}</title>",
+        f"<style>{_style()}</style></head>",
+        bodies[0],
+        f'<script type="application/json" id="words">{words}</script>',
+        f"<script>{source('atlas.js')}</script>",
+        "</body></html>",
+    ]
     return "\n".join(parts)
+
+
+def _differing(body: str, other: str) -> dict[str, list[int]]:
+    """The texts of another language, each with its places among those of a body."""
+    places: dict[str, list[int]] = {}
+    pairs = zip(READABLE.findall(body), READABLE.findall(other), strict=True)
+    for n, (own, translated) in enumerate(pairs):
+        if own != translated:
+            places.setdefault(html.unescape("".join(translated)), []).append(n)
+    return places
 
 
 def policy() -> str:
     """The Content-Security-Policy."""
-    return POLICY.format(style=digest(_style()))
+    return POLICY.format(style=digest(_style()), script=digest(source("atlas.js")))
 
 
 def _style() -> str:
@@ -87,7 +115,9 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
     title, *model = say(atlas.title).splitlines()
     standouts = atlas.standouts()
     first = (standouts[0].layer, standouts[0].head) if standouts else None
-    yield f'<body><main><header><h1>{_escaped(title)}</h1><p class="note">'
+    [other] = NAMES.keys() - {language_of()}
+    yield f'<body><main><header><button id="language" lang="{TAGS[other]}" hidden>{NAMES[other]}'
+    yield f'</button><h1>{_escaped(title)}</h1><p class="note">'
     facts = [*model, *([say(atlas.loss)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
     if served:
@@ -113,7 +143,7 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
         kind = "head first" if (layer, head) == first else "head"
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
         close = say("Close")
-        yield f'<a class="close" href="#beside" aria-label="{close}" title="{close}">×</a>'
+        yield f'<a class="close" href="#beside" title="{close}" aria-label="{close}">×</a>'
         yield f"<h2>{_escaped(_name_of_head(layer, head))}</h2>"
         for family, measures in atlas.families().items():
             yield f"<h3>{say(family)}</h3>"
@@ -125,7 +155,7 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
             words = say("To trace a text:")
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         yield "</section>"
-    yield "</aside></body>"
+    yield "</aside>"
 
 
 def _summary(atlas: Atlas, standouts: Sequence[Any]) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
 def names_of(vocabulary: Any) -> str:
     """An element with the names of all tokens, for a served page."""
     names = prediction.names(vocabulary, vocabulary.ids.tolist())
-    return f'<script type="application/json" id="names">{_json(names)}</script>'
+    return f'<script type="application/json" id="names">{as_json(names)}</script>'
 
 
 def policy_of(entries: tuple[str, ...]) -> str:
@@ -170,8 +170,8 @@ def assembled(
         "policy": policy_of(entries),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
-        "description": _json(description),
-        "words": _json(_words(description, entries), ensure_ascii=False),
+        "description": as_json(description),
+        "words": as_json(_words(description, entries), ensure_ascii=False),
         "packs": packs,
         "scripts": "\n".join(
             f'<script id="{Path(entry).stem}">{script}</script>'
@@ -236,7 +236,8 @@ def is_page(file: Path) -> bool:
         return False
 
 
-def _json(data: Any, ensure_ascii: bool = True) -> str:
+def as_json(data: Any, ensure_ascii: bool = True) -> str:
+    """JSON for a script element."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=ensure_ascii)
     return text.replace("<", "\\u003c")
 
