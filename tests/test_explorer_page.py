@@ -156,7 +156,7 @@ def test_a_text_is_marked_until_enter_sends_it(explorer: Explorer, open_live: Op
     # It can't be shown: what is shown is dimmed, and a button returns to its text.
     assert mark.is_hidden()
     dimmed = "getComputedStyle(document.querySelector('#first')).opacity < 1"
-    assert page.evaluate(dimmed)
+    until(page, dimmed)
     page.locator("#status button").click()
     assert (prompt.input_value(), page.evaluate(dimmed)) == ("The hen", False)
     page.locator("#back").click()
@@ -450,7 +450,7 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
 def test_invalid_texts_are_reported(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     ask(page, "")
-    assert status_of(page) == "Enter a text to trace."
+    assert status_of(page) == "Enter a text to trace. Back to the text shown"
     assert page.locator("#status").get_attribute("role") == "status"
     ask(page, "hen " * 200)
     assert status_of(page).startswith("The text has 201 tokens; this model reads at most 128, up")
