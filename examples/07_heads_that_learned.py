@@ -533,9 +533,11 @@ print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["noun"], 
 pairs[0][0].plot_tokens(*best_head)
 
 # %% [markdown]
-# There is such a head, and others give the noun more than an equal share too. How sure the best one
-# is differs from text to text; in the pocket model's grammar, head 1.2 gives 1.00 to the animal
-# each time. English refers to a noun in more ways than a grammar made for it.
+# There is such a head, and others give the noun more than an equal share too. It finds the noun of
+# "she", "he" and "it", but not that of "they": the sentences that were made for the model have no
+# "they", and in the stories alone it didn't learn this. Nor is it quite sure of the others; in the
+# pocket model's grammar, head 1.2 gives 1.00 to the animal each time. English refers to a noun in
+# more ways than a grammar made for it.
 #
 # Does the model use what its heads find? After "because" the noun decides which pronoun fits. Here
 # are the probabilities of "she" and "he", and what is left of them without the head whose ablation
