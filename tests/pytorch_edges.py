@@ -7,25 +7,20 @@ that it can be changed and has a gradient.
 """
 
 import itertools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from pytorch_checkpoint import checkpoint
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm
 
 import attnlab
 
 directory = Path(sys.argv[1])
-config = json.loads((directory / "config.json").read_text())
-weights = {
-    name.removeprefix("transformer."): tensor.double()
-    for name, tensor in load_file(directory / "model.safetensors").items()
-}
+config, weights = checkpoint(directory)
 L, H, D = config["n_layer"], config["n_head"], config["n_embd"]
 Dh, eps = D // H, config["layer_norm_epsilon"]
 assert config["activation_function"] == "gelu_new"

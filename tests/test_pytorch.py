@@ -405,7 +405,8 @@ def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...], name:
     code = (TESTS / script).read_text(encoding="utf-8")
     walk(
         python_with(*libraries),
-        f"import sys; sys.argv[1:] = [{str(REFERENCE / name)!r}]\n{code}",
+        f"import sys; sys.argv[1:] = [{str(REFERENCE / name)!r}]\n"
+        f"sys.path.append({str(TESTS)!r})\n{code}",
         tmp_path,
     )
 

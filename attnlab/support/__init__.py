@@ -4,5 +4,5 @@
 files), `tables`, `console` (encodings, pipes, progress), `names` (of steps in other tools), `blas`
 (threads of matrix products), `messages` (that can be translated), `language` (the user's), `parts`
 (of results), `scale` (of colours), `rest` (of attention, on the first token); `door` leads from
-results to their views.
+results up to analyses and views.
 """

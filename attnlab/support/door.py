@@ -1,9 +1,8 @@
-"""The door to the views: what the methods of results need from above.
+"""The door upwards: what the methods of results need from the floors above them.
 
-Numbers are at the bottom and pictures of them on top, so nothing below `attnlab.views` imports it.
-A method that shows its result (`plot`, `explain`, `show`, `to_xlsx`, `_repr_html_`) takes the
-function from this module, which imports it on first use. So do `Head.why` and
-`Attention.gradients`, whose results are analyses, above heads:
+Numbers are at the bottom, analyses above them and views on top, so nothing below imports those. But
+a reader asks a result: `head.why(...)`, `trace.plot()`. A method that answers with an analysis or a
+view takes it from this module, which imports it on first use:
 
     door.plot_step(self, step)
 """

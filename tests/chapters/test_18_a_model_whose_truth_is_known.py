@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from book import Chapter, run, run_unchanged
 
+import attnlab
 from attnlab.equations import AnyArray
 from attnlab.pocket.truth import kept_parts
 
@@ -13,6 +14,7 @@ SETTINGS = {
     "ABLATION": 'ABLATION = "mean"',
     "SUBSET": 'SUBSET = ["0.2", "MLP 0", "1.2", "MLP 1"]',
     "FAITHFUL": "FAITHFUL = 0.9 ",
+    "READER": 'READER = "1.2"',
     "WATCHED": 'WATCHED = "0.2"',
 }
 
@@ -120,6 +122,24 @@ def test_methods_and_two_questions(chapter: Chapter) -> None:
         clean, corrupted = pair
         differ.append(np.abs(clean - corrupted).max() / np.abs(clean).max())
     assert round(max(differ), 2) == 0.08
+
+
+def test_what_a_score_depends_on(chapter: Chapter) -> None:
+    truth, pocket = chapter["truth"], chapter["pocket"]
+    answers = dict(zip(chapter["parts"], np.round(chapter["answers"], 2), strict=False))
+    assert answers["0.2"].tolist() == [0.03, 0.67, 0, 1.28]
+    assert answers["MLP 0"].min() == 0.49
+    assert answers["MLP 0"].tolist() == np.max([*answers.values()], axis=0).tolist()
+    assert np.abs([answers["0.0"], answers["0.1"]]).max() == 0.14
+    # By hand: the score without what head 0.2 wrote, in MLP 0 alone.
+    trace = pocket.trace(truth.sentences[chapter["number"]].clean)
+    mid, mlp = trace.blocks[0].mid - trace.head(0, 2).output, trace.blocks[0].mlp
+    X = attnlab.layer_norm(mid, mlp.gain, mlp.bias)
+    left, score = (
+        one.head(1, 2).scores[-1, 1] - one.head(1, 2).scores[-1].mean()
+        for one in (trace.edited({"blocks.0.mlp.X": X}), trace)
+    )
+    assert round(1 - left / score, 2) == 0.65
 
 
 def found_part(name: str) -> int:
