@@ -105,8 +105,7 @@ def scores(raw_scores: Array, scale: float) -> Array:
 
 
 def masked_scores(scores: Array, mask: Mask, score_bias: Array | None) -> Array:
-    biased = scores if score_bias is None else scores + score_bias  # GPT-2 has no bias here
-    return np.where(mask, biased, scores.dtype.type(-math.inf))
+    return np.where(mask, biased(scores, score_bias), scores.dtype.type(-math.inf))
 
 
 def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
@@ -201,6 +200,17 @@ def logits(final: Array, W_U: Array) -> Array:
 
 def next_logits(final: Array, W_U: Array) -> Array:
     return final[..., -1, :] @ W_U  # (vocab,)
+
+
+def cross_entropy(logits: Array, targets: Ids) -> Array:
+    return surprisal(softmax(logits), logits, targets)  # (T,)
+
+
+def surprisal(probabilities: Array, logits: Array, targets: Ids) -> Array:
+    # -log p[target]. The target's p may round to 0, the largest doesn't:
+    # log p[target] = log p[largest] - (logit[largest] - logit[target])
+    gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    return gap - np.log(probabilities.max(axis=-1))
 
 
 # ---- GPT-2, composed -----------------------------------------------------------------------------
@@ -311,6 +321,10 @@ def transpose(x: Array) -> Array:
 
 def apply_dropout(x: Array, dropout_mask: Array | None) -> Array:
     return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
+
+
+def biased(scores: Array, score_bias: Array | None) -> Array:  # GPT-2 has no bias here
+    return scores if score_bias is None else scores + score_bias
 
 
 def identity(x: Value) -> Value:

@@ -31,7 +31,6 @@ from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
-from attnlab.training import cross_entropy
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -295,8 +294,7 @@ print(
     )
 )
 if len(targets):
-    library_loss, _ = cross_entropy(story.logits[:-1], targets)
-    print(f"\nmean loss {losses.mean():.4f}, by the library {library_loss:.4f}")
+    print(f"\nmean loss {losses.mean():.4f}, by the library {story.loss:.4f}")
     print(f"perplexity e^{losses.mean():.2f} = {math.exp(losses.mean()):.1f} tokens")
 print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(logits.size):.2f}")
 

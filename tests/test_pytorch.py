@@ -78,6 +78,11 @@ untied = GPT2LMHeadModel(GPT2Config(**config.to_dict() | {"tie_word_embeddings":
 untied.set_attn_implementation("eager")
 check(attnlab.GPT2.from_hf(untied.eval()), untied)
 
+with torch.no_grad():
+    wanted = exact(batch, labels=batch).loss.item()
+theirs_in_ours = attnlab.GPT2.from_hf(exact, dtype="float64").trace(batch)
+assert abs(theirs_in_ours.loss - wanted) < 1e-10
+
 asked = attnlab.GPT2.from_hf(before, tokenizer)
 texts = [asked.trace(form).tokens for form in (answer, [batch[0]], batch, batch[0], batch.tolist())]
 assert texts == [texts[0]] * 5

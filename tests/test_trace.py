@@ -71,6 +71,38 @@ def test_reading_computes_only_needed_steps(odd: GPT2) -> None:
     assert np.allclose(attention.heads[1].Q, np.split(Q, 5, axis=-1)[1], atol=1e-6)
 
 
+def test_losses() -> None:
+    expected = np.load(REFERENCE / "odd/expected.npz")
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+    trace = model.trace(expected["ids"])
+    by_hand = [
+        math.log(math.fsum(math.exp(x - row[id]) for x in row))
+        for row, id in zip(expected["logits"], expected["ids"][1:], strict=False)
+    ]
+    assert trace.losses == pytest.approx(by_hand, rel=1e-10)
+    assert trace.loss == pytest.approx(math.fsum(by_hand) / len(by_hand), rel=1e-10)
+    assert trace.perplexity == pytest.approx(math.exp(math.fsum(by_hand) / len(by_hand)))
+    # The target's probability rounds to 0, its logarithm doesn't.
+    logits = np.zeros(263)
+    logits[expected["ids"][1]] = -5000
+    assert trace.edited({"logits": logits}).losses[0] == pytest.approx(5000 + math.log(262))
+    assert trace.edited({"final": 0}).loss == pytest.approx(math.log(263))
+    assert not model.trace([0]).losses.size
+    with pytest.raises(AttnlabError, match="at least two tokens"):
+        _ = model.trace([0]).loss
+
+
+def test_losses_of_a_long_text_are_computed_by_rows(walkthrough_directory: Path) -> None:
+    model = GPT2.from_pretrained(walkthrough_directory)
+    trace = model.trace(np.arange(300) % 50)
+    losses = trace.losses
+    assert "logits" not in stored_steps(trace)
+    logits = trace.logits.astype(np.float64)[:-1]
+    log_sums = np.log(np.exp(logits - logits.max()).sum(axis=-1)) + logits.max()
+    expected = log_sums - logits[np.arange(299), trace.ids[1:]]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
 def test_next_tokens(odd: GPT2) -> None:
     expected = np.load(REFERENCE / "odd/expected.npz")
     trace = odd.trace(expected["ids"])

@@ -75,6 +75,18 @@ def test_each_trace_equals_that_of_its_text_alone(pocket: GPT2) -> None:
     assert traces[-1].tokens == traces[3].tokens
 
 
+def test_losses_of_several_texts(pocket: GPT2) -> None:
+    texts = [*CLEAN, "The"]
+    traces, alone = pocket.trace(texts), [pocket.trace(text).losses for text in texts]
+    for losses, expected in zip(traces.losses, alone, strict=True):
+        np.testing.assert_allclose(losses, expected, rtol=1e-12, strict=True)
+    tokens = np.concatenate(alone)  # each token counts once, not each text
+    assert traces.loss == pytest.approx(tokens.sum() / (7 + 1 + 7 + 10), rel=1e-12)
+    assert traces.perplexity == pytest.approx(np.exp(tokens.mean()), rel=1e-12)
+    with pytest.raises(InvalidValueError, match="at least two tokens"):
+        _ = pocket.trace(["The", "A"]).loss
+
+
 def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
     traces = pocket.trace([CLEAN[0], CLEAN[2]])
     first, second = (trace.final for trace in traces)

@@ -17,8 +17,8 @@ BY_HAND = {
     "raw_scores": [r"\text{raw scores} = Q \, K^\top"],
     "scores": [r"\text{scores} = \frac{\text{raw scores}}{\text{scale}}"],
     "masked_scores": [
-        r"\text{masked scores} = \begin{cases} \text{scores} & \text{if } \text{mask} \\ "
-        r"-\infty & \text{else} \end{cases}"
+        r"\text{masked scores} = \begin{cases} \text{biased}(\text{scores}, \text{score bias}) & "
+        r"\text{if } \text{mask} \\ -\infty & \text{else} \end{cases}"
     ],
     "context": [r"\text{context} = \text{weights} \, V"],
     "affine": [r"\text{affine}(x, W, b) = x \, W + b"],
@@ -65,7 +65,7 @@ def test_the_page_has_every_equation(language: str) -> None:
     }  # fmt: skip
     assert without == {
         *("gpt2", "scale_of_layer", "columns_of_head", "rows_of_head", "head_slice", "third"),
-        *("split_heads", "merge_heads", "transpose", "with_cached"),
+        *("split_heads", "merge_heads", "transpose", "with_cached", "surprisal"),
     }
 
 

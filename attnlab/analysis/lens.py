@@ -304,21 +304,9 @@ def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
     """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shift_by_max(ids, logits)
-    return np.exp(shifted) / sums
-
-
-def log_probabilities_of(ids: Ids, logits: Array) -> Array:
-    """log softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shift_by_max(ids, logits)
-    return shifted - np.log(sums)
-
-
-def _shift_by_max(ids: Ids, logits: Array) -> tuple[Array, Array]:
-    """logits[ids] - max(logits), (n, k), and Σ exp(logits - max(logits)), (n, 1), by row."""
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
-    return selected - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
+    return np.exp(selected - largest) / np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
 
 
 def log_sum_exp(logits: Array) -> Array:

@@ -13,14 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab import equations
 from attnlab.analysis.attribution import direction
 from attnlab.analysis.flow import norms
 from attnlab.analysis.jobs import JOBS, Job
-from attnlab.analysis.lens import log_probabilities_of
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.support.checks import as_reals, check_shape
 from attnlab.text.tokens import Tokens
@@ -262,13 +259,8 @@ class Writers:
 
 
 def loss(trace: Trace) -> Sums:
-    """The sum of -log p over all tokens but the first, computed in blocks of rows."""
-    total, targets = 0.0, trace.ids[1:, np.newaxis]
-    for start in range(0, len(targets), ROWS):
-        rows = slice(start, min(start + ROWS, len(targets)))
-        logits = equations.logits(trace.final[rows], trace.W_U)
-        total -= float(log_probabilities_of(targets[rows], logits).sum(dtype=np.float64))
-    return Sums(np.array(total), np.array(float(len(targets))))
+    """The sum of -log p over all tokens but the first."""
+    return Sums(trace.losses.sum(dtype=np.float64), np.array(float(len(trace.losses))))
 
 
 def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:

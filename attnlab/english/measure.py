@@ -25,9 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab import equations
 from attnlab.analysis.jobs import JOBS, Job, measure_jobs
-from attnlab.analysis.lens import log_probabilities_of
 from attnlab.analysis.many import ratio_of_means
 from attnlab.english.card import CARD, card, curve
 from attnlab.english.sentences import (
@@ -100,9 +98,7 @@ def token_losses(model: GPT2, text: str, window: int = WINDOW) -> NDArray[np.flo
     losses = []
     for start in range(0, max(1, len(ids) - half), half):
         trace = model.trace(ids[start : start + window])
-        logits = equations.logits(trace.final[:-1], trace.W_U)
-        in_window = -log_probabilities_of(trace.ids[1:, np.newaxis], logits)[:, 0]
-        losses.append(in_window[half - 1 if start else 0 :])
+        losses.append(trace.losses[half - 1 if start else 0 :])
     return np.concatenate(losses)
 
 

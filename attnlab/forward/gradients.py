@@ -224,10 +224,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
         )
     check_ids(targets.ravel(), logits.shape[-1])
     d_logits = softmax(logits)
-    # Uses the log of the largest probability, since the target's may round to 0:
-    # log p[target] = log p[largest] - (logit[largest] - logit[target]).
-    gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    loss = float((gap - np.log(d_logits.max(axis=-1))).mean())
+    loss = float(equations.surprisal(d_logits, logits, targets).mean())
     rows = d_logits.reshape(-1, logits.shape[-1])  # a view: d_logits changes with it
     rows[np.arange(len(rows)), targets.ravel()] -= 1.0
     d_logits /= len(rows)  # the loss is a mean over rows

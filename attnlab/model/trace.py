@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -12,12 +14,13 @@ import numpy as np
 from attnlab import equations
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward import fast
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.notice import notice_on
-from attnlab.steps import Step
+from attnlab.steps import Step, read_only
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
@@ -54,6 +57,7 @@ class Trace(ForwardPass):
     attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
         transformers
     vocabulary : the model's `Vocabulary`
+    losses, loss, perplexity : each next token's cross-entropy, their mean, and e to its power
     notice : which words of the text the model doesn't know, and what to do; or ""
     and the attributes of `ForwardPass`
     """
@@ -224,6 +228,35 @@ class Trace(ForwardPass):
         found = NextTokens(self.candidate(int(id), float(probabilities[id])) for id in ids)
         found._before = self.tokens[1 - LONGEST_CHARACTER :]
         return found
+
+    @cached_property
+    def losses(self) -> Array:
+        """Each token's cross-entropy, -log softmax(logits)[next token], in nats, (T - 1,).
+
+        `losses[t]` is that of token t + 1, predicted from the tokens up to t.
+        """
+        targets, final = self.ids[1:], self.final[:-1]
+        has_logits = self.is_stored("logits") or self.is_edited("logits")
+        losses = np.empty(len(targets), final.dtype)
+        for start in range(0, len(targets), fast.ROWS):  # all logits would take T · vocab numbers
+            rows = slice(start, start + fast.ROWS)
+            logits = (
+                self.logits[:-1][rows] if has_logits else equations.logits(final[rows], self.W_U)
+            )
+            losses[rows] = equations.cross_entropy(logits, targets[rows])
+        return read_only(losses)
+
+    @property
+    def loss(self) -> float:
+        """The text's mean cross-entropy, in nats per token: the mean of `losses`."""
+        if len(self.ids) < 2:
+            raise InvalidValueError("the loss needs at least two tokens; got one")
+        return float(self.losses.mean(dtype=np.float64))
+
+    @property
+    def perplexity(self) -> float:
+        """e^loss: among how many equally probable tokens the model seems to choose."""
+        return math.exp(self.loss)
 
     def logit_lens(self) -> LogitLens:
         """The logit lens: what the residual stream predicts after each attention and MLP.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, overload
@@ -14,6 +15,7 @@ from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
 from attnlab.analysis.lens import OneToken, mean_lens
 from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
 from attnlab.analysis.why import WhyOfHead
+from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
@@ -83,6 +85,28 @@ class Traces(ReadOnly, TraceSequence, Document):
                 raise InvalidValueError(f"{index} selects none of the {len(self)} texts")
             return Traces(texts, self.vocabulary, self.parameters)
         return self._traces[index]
+
+    @property
+    def losses(self) -> tuple[Array, ...]:
+        """Each text's `Trace.losses`, whose lengths differ."""
+        losses: dict[int, Array] = {}
+        for indices in self.groups():
+            _, traces = self.side_by_side(indices)
+            losses |= {i: trace.losses for i, trace in zip(indices, traces, strict=True)}
+        return tuple(losses[i] for i in range(len(self)))
+
+    @property
+    def loss(self) -> float:
+        """The mean cross-entropy of all predicted tokens of all texts, in nats."""
+        losses = np.concatenate(self.losses)
+        if not losses.size:
+            raise InvalidValueError("the loss needs a text of at least two tokens")
+        return float(losses.mean(dtype=np.float64))
+
+    @property
+    def perplexity(self) -> float:
+        """e^loss: among how many equally probable tokens the model seems to choose."""
+        return math.exp(self.loss)
 
     def __getattr__(self, name: str) -> NoReturn:
         is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__

@@ -21,7 +21,6 @@ import numpy as np
 
 from attnlab.errors import AttnlabError
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, Corpus, corpus
@@ -109,9 +108,8 @@ def held_out_losses(model: GPT2, samples: int = 1000) -> dict[str, Loss]:
     sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, the model's nats, the grammar's nats
     for sample in corpus(HELD_OUT_SEED, samples).samples:
         trace = model.trace(f"\n{sample.text}\n")
-        loss, _ = cross_entropy(trace.logits[:-1], trace.tokens.ids[1:])
         tokens = len(trace.tokens) - 1
-        sums[sample.kind] += tokens, loss * tokens, Corpus((sample,)).nats
+        sums[sample.kind] += tokens, trace.loss * tokens, Corpus((sample,)).nats
 
     def mean(tokens: float, model_nats: float, grammar_nats: float) -> Loss:
         return Loss(int(tokens), model_nats / tokens, grammar_nats / tokens)

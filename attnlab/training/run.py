@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
-from attnlab.equations import Array, Ids
+from attnlab.equations import Array, Ids, cross_entropy
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
 from attnlab.forward.functional import sample_dropout
-from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support import door
@@ -390,7 +389,7 @@ def evaluate(
     count = (len(ids) - 1) // T
     inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
     losses = [
-        cross_entropy(ForwardPass(row, model.parameters).logits, target)[0]
+        float(cross_entropy(ForwardPass(row, model.parameters).logits, target).mean())
         for row, target in zip(inputs, targets, strict=True)
     ]
     return float(np.mean(losses))

@@ -74,15 +74,11 @@ def decoded(trace: Trace, W: Array, b: Array) -> Trace:
     return trace.edited({LAST: x + equations.affine(x, W, b)})
 
 
-def loss(trace: Trace) -> float:
-    """The mean cross-entropy of the next token, in nats."""
-    p = attnlab.softmax(trace.logits[:-1])
-    return -float(np.log(p[range(len(p)), trace.ids[1:]]).mean())
-
-
 lenses = {"logit lens": (0 * W, 0 * b), "tuned lens": (W, b)}
 runs = {name: [decoded(trace, *lens) for trace in others] for name, lens in lenses.items()}
-losses = {name: np.mean([*map(loss, run)]) for name, run in (runs | {"model": [*others]}).items()}
+losses = {
+    name: np.mean([x.loss for x in run]) for name, run in (runs | {"model": [*others]}).items()
+}
 print(attnlab.table([[loss] for loss in losses.values()], rows=[*losses], columns=["loss"]))
 for name, lens in lenses.items():
     print(f"\n{name}\n{decoded(model.trace(TEXT), *lens).next_tokens(2)}")

@@ -46,7 +46,7 @@ def test_temperature_keeps_the_order(chapter: Chapter) -> None:
 
 def test_loss_of_each_token_and_coverage_of_windows(chapter: Chapter) -> None:
     assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
-    assert chapter["losses"].mean() == pytest.approx(chapter["library_loss"], abs=1e-5)
+    assert chapter["losses"].mean() == pytest.approx(chapter["story"].loss, abs=1e-5)
     assert chapter["losses"][0] > 2  # the animal can't be predicted
     assert list(chapter["counts"]) == [0, 1, 1, 2, 2, 2, 2, 1, 1, 0]
     rolled, barked = chapter["best_probabilities"].T

@@ -59,7 +59,7 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
 # Functions that the page doesn't need: it runs the equations one by one, as a trace does.
-UNTRANSLATED = ("gpt2",)
+UNTRANSLATED = ("cross_entropy", "surprisal", "gpt2")
 
 # Names that are reserved words in JavaScript.
 RENAMED = {"new": "new_"}
