@@ -62,7 +62,21 @@ def vocabulary() -> list[str]:
     ]
     signs = [*string.punctuation, *"，。！？：；、（）《》“”‘’…—·"]
     letters = [*string.digits, *string.ascii_lowercase, *string.ascii_uppercase]
-    words = ["the", "it", "in", "was", "cat", "play", "12", "2021", "##ed", "##ing", "##ion"]
+    words = [
+        "the",
+        "it",
+        "in",
+        "was",
+        "cat",
+        "play",
+        "12",
+        "2021",
+        "##ed",
+        "##ing",
+        "##ion",
+        "α",
+        "##σ",
+    ]
     pieces = [f"##{letter}" for letter in letters]
     start = [*special, *signs, *letters, *words, *pieces]
     return [*start, *(chr(0x4E00 + n) for n in range(ROWS - len(start)))]

@@ -119,7 +119,7 @@ def settled(page: Any) -> Any:
     """Wait until a page's story and its picture have their numbers; return the page."""
     until(page, "traces.at(-1).story !== undefined")
     complete = "picture.norms && picture.nextTokens.length"
-    until(page, f"document.body.dataset.depth === 'lab' || ({complete})")
+    until(page, f"!isAt('model', 'block') || ({complete})")
     drawn(page)
     return page
 

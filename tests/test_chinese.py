@@ -4,21 +4,35 @@ import json
 import pickle
 import re
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from chinese import TEXTS, vocabulary, write_checkpoint
-from conftest import needs
-from pages import ablation
+from conftest import Watched, needs
+from pages import ablation, ask, until
 
 from attnlab import GPT2
 from attnlab.support.language import using_language
-from attnlab.views.page.page import EXAMPLES, examples_of, first_text
+from attnlab.views.page.page import EXAMPLES, examples_of, first_text, token_of
 
 needs("tokenizers", "tokenizers")
 
 TEXT = "今天天气很好，我们一起去"
+
+# Texts on which an approximation of BERT's tokenizer would differ.
+HOSTILE = (
+    "",
+    "## ##ed [CLS] [UNK]x [unused1]",
+    "it" * 50 + " " + "it" * 51,
+    "İSTANBUL ΑΣ ǅ ß ﬁ Å a\u0301 が\u3099 e\u0301\u0327",
+    "a\u2028b\u0085c\x1cd\ufeffe\u00adf\u200dg\ufffdh\0i\x7fj\x0bk\ue000l\u0378m",
+    "$5+3=8 ^_^ `x` ~ |a| <b> ©® €5 ¿que? ٣ Ⅷ ½ \u3007",
+    "𠀀𪜀\U0002b820𫠠\U0002b920\U0002ceb0豈丽㐀⺀々〆ㄅｶ",
+    "它12月ed played",
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +84,21 @@ def test_tokens_are_berts(tmp_path: Path, lower: bool) -> None:
         assert list(symbols) == word_pieces(text, known, lower), text
 
 
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_pages_tokens_are_the_librarys(tmp_path: Path, pure: Any, lower: bool) -> None:
+    tokenizer = GPT2.from_pretrained(write_checkpoint(tmp_path, lower)).tokenizer
+    pure.evaluate("(data) => { globalThis.made = tokenizerOf(data); }", tokenizer.as_data())
+    for text in (*TEXTS, *HOSTILE):
+        expected = tokenizer.prompt_tokens(text)
+        shown = pure.evaluate("(text) => made.tokens(made.encode(text), text)", text)
+        for token, one in zip(expected, shown, strict=True):
+            # The page names unknown words as the tokenizer cleaned them.
+            unread = one.get("unread", "") if lower or text in HOSTILE else token.unread
+            assert one == {**token_of(replace(token, unread=unread)), "part_of": ""}, text
+        ids = expected.ids.tolist()
+        assert pure.evaluate("(ids) => made.textOf(ids)", ids) == tokenizer.text_of(expected)
+
+
 def test_a_chinese_checkpoint_opens(chinese: GPT2) -> None:
     trace = chinese.trace(TEXT)
     assert trace.tokens.symbols == ("[CLS]", *TEXT)  # without [SEP], which ends a text
@@ -118,8 +147,6 @@ def test_a_page_of_a_chinese_model(chinese: GPT2) -> None:
     (trace,) = description["traces"]
     assert trace["excerpt"] == f"[CLS]{TEXT}"
     assert trace["training"][1]["count"] == "21,128"
-    with pytest.raises(Exception, match="Use attnlab explore, which supports any tokenizer"):
-        chinese.playground()
 
 
 def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
@@ -141,3 +168,20 @@ def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
     assert unread(ids) == ["[UNK]"]
     assert unread("今天한국") == unread(ids) == unread(ids, ablation(0, 0)) == ["한국"]
     assert unread("今天😀") == ["😀"]
+
+
+def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_path: Path) -> None:
+    chinese.playground(tmp_path / "model.html")
+    page = watched.open((tmp_path / "model.html").as_uri())
+    text = "今天它 played 🤖，한국"
+    ask(page, text)
+    trace = chinese.trace(text)
+    assert page.evaluate("traces[0].ids") == trace.tokens.ids.tolist()
+    assert page.locator("#notice").inner_text() == trace.notice
+    logits = page.evaluate(
+        "source.pack(traces[0], 'logits.' + (traces[0].T - 1)).then((x) => [...x])"
+    )
+    assert np.allclose(logits, trace.logits[-1], atol=1e-5)
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length === 10")
+    assert page.locator("#prompt").input_value().startswith("今天它 played[UNK]，[UNK]")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Watched, needs
-from pages import GRIDS, LOADED, agrees, ask, drawn, idle, to_cell, until
+from pages import GRIDS, LOADED, ablation, agrees, ask, drawn, idle, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Sampling, Trace, softmax
 from attnlab.training import initial_parameters
@@ -128,6 +128,7 @@ def test_the_first_text_and_others(explorer: Explorer, pocket: GPT2, open_live: 
 
 def test_a_text_is_marked_until_enter_sends_it(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
+    idle(page)  # the story and its head are loaded
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     prompt = page.locator("#prompt")
@@ -594,6 +595,9 @@ def test_a_reload_keeps_the_view(explorer: Explorer, pocket: GPT2, open_live: Op
     page.evaluate("location.hash = '#ids=1.x'")
     assert "ids" in status_of(page)
     assert tokens(page) == ["The", "Ġcat"]
+    page.evaluate("location.hash = '#ablate=0.7+1'")  # head 7 doesn't exist, MLP 1 does
+    until(page, "document.querySelector('#status').textContent.endsWith('applied: 0.7')")
+    assert page.evaluate("traces[0].changes") == [ablation(1)]
 
 
 def test_the_end(explorer: Explorer, open_live: Open) -> None:

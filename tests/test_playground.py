@@ -37,7 +37,7 @@ from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
 from attnlab.checkpoints.checkpoint import save_parameters
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.checkpoints.rules import rules
-from attnlab.errors import InvalidValueError
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import NoTokenizer
@@ -413,6 +413,39 @@ def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     )
 
 
+def test_edits_in_a_link_that_do_not_exist(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, TEXT, link="#ablate=99.0+0.1+0.0.nonsense.50+0.7+0.0.Q.abc")
+    made = "JSON.stringify(traces.at(-1).changes)"
+    status = page.locator("#status")
+    until(page, "byId('status').textContent !== ''")
+    assert status.inner_text() == (
+        "Edits in the link that this model or text doesn't have aren't applied: "
+        "99.0 · 0.0.nonsense.50 · 0.7 · 0.0.Q.abc"
+    )
+    assert json.loads(page.evaluate(made)) == [ablation(0, 1)]
+    assert page.locator("#ablated button").all_inner_texts() == ["layer 0, head 1 ×"]
+    until(page, "location.hash.endsWith('ablate=0.1')")
+    page.evaluate("location.hash = 'ablate=0.0.mask.flip.0.0&language=zh'")
+    until(page, f"{made} === '[]' && byId('status').textContent.startsWith('掩码')")
+    assert status.inner_text() == "掩码必须给查询 0 留下至少一个键。"
+    assert page.locator("#prompt").input_value() == TEXT
+
+
+def test_numbers_that_overflow_are_refused(pocket: GPT2, play: Play) -> None:
+    """LayerNorm's are 0 then, and the prediction looks like any other."""
+    page = play(pocket, TEXT)
+    huge = [{"kind": "scale", "layer": 0, "head": 0, "step": "V", "factor": 1e30}]
+    with pytest.raises(AttnlabError, match="overflows: its numbers, or intermediate ones, are too"):
+        pocket.trace(TEXT).edited({"blocks.0.attention.heads.0.V": lambda V: V * 1e30}).logits  # noqa: B018
+    page.evaluate("(changes) => requestTrace({ ids: traces.at(-1).ids }, changes)", huge)
+    until(page, "byId('status').textContent !== ''")
+    assert page.locator("#status").inner_text().startswith("The model's numbers for this text are")
+    assert page.locator(".following .chip").count() == 0
+    page.locator("#ablated button").click()
+    idle(page)
+    assert page.locator(".following .chip").count() > 0
+
+
 def test_hostile_texts(pocket: GPT2, play: Play) -> None:
     hostile = "</script><img src=x onerror=alert(1)><b>{name}\u202e\0"
     page = play(pocket, hostile)
@@ -666,7 +699,8 @@ def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
     data = Tokenizer.from_directory(REFERENCE / "tokenizers" / "two_files").as_data()
     unusual = """([data, text]) => {
         const tokenizer = new Tokenizer(data);
-        return spelledOut(wordsIn(charactersIn(tokenizer.tokens(tokenizer.encode(text))))).shown;
+        const words = wordsIn(charactersIn(tokenizer.tokens(tokenizer.encode(text))));
+        return difficultIn(words, []).spelledOut;
     }"""
     assert pure.evaluate(unusual, [data, "a’b"]) == []  # which is a token
     assert pure.evaluate(unusual, [data, "b\u202e"]) == []
@@ -707,9 +741,8 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
             return progress;
         }"""
     )
-    assert progress == sorted(progress)
+    assert progress == sorted(progress)  # a quick computation reports only its end
     assert progress[-1] == 1
-    assert len(progress) > 20
     page.evaluate("showProgress(0.4)")
     page.locator("#working").wait_for(state="visible")
     assert page.locator("#progress").evaluate("(bar) => bar.value") == 0.4

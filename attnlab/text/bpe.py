@@ -267,6 +267,38 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
     )
 
 
+def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Data for the page's encoding by BERT's word pieces, see `wordpiece.js`; None for others."""
+    parts = ("normalizer", "pre_tokenizer", "model", "decoder")
+    kinds = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
+    model = {
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        **(settings.get("model") or {}),
+    }
+    if (
+        [_type(settings.get(part)) for part in parts] != kinds
+        or model["unk_token"] not in model["vocab"]
+        or settings["decoder"].get("prefix", "##") != model["continuing_subword_prefix"]
+        or not all(token["special"] for token in settings["added_tokens"])
+    ):
+        return None
+    return {
+        "wordPiece": {
+            "settings": settings["normalizer"],
+            "unknown": model["vocab"][model["unk_token"]],
+            "piecePrefix": model["continuing_subword_prefix"],
+            "longest": model["max_input_chars_per_word"],
+        },
+        "pattern": "",
+        "merges": [],
+        "addedTokens": [],
+        "addPrefixSpace": False,
+        "prefix": prefix_and_suffix(settings["post_processor"])[0],
+    }
+
+
 def _type(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else part.get("type")
 

@@ -23,7 +23,13 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
-from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2, prefix_and_suffix
+from attnlab.text.bpe import (
+    GPT2Encoding,
+    bert_data,
+    is_byte_level,
+    is_gpt2,
+    prefix_and_suffix,
+)
 from attnlab.text.tokenizer_files import (
     Settings,
     byte_pair_settings,
@@ -38,8 +44,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 UNSUPPORTED_BY_PAGES = (
-    "a page supports only GPT-2's byte pair encoding, and this model has another tokenizer. Use "
-    "attnlab explore, which supports any tokenizer"
+    "a page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has "
+    "another tokenizer. Use attnlab explore, which supports any tokenizer"
 )
 
 
@@ -162,13 +168,17 @@ class Tokenizer:
 
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bpe.js`."""
-        if self._gpt2 is None:
+        encoding: dict[str, Any] | None
+        if self._gpt2 is not None:
+            encoding = self._gpt2.as_data() | {"merges": self.settings["model"]["merges"]}
+        else:
+            encoding = bert_data(self.settings)
+        if encoding is None:
             raise InvalidValueError(UNSUPPORTED_BY_PAGES)
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
-            **self._gpt2.as_data(),
+            **encoding,
             "vocab": self.settings["model"]["vocab"],
-            "merges": self.settings["model"]["merges"],
             "names": added,
             "literalIds": sorted(self.vocabulary.literal_ids),
             "rows": len(self),

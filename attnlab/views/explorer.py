@@ -57,7 +57,7 @@ from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
 from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
-from attnlab.views.page.modules import SERVED, STEPS_TO_CHANGE
+from attnlab.views.page.modules import LARGEST_FACTOR, SERVED, STEPS_TO_CHANGE
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
     assembled,
@@ -110,9 +110,6 @@ MAX_TRACES = 100
 
 MAX_NEW_TOKENS = 100
 SAMPLING_SETTINGS = tuple(SamplingSettings.__annotations__)
-
-# The largest factor by which a page scales a step.
-LARGEST_FACTOR = 10_000
 
 # If a text is too long, the error quotes this many characters before the limit.
 MAX_QUOTED = 30

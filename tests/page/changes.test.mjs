@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../scripts/numbers/changes.js";
+import { ablationOf, changeFrom, isAblation, isAmong, isPossible, textOfChange } from "../scripts/numbers/changes.js";
 
 const CHANGES = {
   "1.2": { kind: "ablate", layer: 1, head: 2 },
@@ -19,7 +19,15 @@ test("links name changes", () => {
     assert.deepEqual(changeFrom(text), change);
     assert.equal(textOfChange(change), text);
   }
-  assert.deepEqual(changeFrom("x.y"), { kind: "x.y" });
+});
+
+test("a model has what a change edits, or the change is refused", () => {
+  const sizes = { layers: 2, H: 4, T: 6, vocab: 32 };
+  const isRefused = (text, { T } = sizes) => !changeFrom(text) || !isPossible(changeFrom(text), { ...sizes, T });
+  for (const text of Object.keys(CHANGES)) assert.ok(!isRefused(text, { T: text.includes("of") ? 2 : 6 }), text);
+  const refused = ["99.0", "0.7", "2", "0.4", "1.2.nonsense.50", "1.2.Q.abc", "1.2.Q.", "1.2.Q.1000001", "1.2.mask.50", "x.y", "-1.0",
+    "1.2.V.of.31", "1.2.V.of.31.32.0.0.0.0", "1.2.V.of", "1.2.mask.flip.3", "1.2.mask.flip.6.0", "1.2.weights.flip.3.0", "1.2.", "constructor"];
+  for (const text of refused) assert.ok(isRefused(text), text);
 });
 
 test("changes are the same if their fields are", () => {

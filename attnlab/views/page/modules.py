@@ -33,9 +33,10 @@ PLAYGROUND = ("page/worker.js", "page/playground.js")
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
 
-# The steps of a head that a reader can scale, or take from another text. Without masked_scores:
-# -inf times 0 is NaN.
+# The steps of a head that a reader can scale, at most by this factor, or take from another text.
+# Without masked_scores: -inf times 0 is NaN.
 STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
+LARGEST_FACTOR = 10_000
 
 # The matrix product, compiled from `product.ts`; the fastest first.
 COMPILED = ("product_fused.wasm", "product.wasm")
@@ -56,6 +57,7 @@ def _constants() -> str:
     values = {
         "PACKED_STEPS": PACKED_STEPS,
         "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
+        "LARGEST_FACTOR": LARGEST_FACTOR,
         "COMPARED": overview.COMPARED,
         "MAP_PIXELS": overview.MAP_PIXELS,
         "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,

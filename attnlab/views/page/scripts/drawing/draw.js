@@ -198,6 +198,17 @@ export function onceAFrame(draw) {
   };
 }
 
+const SLOW_MILLISECONDS = 300; // before they have passed, nothing shows that something is computed: quick answers don't flicker
+const slowTimers = new WeakMap(); // by element
+
+/** Mark an element as busy or not; when it has been busy for long, it is also `slow`, which shows. */
+export function markBusy(element, isBusy) {
+  element.ariaBusy = String(isBusy);
+  clearTimeout(slowTimers.get(element));
+  if (!isBusy) return element.classList.remove("slow");
+  return slowTimers.set(element, setTimeout(() => element.classList.add("slow"), SLOW_MILLISECONDS));
+}
+
 /** A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a function that lists them. */
 export function drawingsIn(id, viewsOf, makeDrawing) {
   let drawings;

@@ -1,6 +1,8 @@
 // The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and offset, views,
 // broadcasting. Results are float64 if an operand is, otherwise float32. Sums are accumulated in float64.
 
+import { checkFinite } from "./refusal.js";
+
 let products = null; // a faster implementation for large arrays, where available: see products.js
 export const useProducts = (faster) => (products = faster);
 
@@ -50,12 +52,15 @@ export class Nd {
     });
   }
 
+  /** Sums, which show whether any number overflowed: LayerNorm's result would be 0, not infinite. */
   sum(options) {
-    return reduceLastAxis(this, options, (data, from, step, width) => {
+    const sums = reduceLastAxis(this, options, (data, from, step, width) => {
       let sum = 0;
       for (let k = 0; k < width; k++, from += step) sum += data[from];
       return sum;
     });
+    checkFinite(sums.data);
+    return sums;
   }
 }
 

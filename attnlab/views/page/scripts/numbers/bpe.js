@@ -1,14 +1,7 @@
 // Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
 import { BYTE_BY_SYMBOL, BYTE_SYMBOLS, charactersOf, decodeUtf8 } from "./formats.js";
-
-/** The error for an invalid request: a message to translate, and the values in it. */
-export class Refusal extends Error {
-  constructor(sentence, values = {}) {
-    super(sentence);
-    this.values = values;
-  }
-}
+import { Refusal } from "./refusal.js";
 
 /** A regular expression whose `\s` is Unicode's white space, as in Python; JavaScript's differs. */
 const withUnicodeSpaces = (pattern) =>
@@ -84,11 +77,12 @@ export class Tokenizer {
         index: [...text.slice(0, index)].length, // in characters, as in Python
       });
     const pieces = this.addedTokens.reduce((parts, names) => parts.flatMap((part) => splitAtNames(part, names)), [text]);
-    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
+    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.encodePlain(piece)));
     return [...this.prefix, ...ids];
   }
 
-  #encodePlain(text) {
+  /** The ids of a text without added tokens. */
+  encodePlain(text) {
     const spaced = text && this.addPrefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
@@ -139,6 +133,12 @@ export class Tokenizer {
     const bytes = Array.from(symbol, (character) => BYTE_BY_SYMBOL.get(character));
     const isText = this.literalIds.has(id) || bytes.includes(undefined);
     return isText ? new TextEncoder().encode(symbol) : Uint8Array.from(bytes);
+  }
+
+  /** The text that would be encoded to these ids. */
+  textOf(ids) {
+    const hasPrefix = this.prefix.every((id, n) => ids[n] === id);
+    return decodeUtf8(this.allBytes(hasPrefix ? ids.slice(this.prefix.length) : ids));
   }
 
   allBytes = (ids) => Uint8Array.from(ids.flatMap((id) => [...this.bytesOf(id)]));

@@ -7,6 +7,8 @@
 //   {kind: "uncausal"}                          without the causal mask: mask
 //   {kind: "unscaled"}                          without the division by √Dk: root
 
+import { LARGEST_FACTOR, STEPS_TO_CHANGE } from "./constants.js";
+
 /** The ablation of a head, or without `head`, of an MLP. */
 export const ablationOf = (layer, head) => ({ kind: "ablate", layer, ...(head !== undefined && { head }) });
 
@@ -25,20 +27,28 @@ export function textOfChange({ kind, layer, head, step, factor, ids, cells }) {
   return parts[kind].filter((part) => part !== undefined).join(".");
 }
 
-/** The change that a link's text means. */
+const FORM = /^(\d+)(?:\.(\d+)(?:\.(?:(\w+)\.(?:(-?\d+)|of((?:\.\d+)+))|mask\.flip((?:\.\d+\.\d+)+)))?)?$/;
+
+/** The change that a link's text means; undefined if it means none. */
 export function changeFrom(text) {
   if (text === "mask") return { kind: "uncausal" };
   if (text === "root") return { kind: "unscaled" };
-  const [, layer, head, step, values] = /^(\d+)(?:\.(\d+)(?:\.(\w+)\.(.+))?)?$/.exec(text) ?? [];
-  if (layer === undefined) return { kind: text }; // refused by the source
-  if (step === undefined) return ablationOf(Number(layer), head && Number(head));
+  const [, layer, head, step, percent, others, flipped] = FORM.exec(text) ?? [];
+  if (layer === undefined) return undefined;
+  const numbersIn = (dotted) => dotted.slice(1).split(".").map(Number);
   const part = { layer: Number(layer), head: Number(head) };
-  const [word, ...rest] = values.split(".");
-  const numbers = rest.map(Number);
-  if (word === "of") return { kind: "patch", ...part, step, ids: numbers };
-  if (word !== "flip") return { kind: "scale", ...part, step, factor: Number(word) / 100 };
-  const cells = Array.from({ length: Math.ceil(numbers.length / 2) }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
+  if (percent) return { kind: "scale", ...part, step, factor: Number(percent) / 100 };
+  if (others) return { kind: "patch", ...part, step, ids: numbersIn(others) };
+  if (!flipped) return ablationOf(Number(layer), head && Number(head));
+  const cells = flipped.match(/\.\d+\.\d+/g).map(numbersIn);
   return { kind: "mask", ...part, cells };
+}
+
+/** Whether a model has what a change edits, in a text of T tokens. */
+export function isPossible({ layer = 0, head = 0, step = STEPS_TO_CHANGE[0], factor = 1, ids, cells = [] }, { layers, H, T, vocab }) {
+  const isOfText = !ids || (ids.length === T && ids.every((id) => id < vocab));
+  const isChange = STEPS_TO_CHANGE.includes(step) && Math.abs(factor) <= LARGEST_FACTOR && isOfText;
+  return layer < layers && head < H && isChange && cells.flat().every((n) => n < T);
 }
 
 /** Whether a list of changes includes a change. */

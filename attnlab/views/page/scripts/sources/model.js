@@ -3,18 +3,20 @@
 
 import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
 import { attributionOf, directionOf } from "../numbers/attribution.js";
-import { printable, Refusal, Tokenizer } from "../numbers/bpe.js";
-import { decodeUtf8 } from "../numbers/formats.js";
+import { printable } from "../numbers/bpe.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
 import { smallMap } from "../numbers/heads.js";
 import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
+import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
 import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";
+import { tokenizerOf } from "../numbers/wordpiece.js";
 import { Directory } from "./opening.js";
 
+const REPORT_MILLISECONDS = 50; // between reports of progress: each is drawn
 const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
@@ -102,7 +104,7 @@ class Model {
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file
     Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
     this.graph = new Graph(graph);
-    this.tokenizer = new Tokenizer(tokenizer);
+    this.tokenizer = tokenizerOf(tokenizer);
   }
 
   /**
@@ -159,16 +161,9 @@ class Model {
       throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
         positions,
-        end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
+        end: printable([...this.tokenizer.textOf(ids.slice(0, positions))].slice(-30).join("")),
       });
     return ids;
-  }
-
-  /** The text that the tokenizer would encode to these ids. */
-  #text(ids) {
-    const { prefix } = this.tokenizer;
-    const hasPrefix = prefix.every((id, n) => ids[n] === id);
-    return decodeUtf8(this.tokenizer.allBytes(hasPrefix ? ids.slice(prefix.length) : ids));
   }
 
   /** The trace of ids with changes, cached. */
@@ -220,12 +215,18 @@ class Model {
       if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(mask, change.cells));
     }
     const { edits } = this.trace(ids, changes);
-    const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
+    const tokens = this.tokenizer.tokens(ids, text.text);
+    return { ids, text: this.tokenizer.textOf(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 
   /** A trace's pack, see attnlab/views/page/packs.py. */
-  async pack({ ids, changes, packed }, name, tick) {
+  async pack(trace, name, tick) {
+    const numbers = await this.#numbersOf(trace, name, tick);
+    if (!name.startsWith("maps")) checkFinite(numbers); // maps have NaN where the mask hides cells
+    return numbers;
+  }
+
+  async #numbersOf({ ids, changes, packed }, name, tick) {
     const { run } = this.trace(ids, changes);
     const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
@@ -318,9 +319,10 @@ class Model {
     const original = probabilitiesIn(run);
     const compared = [...original.keys()].sort((a, b) => original[b] - original[a]).slice(0, COMPARED);
     const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
-    for (const [layer, head] of this.#candidates(run, original, compared[0])) {
+    const candidates = this.#candidates(run, original, compared[0]);
+    for (const [n, [layer, head]] of candidates.entries()) {
       const ablated = this.#run(ids, { ...run.edits, [`blocks.${layer}.attention.heads.${head}.context`]: 0 }, { base: run });
-      const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, tick));
+      const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, (done) => tick((n + done) / candidates.length)));
       numbers.push(layer, head, ...compared.map((id) => probabilities[id]));
     }
     return Float32Array.from(numbers);
@@ -377,6 +379,7 @@ class Model {
       const run = this.#run(all.slice(cached), this.#editsOf(changes), { cached, caches });
       await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
+      checkFinite(logits);
       const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // ids without a token are never sampled
       const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1); // at 0, the largest is enough
       const { renormalized } = probabilitiesOf(candidates, settings);
@@ -386,7 +389,7 @@ class Model {
       chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
       all.push(id);
     }
-    return { ids: all, text: this.#text(all), chosen };
+    return { ids: all, text: this.tokenizer.textOf(all), chosen };
   }
 }
 
@@ -436,8 +439,12 @@ export function serveModel() {
     });
   onmessage = async ({ data: { n, method, parameters, stop } }) => {
     if (stop) return aborted.add(n);
+    let reported = performance.now();
     const tick = async (progress) => {
-      postMessage({ n, progress });
+      if (performance.now() > reported + REPORT_MILLISECONDS) {
+        postMessage({ n, progress });
+        reported = performance.now();
+      }
       await nextEvent();
       if (aborted.has(n)) throw new DOMException("", "AbortError");
     };

@@ -3,7 +3,7 @@
 // Whatever else a file has is refused, never ignored; the library opens more, and says more about what is wrong.
 
 import { sizeOf } from "../numbers/arrays.js";
-import { Refusal } from "../numbers/bpe.js";
+import { Refusal } from "../numbers/refusal.js";
 
 const PART_BYTES = 2 ** 22; // of a file at a time; a multiple of each number's size
 

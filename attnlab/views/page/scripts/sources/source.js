@@ -16,7 +16,7 @@ import { headOf, isMasked, layerOf } from "./rows.js";
  *   open(text, changes)          trace a text, {text} or {ids}, as in `description.traces`, with changes, see
  *                                numbers/changes.js
  *   predictionAfter(trace, position)
- *                                the predictions after a position, see `predictionOf`
+ *                                the predictions after a position, see `predictionOf`, read once
  *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js: each
  *                                as two parts' indices and a number; null if the source doesn't have them
  *   generate(trace, settings)    a continuation of a trace
@@ -28,7 +28,7 @@ class Source {
   pack(trace, name) {
     const handleError = (error) => {
       trace.packs.delete(name);
-      if (error.name !== "AbortError") reports.status(error.message);
+      if (error.name !== "AbortError" && !this.hasEnded) reports.status(error.message);
       return new Promise(() => {});
     };
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));
@@ -36,8 +36,14 @@ class Source {
   }
 
   async predictionAfter(trace, position) {
-    return predictionOf(await this.pack(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
+    const values = await this.pack(trace, `${this.predictionPack}.${position}`);
+    if (!trace.predictions.has(position)) trace.predictions.set(position, this.decodePrediction(trace, position, values));
+    return trace.predictions.get(position);
   }
+
+  predictionPack = "prediction";
+
+  decodePrediction = ({ prediction: { vocab } }, position, values) => predictionOf(values, vocab, description.sliders);
 
   /** A parameter's column; undefined if the source doesn't have it. */
   async column(trace, path, n, rows) {
@@ -56,10 +62,9 @@ class Source {
 export class LiveSource extends Source {
   has = () => true;
 
-  async predictionAfter(trace, position) {
-    const logits = await this.pack(trace, `logits.${position}`);
-    return predictionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
-  }
+  predictionPack = "logits";
+
+  decodePrediction = ({ prediction: { n }, ids }, position, logits) => ({ ...predictionOfLogits(logits, n, ids[position + 1]), all: logits });
 
   async pairs(trace, { layer, head, query, key, other }) {
     const numbers = [...(await this.pack(trace, `why.${layer}.${head}.${query}.${key}.${other ?? "mean"}`))];

@@ -1,9 +1,10 @@
 // A source that runs the model in the page, in a worker with the page's scripts, see model.js.
 
-import { inHeading, printable, Tokenizer } from "../numbers/bpe.js";
+import { inHeading, printable } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { grouped } from "../numbers/formats.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
+import { tokenizerOf } from "../numbers/wordpiece.js";
 import { description, sayStored } from "./description.js";
 import { LiveSource, reports } from "./source.js";
 
@@ -47,7 +48,7 @@ export class ModelSource extends LiveSource {
   /** Keep what descriptions of traces need; template: one of these descriptions. */
   #setUp({ config, graph, tokenizer }, template) {
     const names = { get: (id) => this.tokenizer.token(id) };
-    return Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), template, names });
+    return Object.assign(this, { config, graph: new Graph(graph), tokenizer: tokenizerOf(tokenizer), template, names });
   }
 
   /** Show this model's formulas instead of another one's. */

@@ -2,9 +2,9 @@
 
 import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
-import { loadLayer } from "../sources/source.js";
+import { loadLayer, source } from "../sources/source.js";
 import { changed, isAt, isLook, isSame, selection, set } from "./store.js";
-import { clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, setTraces, traces, views } from "./traces.js";
+import { clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, queryIn, setTraces, traces, views } from "./traces.js";
 
 /** Select a query and a key; by default, the key with the largest weight. */
 export const select = (query, key = strongestKey(query) ?? selection.key) => set({ hovered: null, query, key });
@@ -50,13 +50,17 @@ export function openHead(layer, head, then = () => {}) {
   });
 }
 
-/** Show traces, described as in `description.traces`, instead of the current ones. */
+/** Show traces, described as in `description.traces`, instead of the current ones; of the same text, the selected tokens stay. */
 export function openTraces(descriptions) {
-  const { layer, head, level } = selection;
+  const { layer, head, query, key, level } = selection;
+  const textsBefore = traces ?? [];
   Object.assign(selection, { hovered: null, key: undefined, overlaid: [], openCell: null, stage: null });
   if (level === "number") selection.level = "matrix";
   setTraces(descriptions);
-  Object.assign(selection, clampedSelection({ layer, head, query: Infinity }));
+  const isSameText = textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
+  Object.assign(selection, clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
+  // First the next tokens' numbers, which a server or a worker computes while the rest is drawn.
+  for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
   const opening = openHead(selection.layer, selection.head);
   changed("opened"); // what may take longer to load than the open head

@@ -4,13 +4,22 @@ import { attendedBy } from "../sources/attended.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openHead, select } from "./actions.js";
 import { changed, selection } from "./store.js";
-import { queryOf, traces } from "./traces.js";
+import { alignment, queryOf, traces } from "./traces.js";
 
 const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
+
+/** Fulfilled when the next frame has been painted. */
+const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
 /** The pack "story" of a trace, decoded, with where the last token attends; null if the source doesn't have it. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
+  if (trace.id !== undefined) {
+    // Computing it takes longer than all else, which is shown before.
+    await source.predictionAfter(trace, trace.T - 1);
+    await nextFrame();
+    if (traces.at(-1) !== trace) return null;
+  }
   const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
   const [count] = numbers.splice(0, 1);
   const ids = numbers.splice(0, count);
@@ -43,15 +52,15 @@ export function headsToDescribe({ before, heads }) {
 /** Open the last text's most important head once it is known, unless the reader has chosen one. */
 export async function openStory() {
   const trace = traces.at(-1);
-  const before = selection.query;
+  const last = alignment.queries.length - 1; // selected when a text is opened
   const story = await readStory(trace);
   if (traces.at(-1) !== trace) return; // another text has been opened
   trace.story = story;
   changed("story");
-  if (!story || selection.isHeadChosen || selection.query !== before) return;
+  if (!story || selection.isHeadChosen || selection.query !== last) return; // another token has been chosen
   const [first] = headsToDescribe(story);
   const query = queryOf(trace, trace.T - 1);
   await openHead(first.layer, first.head, () => {
-    if (selection.query === before) select(query); // another token may have been chosen while it loaded
+    if (selection.query === last) select(query); // another token may have been chosen while it loaded
   });
 }

@@ -28,7 +28,10 @@ const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 /** Show other traces, described as in `description.traces`. */
 export function setTraces(descriptions) {
   const previous = traces ?? [];
-  for (const { closing } of previous) closing.abort();
+  for (const trace of previous) {
+    trace.closing.abort();
+    trace.closing = new AbortController(); // for what is still compared with it
+  }
   traces = descriptions.map(traceOf);
   for (const trace of traces) for (const other of previous) reusePacks(trace, other);
   const queries = align(traces.map(symbolsOf));
@@ -89,6 +92,7 @@ export function traceOf(described, number) {
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
     runs: new Map(), // of a head's queries, the most recently used
     packs: new Map(), // name -> promise of its numbers
+    predictions: new Map(), // position -> the prediction after it, decoded
     loaded: new Map(), // layer -> its data, once loaded
     listed: new Set(), // its predicted tokens that have been shown
     closing: new AbortController(), // aborts its requests when other traces are shown

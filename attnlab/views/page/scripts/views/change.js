@@ -29,24 +29,16 @@ export function makeChange(before, now, compare) {
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
   const isCompared = traces.length === 2; // if not, both have the same text
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
-  const read = async (trace, position) => {
-    const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
-    return { ...prediction, all };
-  };
-  let loaded = { positions: [] }; // the last predictions read, which sliders reuse
   const draw = onceAFrame(async () => {
     if (traces.at(-1) !== now) return; // another text has been opened
     if (isLook() && !(isAt("head") && before?.ids.join() === now.ids.join())) return box.replaceChildren();
     if (!before) return box.replaceChildren(noteOf());
     const positions = both.map(queryIn);
-    if (loaded.positions.join() !== positions.join()) {
-      const predictions = await Promise.all(both.map((trace, n) => read(trace, positions[n])));
-      // Another token or text may have been chosen since.
-      if (traces.at(-1) !== now || both.map(queryIn).join() !== positions.join()) return;
-      loaded = { positions, predictions };
-    }
+    const read = await Promise.all(both.map((trace, n) => source.predictionAfter(trace, positions[n])));
+    // Another token or text may have been chosen since.
+    if (traces.at(-1) !== now || both.map(queryIn).join() !== positions.join()) return;
     const position = positions.at(-1);
-    const predictions = loaded.predictions.map((prediction, n) => withProbabilities(both[n], prediction, settings));
+    const predictions = read.map((prediction, n) => withProbabilities(both[n], prediction, settings));
     const rows = changesOf(predictions).map(([id, earlier, later]) => {
       const bars = make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later));
       const numbers = [probabilityElement(earlier), probabilityElement(later), probabilityElement(later - earlier, true)];
@@ -55,7 +47,7 @@ export function makeChange(before, now, compare) {
     const token = brief(wordOf(now.tokens[position]));
     const caption = make("div", {}, ...(isLook() ? [say("Next token after “{token}”", { token })] : nextTokenTitle(now, position)));
     const table = tableOf(caption, [say("token"), "", ...headings.slice(0, isLook() ? 2 : 3)], rows);
-    box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
+    box.replaceChildren(table, make("p", { class: "note" }, ...causeOf(positions)));
   });
 
   /** Without a trace before: how to get one. */
@@ -65,9 +57,8 @@ export function makeChange(before, now, compare) {
   }
 
   /** How the two traces differ, with the position in the earlier trace if it isn't the same. */
-  function causeOf() {
+  function causeOf([earlier, later]) {
     const [a, b] = distinctions(both, isCompared ? alignment.queries : now.ids.map((_, n) => [n, n]));
-    const [earlier, later] = loaded.positions;
     const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
     const location = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
     return [make("span", {}, `${headings[0]}: ${a}${location}`), make("span", {}, `${headings[1]}: ${b}`)];

@@ -1,21 +1,23 @@
 // The page with a model behind it. It keeps a history of traces to compare with and return to.
 
-import { ablationOf, changeFrom, isAblation, isAmong, textOfChange } from "../numbers/changes.js";
+import { ablationOf, changeFrom, isAblation, isAmong, isPossible, textOfChange } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
+import { brief } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
-import { openTraces, select, showLevel } from "../state/actions.js";
+import { openTraces, showLevel } from "../state/actions.js";
 import { followLink, linkFollowers, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { alignment, nameOfChange, traceOf, traces } from "../state/traces.js";
-import { barOf, buttonOf, byId, checkboxOf, make, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
+import { barOf, buttonOf, byId, checkboxOf, make, markBusy, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
 import { makeChange } from "./change.js";
 import { makeSliders, showSettings } from "./next.js";
 
 const HISTORY_LENGTH = 100;
+const QUICK_MILLISECONDS = 50; // the controls show a request that takes longer before it is answered, a quick one afterwards
 
 const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its `changes`
@@ -55,18 +57,36 @@ function followLinkOfText(link, isFirst = false) {
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
   runLatest(async (signal) => {
-    const changes = ablate.split(" ").filter(Boolean).map(changeFrom);
-    const trace = await source.open({ ids: parse(ids) }, changes, signal);
+    const { trace, problem } = await openLinked({ ids: parse(ids) }, ablate.split(" ").filter(Boolean), signal);
     return async () => {
       // The link of the previous trace: the browser's Back button.
       const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(trace));
-      if (isBack || isFirst) traceHistory.pop();
+      if (isBack || isFirst || traceHistory.at(-1).id === trace.id) traceHistory.pop();
       if (!isBack) traceHistory.push(trace);
       byId("prompt").value = trace.text;
       await showLatest();
+      if (problem) showStatus(problem);
       followLink(link); // again, now that the tokens that it names exist
     };
   });
+}
+
+/** Open a link's text with its changes, if the model has what they edit; `problem` says which are left out. */
+async function openLinked(text, texts, signal) {
+  const { layers, H, prediction } = traces.at(-1);
+  const sizes = { layers, H, T: text.ids.length, vocab: prediction.vocab };
+  const changes = texts.map(changeFrom);
+  const isWrong = (change) => !change || !isPossible(change, sizes);
+  const wrong = texts.filter((_, n) => isWrong(changes[n])).map((text) => brief(text));
+  const edits = wrong.join(" · ");
+  const problem = wrong.length ? say("Edits in the link that this model or text doesn't have aren't applied: {edits}", { edits }) : "";
+  const possible = changes.filter((change) => !isWrong(change));
+  try {
+    return { trace: await source.open(text, possible, signal), problem };
+  } catch (error) {
+    if (!possible.length || error.name === "AbortError") throw error;
+    return { trace: await source.open(text, [], signal), problem: error.message }; // such as a mask that hides everything
+  }
 }
 
 /** Generate a continuation of the last trace. */
@@ -107,10 +127,8 @@ async function runLatest(request) {
   const controller = (pending = new AbortController());
   refused = null;
   showStatus("");
-  byId("explore").ariaBusy = "true";
-  markWorking();
-  markAblated();
-  markUnsent();
+  markBusy(byId("explore"), true);
+  const marking = setTimeout(() => [markAblated, markUnsent].forEach((mark) => mark()), QUICK_MILLISECONDS);
   const showError = (error) => {
     const isCancelled = error.name === "AbortError";
     if (!isCancelled) refused = byId("prompt").value;
@@ -121,9 +139,9 @@ async function runLatest(request) {
     if (byId("explore").classList.contains("refused")) byId("status").append(" ", buttonOf(restoreText, { class: "leads" }, say("Back to the text shown")));
   };
   const applyResult = await request(controller.signal).catch((error) => () => showError(error));
+  clearTimeout(marking);
   if (controller !== pending) return;
-  byId("explore").ariaBusy = "false";
-  markWorking();
+  markBusy(byId("explore"), false);
   applyResult();
 }
 
@@ -134,10 +152,9 @@ function showProgress(fraction) {
   markWorking();
 }
 
-/** Show that a request is pending, with the progress if it is known. */
+/** Show that something is computed, with the progress if it is known. */
 function markWorking() {
-  const isPending = byId("explore").ariaBusy === "true";
-  byId("working").hidden = !isPending && progress === 1;
+  byId("explore").classList.toggle("computing", progress < 1);
   if (progress < 1) byId("progress").value = progress;
   else byId("progress").removeAttribute("value"); // indeterminate
 }
@@ -191,32 +208,31 @@ const isFromAtlas = () => description.traces[0].atlas !== undefined;
 
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
-  const { query, key } = selection;
-  const previousIds = traces[0].ids.join();
+  const former = traces;
   const focused = document.activeElement; // may be in an element that is replaced
   const focusedFigure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
   resetRequest();
   const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
-  const isOtherText = traces.at(-1).ids.join() !== previousIds;
+  const isOtherText = traces.at(-1).ids.join() !== former[0].ids.join();
   if (isOtherText && isLook() && !isFromAtlas()) Object.assign(selection, { isHeadChosen: false, level: "model" });
   showLevel(selection.level);
   openStory();
-  followChange();
+  followChange(former);
   markLatest();
-  const shown = traces;
   if (focused.map) mapsShown().find(({ cell, ...map }) => cell.closest("#grids") && isSame(map, focused.map))?.cell.focus();
   await opening;
   if (focusedFigure >= 0) cursorOf(focusedFigure)?.focus();
-  // Keep the selected tokens if the texts are the same.
-  if (traces === shown && traces.every(({ ids }) => ids.join() === previousIds)) select(query, key);
 }
 
-/** Show what changed from the previous trace to the last one: of another text only if they are compared. */
-function followChange() {
+/**
+ * Show what changed from the previous trace to the last one: of another text only if they are compared. former: the traces
+ * that were shown before, with their numbers.
+ */
+function followChange(former = []) {
   const [previous] = traceHistory.slice(-2, -1);
   const isComparing = traces.length === 2;
   const isSameText = previous && previous.ids.join() === traces.at(-1).ids.join();
-  const before = isComparing ? traces[0] : isSameText ? traceOf(previous, 0) : null;
+  const before = isComparing ? traces[0] : isSameText ? (former.find(({ id, number }) => id === previous.id && number === 0) ?? traceOf(previous, 0)) : null;
   const compare = () => {
     byId("compare").checked = true;
     byId("compare").focus(); // the button is removed
@@ -407,7 +423,7 @@ const controls = () =>
     { id: "explore", "aria-label": say("Explore") },
     ...promptControls(),
     make("p", { id: "status", role: "status" }),
-    make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
+    make("p", { id: "working" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
     controlsOf(...historyControls(), generatingControls(), make("div", { id: "sampling" }, ...makeSliders()), ...openingControls()),
     make("p", { id: "ablated", class: "note" }),
     make("p", { id: "sampled", class: "note", role: "status" }),
@@ -415,7 +431,7 @@ const controls = () =>
 
 /** Make the controls again, in the page's language. */
 function remakeControls() {
-  const isBusy = byId("explore").ariaBusy;
+  const isBusy = byId("explore").ariaBusy === "true";
   replaceWithFields(byId("explore"), controls());
   replaceWithFields(byId("toggles"), headControls());
   if (source.end) replaceWithFields(byId("ending"), endControl());
@@ -425,7 +441,7 @@ function remakeControls() {
   const generated = lastGenerated;
   markLatest();
   if (generated) showGenerated(...generated);
-  byId("explore").ariaBusy = isBusy;
+  markBusy(byId("explore"), isBusy);
   markWorking();
   if (source.hasEnded) disableControls();
 }

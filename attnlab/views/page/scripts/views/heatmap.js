@@ -30,6 +30,7 @@ class Heatmap {
   #labelWidth;
   #labelHeight;
   #side; // of a cell, in pixels
+  #width; // of the figure, when it was laid out
 
   constructor(view) {
     this.view = view;
@@ -133,7 +134,8 @@ class Heatmap {
     const widest = (texts) => Math.min(LONGEST_LABEL * fontScale, Math.ceil(Math.max(...texts.map(widthOf))));
     this.#labelWidth = Math.max(56 * fontScale, widest(queryLabels) + 10); // room for the axes' names at least
     this.#labelHeight = Math.max(32 * fontScale, widest(keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
-    const available = Math.max(120, figure.clientWidth - this.#labelWidth - OVERHANG * fontScale);
+    this.#width = figure.clientWidth;
+    const available = Math.max(120, this.#width - this.#labelWidth - OVERHANG * fontScale);
     const fit = Math.max(1, Math.min(this.#largestCell(), available / Tk));
     this.#side = fit * (isPrinted() ? 1 : selection.zoom);
     if (this.#side > 2) this.#side = Math.floor(this.#side);
@@ -317,7 +319,8 @@ class Heatmap {
     });
     scroller.addEventListener("scroll", this.draw);
     cursor.addEventListener("keydown", (event) => this.#pressKey(event));
-    new ResizeObserver(onceAFrame(() => this.layOut())).observe(this.figure);
+    // Laying it out changes the height.
+    new ResizeObserver(onceAFrame(() => this.figure.clientWidth === this.#width || this.layOut())).observe(this.figure);
   }
 
   /** The cell under the pointer, {query, key}; null if there is none. */

@@ -22,6 +22,7 @@ const LINE_REACH = 5; // how far from a line a pointer may be, in pixels
 class Lines {
   #rowHeight;
   #matrices = new Map(); // the weights of heads drawn before, and their excess over uniform attention
+  #width; // of the figure, when it was laid out
   #highlighted = null; // the token whose lines stand out, {isKey, index}
   #ends = [0, 0]; // x of the lines' ends
 
@@ -39,10 +40,12 @@ class Lines {
     byId("lines").append(this.figure);
     this.draw = onceAFrame(() => byId("lines").hidden || this.#draw());
     this.#listen();
-    new ResizeObserver(onceAFrame(() => this.layOut())).observe(this.figure);
+    // Laying them out changes the height.
+    new ResizeObserver(onceAFrame(() => this.figure.clientWidth === this.#width || this.layOut())).observe(this.figure);
   }
 
   layOut() {
+    this.#width = this.figure.clientWidth;
     const height = (this.isLong ? LOW_ROW_HEIGHT : ROW_HEIGHT) * textScale();
     this.#rowHeight = height;
     this.extent.style.height = `${this.view.Tk * height}px`;

@@ -115,7 +115,6 @@ function slider(name, { shownText, spokenText, onChange, state }) {
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 class Prediction {
-  #loaded = new Map(); // predictions by position
   #sample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
 
   constructor(trace) {
@@ -142,11 +141,8 @@ class Prediction {
     if (isLook()) return;
     const { trace } = this;
     const position = queryIn(trace);
-    if (position >= trace.prediction.first && !this.#loaded.has(position)) {
-      this.#loaded.set(position, await source.predictionAfter(trace, position));
-      if (position !== queryIn(trace)) return; // another token has been chosen
-    }
-    const prediction = this.#loaded.get(position);
+    const prediction = position < trace.prediction.first ? undefined : await source.predictionAfter(trace, position);
+    if (traces[trace.number] !== trace || position !== queryIn(trace)) return; // another text or token has been chosen
     this.title.replaceChildren(...nextTokenTitle(trace, position));
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["list", "sampled", "steps", "table", "following"]) this[part].hidden = !prediction;

@@ -11,8 +11,8 @@ import { goTo, openHead } from "../state/actions.js";
 import { changed, isLook, on, selection } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
-import { buttonOf, byId, cellAfterKey, cellUnder, formulaOf, isPress, make, markChoice, moveFrame, number, onceAFrame,
-  setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
+import { buttonOf, byId, cellAfterKey, cellUnder, formulaOf, isPress, make, markBusy, markChoice, moveFrame, number,
+  onceAFrame, setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
 
@@ -25,7 +25,7 @@ let latestChoice = 0; // the number of choices so far; results for earlier ones 
 /** Show the pass of a token in the current traces. */
 function openPass() {
   const { chosenStep } = selection;
-  byId("pass").ariaBusy = "true";
+  markBusy(byId("pass"), true);
   chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
   byId("pass-traces").hidden = traces.length < 2;
   setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), (n) => {
@@ -130,7 +130,7 @@ const followPass = onceAFrame(() => {
     showPass();
   } else {
     latestChoice++; // drops a pending choice
-    byId("pass").ariaBusy = "false";
+    markBusy(byId("pass"), false);
     showPassTitle();
     showChosenStep(); // whose arithmetic may have been dropped too
   }
@@ -155,7 +155,7 @@ async function showPass() {
   if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
   if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);
   if (choice !== latestChoice) return;
-  byId("pass").ariaBusy = "false";
+  markBusy(byId("pass"), false);
   shownStep = { ...pass, step, part: partOf(step) };
   showPassTitle();
   markChoice("pass-parts", shownStep.part);

@@ -35,8 +35,8 @@ const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the s
 let picture; // of the last shown trace
 
 class Picture {
-  curves = []; // {layer, head, i, j, weight, excess, isAblated}, the faintest first
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
+  #curves = null; // found when they are drawn, or otherwise needed
   #nextAfter = new Map(); // the most probable tokens after a position, {id, word, probability}; [] while loading
   #listed = ""; // what the list of next tokens shows
   #layers = []; // those that are drawn: all, or only the open block's
@@ -102,7 +102,7 @@ class Picture {
   async #readLayer(layer) {
     await loadLayer(this.trace, layer);
     if (!this.#isShown) return;
-    this.#findCurves();
+    this.#curves = null;
     this.draw();
     const { H } = this.trace;
     for (const map of this.maps.slice(layer * H, (layer + 1) * H)) this.#showBadge(map);
@@ -199,13 +199,17 @@ class Picture {
     });
   }
 
-  /** The curves of the drawn layers and tokens. */
+  /** The curves of the drawn layers and tokens, {layer, head, i, j, weight, excess, isAblated}, the faintest first. */
+  get curves() {
+    return (this.#curves ??= this.#findCurves());
+  }
+
   #findCurves() {
-    if (!this.#plan) return;
+    if (!this.#plan) return [];
     const { positions, lines } = this.#plan;
     const curvesIn = (layer) => [...positions.flatMap((i) => this.#notableCurves(layer, i)), ...this.#faintCurves(layer, this.#query)];
     const drawn = this.#loadedLayers.flatMap(curvesIn).filter(({ j }) => lines.has(j));
-    this.curves = drawn.sort((a, b) => b.isAblated - a.isAblated || a.excess - b.excess).slice(-MAX_CURVES);
+    return drawn.sort((a, b) => b.isAblated - a.isAblated || a.excess - b.excess).slice(-MAX_CURVES);
   }
 
   /** If only some tokens are drawn: among their large weights, the one that spans the longest distance. */
@@ -241,7 +245,7 @@ class Picture {
     for (const map of this.maps) this.#placeMap(map);
     this.next.hidden = isBlock;
     this.next.style.marginTop = `${plan.isNarrow ? 8 : plan.top}px`;
-    this.#findCurves();
+    this.#curves = null;
     this.spot.forget();
     this.reach.layOut(this.#layers.map((_, n) => plan.starts.slice(1 + 2 * n, 3 + 2 * n)), this.#layers);
     this.draw();
@@ -469,7 +473,7 @@ class Picture {
 
   /** Mark the open head and its block. */
   mark() {
-    this.#findCurves();
+    this.#curves = null;
     for (const { cell, ...map } of this.maps) {
       const isOpen = isSame(map, selection);
       cell.ariaSelected = String(isOpen);
@@ -553,7 +557,7 @@ function moveTo(element, x, y) {
 
 /** Draw the picture, in Look. */
 function showPicture() {
-  if (!isLook()) return;
+  if (!isAt("model", "block")) return;
   picture.layOut();
   picture.read();
 }
@@ -562,7 +566,7 @@ export function startPicture() {
   on("traces language", () => {
     picture = new Picture(traceViews.at(-1));
     // First, because a server or worker computes while the rest is drawn; a file has no work to start.
-    if (isLook() && picture.trace.id !== undefined) picture.read();
+    if (isAt("model", "block") && picture.trace.id !== undefined) picture.read();
   });
   on("level depth", showPicture);
   onHead(() => picture.mark());

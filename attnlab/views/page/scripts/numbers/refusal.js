@@ -1,0 +1,15 @@
+// What can't be computed, in words.
+
+/** The error for an invalid request: a message to translate, and the values in it. */
+export class Refusal extends Error {
+  constructor(sentence, values = {}) {
+    super(sentence);
+    this.values = values;
+  }
+}
+
+/** Refuse numbers that aren't finite. */
+export function checkFinite(numbers) {
+  if (!numbers.every(Number.isFinite))
+    throw new Refusal("The model's numbers for this text are too large for float32, which this page uses, so they aren't shown.");
+}
