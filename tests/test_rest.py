@@ -122,24 +122,30 @@ def test_sentences_state_both_shares(odd: GPT2) -> None:
     trace = patterns(odd, PATTERNS[1])
     symbols = trace.tokens.readable
     last, first = symbols[-1], symbols[0]
-    looking = 0
+    orders = set()
     for layer, head in np.ndindex(12, 12):
         row = PATTERNS[1][layer, head, -1]
         sentences = attention_in_words(trace.head(layer, head), 6)
-        rest = f"{100 * row[0]:.0f} %"
         key = int(1 + row[1:].argmax())
-        share = f"{100 * row[key]:.0f} %"
+        rest, share = (f"{100 * x:.0f} %" for x in (row[0], row[key]))
+        is_resting, looks = row[0] >= 0.1, excess_by_hand(row, 6)[key] >= 0.1
+        whom, who = ("itself", "it gives itself") if key == 6 else [f"“{symbols[key]}”"] * 2
         if row[0] >= 0.9:
-            start = f"“{last}” rests: "
             assert len(sentences) == 1
-            assert sentences[0].startswith(start)
-        elif row[0] >= 0.1:
-            assert sentences[1] == f"{rest} of its attention rests on the first token, “{first}”."
-        if 0.1 <= row[0] < 0.9 and excess_by_hand(row, 6)[key] >= 0.1:
-            whom = "itself" if key == 6 else f"“{symbols[key]}”"
+            assert sentences[0].startswith(f"“{last}” rests: ")
+        elif is_resting and row[0] > row[key]:  # the larger share comes first
+            verb = "" if key == 6 else " gets"
+            assert sentences == [
+                f"{rest} of the attention of “{last}” rests on the first token, “{first}”.",
+                f"Of the other tokens, {who}{verb} the most, {share}.",
+            ]
+            orders.add("rest first")
+        elif looks and row[key] < 0.995:
             assert sentences[0] == f"“{last}” looks at {whom} ({share} of its attention)."
-            looking += 1
-    assert looking
+            resting = f"{rest} of its attention rests on the first token, “{first}”."
+            assert sentences[1:] == [resting] * int(is_resting)
+            orders.add(f"{len(sentences)} sentences")
+    assert orders == {"rest first", "1 sentences", "2 sentences"}
 
 
 def test_explanations_and_plots_have_the_sentences(odd: GPT2) -> None:

@@ -32,30 +32,38 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
         return [Message(text, **names, rest=rest)]
     key = attended.key
     assert key is not None
-    names |= {"key": keys.labels[key], "share": percent(float(weights[key]))}
+    share = float(weights[key])
+    names |= {"key": keys.labels[key], "share": percent(share), "rest": rest}
+    names["count"] = str(int(attended.others.sum()))
+    # What has most of the attention comes first.
+    if attended.rest >= NOTABLE and attended.rest > share:
+        resting = "{rest} of the attention of “{query}” rests on the first token, “{first}”."
+        return [Message(resting, **names), Message(_of_the_others(attended, own), **names)]
+    goal = Message(_goal(attended, own), **names)
+    resting = "{rest} of its attention rests on the first token, “{first}”."
+    return [goal] if attended.rest < NOTABLE else [goal, Message(resting, **names)]
+
+
+def _goal(attended: Attended, own: int) -> str:
+    """The sentence about where attention goes besides the first token."""
     if attended.kind == "uniform":
-        count = int(attended.others.sum())
-        goal = Message(
-            "“{query}” attends to {count} tokens equally, {share} each.", **names, count=count
-        )
-    elif attended.kind == "spreads":
-        goal = Message(
-            "“{query}” spreads its attention: it gives itself the most, {share}."
-            if key == own
-            else "“{query}” spreads its attention: “{key}” gets the most, {share}.",
-            **names,
-        )
-    else:
-        goal = Message(
-            "“{query}” looks at itself ({share} of its attention)."
-            if key == own
-            else "“{query}” looks at “{key}” ({share} of its attention).",
-            **names,
-        )
-    if attended.rest < NOTABLE:
-        return [goal]
-    text = "{rest} of its attention rests on the first token, “{first}”."
-    return [goal, Message(text, **names, rest=rest)]
+        return "“{query}” attends to {count} tokens equally, {share} each."
+    if attended.kind == "spreads":
+        if attended.key == own:
+            return "“{query}” spreads its attention: it gives itself the most, {share}."
+        return "“{query}” spreads its attention: “{key}” gets the most, {share}."
+    if attended.key == own:
+        return "“{query}” looks at itself ({share} of its attention)."
+    return "“{query}” looks at “{key}” ({share} of its attention)."
+
+
+def _of_the_others(attended: Attended, own: int) -> str:
+    """The same after a sentence about the first token, which has more of the attention."""
+    if attended.kind == "uniform":
+        return "The other {count} tokens get {share} each."
+    if attended.key == own:
+        return "Of the other tokens, it gives itself the most, {share}."
+    return "Of the other tokens, “{key}” gets the most, {share}."
 
 
 def percent(fraction: float) -> str:

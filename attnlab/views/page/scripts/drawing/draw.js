@@ -3,7 +3,7 @@
 
 import { brief, fixed, format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
-import { description, say, sayStored } from "../sources/description.js";
+import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 
 /**
@@ -120,6 +120,22 @@ export function wordElement(token) {
   const end = after.length > REST_LENGTH ? `${after.slice(0, REST_LENGTH - 1)}…` : after;
   const rest = (text) => make("span", { class: "rest" }, text);
   return make("bdi", { class: "piece" }, rest(start), make("strong", {}, brief(own)), rest(end), ...(part ? [make("small", {}, ` ${part}`)] : []));
+}
+
+/** Whether a token is named in a sentence as a piece of a word: not if the word is one character, which is named. */
+const isNamedPiece = ({ piece }) => Boolean(piece && (piece.before || piece.after));
+
+const wordAround = ({ before, own, after }) => brief(before + own.replace("␣", "") + after);
+
+/** A token's name in a sentence, between its quotation marks; a piece of a word with the word. */
+export const nameInSentence = (token) =>
+  isNamedPiece(token) ? say("{piece}” of “{word}", { piece: brief(wordOf(token)), word: wordAround(token.piece) }) : brief(wordOf(token));
+
+/** The same as an element, in which the token stands out. */
+export function wordInSentence(token) {
+  if (!isNamedPiece(token)) return wordElement(token);
+  const piece = make("strong", {}, brief(wordOf(token)));
+  return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece, word: wordAround(token.piece) }));
 }
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */

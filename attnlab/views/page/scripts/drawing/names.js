@@ -1,13 +1,12 @@
 // The names of what views show, and the heads whose weights they draw as lines, one or several, each in its colour.
 
 import { percent } from "../numbers/formats.js";
-import { wordOf } from "../numbers/words.js";
 import { say, sayParts } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { isAt, selection, set } from "../state/store.js";
 import { hasHead, isLoaded, traces } from "../state/traces.js";
 import { palette } from "./colours.js";
-import { buttonOf, byId, make, tokenElement } from "./draw.js";
+import { buttonOf, byId, make, nameInSentence, tokenElement } from "./draw.js";
 
 /** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */
 export function showIfHeadExists(view, elements, missing) {
@@ -51,7 +50,7 @@ export function visibleHeads() {
 /** A weight of a head, from a query's token to a key's, in words. */
 export const weightInWords = ({ layer, head, weight }, query, key) =>
   say("head {layer}.{head}: “{query}” gives “{key}” {share} of its attention", {
-    ...{ layer, head, query: wordOf(query), key: wordOf(key) },
+    ...{ layer, head, query: nameInSentence(query), key: nameInSentence(key) },
     share: percent(weight, 1),
   });
 

@@ -61,17 +61,19 @@ const FLAT = 0.1; // if the most probable token is below it, bars are scaled and
 export const barScale = ([largest]) => (largest > 0 && largest < FLAT ? 1 / largest : 1);
 
 /**
- * Probabilities as percentages, the largest first. If all are small, the largest has two digits, and there are up to
- * three more until different ones look different.
+ * The decimals with which probabilities, the largest first, are shown as percentages: 0, or if all are small, so many
+ * that the largest has two digits, and up to three more until different ones look different.
  */
-export function percentsOf(fractions) {
-  const withDigits = (digits) => fractions.map((fraction) => percent(fraction, digits));
-  if (barScale(fractions) === 1) return withDigits(0);
+export function digitsOf(fractions) {
+  if (barScale(fractions) === 1) return 0;
   const fewest = Math.ceil(-Math.log10(fractions[0])) - 1;
   const isDistinct = (texts) => fractions.every((x, n) => n === 0 || x === fractions[n - 1] || texts[n] !== texts[n - 1]);
-  const digits = [0, 1, 2, 3].find((more) => isDistinct(withDigits(fewest + more))) ?? 0;
-  return withDigits(fewest + digits);
+  const candidates = [0, 1, 2, 3].map((more) => fewest + more);
+  return candidates.find((digits) => isDistinct(fractions.map((x) => percent(x, digits)))) ?? fewest;
 }
+
+/** Probabilities as percentages, the largest first. */
+export const percentsOf = (fractions) => fractions.map((x) => percent(x, digitsOf(fractions)));
 
 /** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
 export function largestTerms(terms, count) {

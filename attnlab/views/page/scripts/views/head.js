@@ -10,7 +10,7 @@ import { strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
 import { DISPLAYS, isAt, isLook, on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
 import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf,
-  wordElement } from "../drawing/draw.js";
+  wordInSentence } from "../drawing/draw.js";
 import { prefixOf, restButton, visibleHeads } from "../drawing/names.js";
 import { reasonFor } from "../drawing/reasons.js";
 
@@ -40,7 +40,7 @@ function showAttention(view) {
   const [i] = view.queries[view.rows.indexOf(query)];
   const attended = attendedBy(trace, layer, head, i);
   const button = attended.rest >= NOTABLE || selection.drawsFirst ? [" ", restButton()] : [];
-  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordElement(trace.keys[j])), ...button, reasonFor(trace, layer, head, i, attended));
+  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordInSentence(trace.keys[j])), ...button, reasonFor(trace, layer, head, i, attended));
 }
 
 function showHead() {

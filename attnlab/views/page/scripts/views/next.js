@@ -146,7 +146,7 @@ class Prediction {
     this.title.replaceChildren(...nextTokenTitle(trace, position));
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["list", "sampled", "steps", "table", "following"]) this[part].hidden = !prediction;
-    this.note.textContent = prediction ? settingsInWords() : whyNoLogits(trace);
+    this.note.textContent = prediction ? [settingsInWords(), sayStored(trace.limits)].filter(Boolean).join(" · ") : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
 

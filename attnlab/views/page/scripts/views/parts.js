@@ -1,10 +1,9 @@
 // The parts of the model's picture by pointer, touch and keys: each says what it is and its number, and opens.
 
 import { format } from "../numbers/formats.js";
-import { wordOf } from "../numbers/words.js";
 import { say } from "../sources/description.js";
 import { hideCard, identify, showCard } from "../drawing/card.js";
-import { isPress, make } from "../drawing/draw.js";
+import { isPress, make, nameInSentence } from "../drawing/draw.js";
 import { weightInWords } from "../drawing/names.js";
 import { partAt, partsOf } from "../drawing/parts.js";
 
@@ -12,7 +11,7 @@ const REACH_OF_FINGER = 14; // pixels
 
 /** What a part is, with its number, in words. `norms(i)` are a token's, in the columns' order. */
 function partInWords({ trace, layers, normsOf, mlpNorms }, { kind, i, column, layer, curve }) {
-  const word = (n) => wordOf(trace.tokens[n]);
+  const word = (n) => nameInSentence(trace.tokens[n]);
   const size = (norm) => format(norm, 2);
   if (kind === "weight") return weightInWords(curve, trace.tokens[i], trace.tokens[curve.j]);
   if (kind === "added") return say("MLP {layer} adds to “{token}” a vector of length {size}", { layer, token: word(i), size: size(mlpNorms(layer)[i]) });

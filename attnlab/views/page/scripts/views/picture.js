@@ -4,10 +4,10 @@
 
 import { ablationOf, isAmong } from "../numbers/changes.js";
 import { NOTABLE } from "../numbers/constants.js";
-import { barScale, brief, percent, percentsOf } from "../numbers/formats.js";
+import { barScale, brief, digitsOf, percent, percentsOf } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
 import { attendedInLayer, meanRest } from "../sources/attended.js";
-import { joinSentences, say } from "../sources/description.js";
+import { joinSentences, say, sayStored } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { headOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
@@ -16,7 +16,7 @@ import { changed, isAt, isLook, isSame, on, selection, set } from "../state/stor
 import { nextTokenOf, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
 import { identify } from "../drawing/card.js";
-import { barOf, buttonOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, onceAFrame, prepareCanvas,
+import { barOf, buttonOf, byId, colourOf, isPresenting, isPrinted, make, moveByArrows, nameInSentence, onceAFrame, prepareCanvas,
   textScale, wordElement } from "../drawing/draw.js";
 import { enterHead, openPrediction, zoomTo } from "../drawing/levels.js";
 import { makeMap } from "../drawing/maps.js";
@@ -27,7 +27,6 @@ import { Reach } from "../drawing/reach.js";
 import { Spot } from "./parts.js";
 
 const MAX_CURVES = 1500; // the strongest ones are drawn
-const LARGE_WEIGHT = 0.5;
 const NEXT_SHOWN = 5;
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the style sheet
@@ -46,7 +45,7 @@ class Picture {
   constructor(view) {
     this.view = view;
     [this.trace] = view.traces;
-    this.trace.drawing = this; // what the tour and the story are about
+    this.trace.drawing = this; // what the tour is about
     const { layers, H } = this.trace;
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.cells = make("div", { role: "listbox", class: "minis", "aria-label": say("Heads") });
@@ -212,15 +211,6 @@ class Picture {
     return drawn.sort((a, b) => b.isAblated - a.isAblated || a.excess - b.excess).slice(-MAX_CURVES);
   }
 
-  /** If only some tokens are drawn: among their large weights, the one that spans the longest distance. */
-  findFarthest() {
-    if (this.#plan?.positions.length === this.trace.T) return undefined;
-    const isOfInterest = ({ i, j, weight, isAblated }) => weight >= LARGE_WEIGHT && !isAblated && j > 0 && i - j > 1;
-    const distance = ({ i, j }) => i - j;
-    const all = this.#loadedLayers.flatMap((layer) => (this.#plan?.positions ?? []).flatMap((i) => this.#notableCurves(layer, i)));
-    return all.filter(isOfInterest).sort((a, b) => distance(b) - distance(a))[0];
-  }
-
   // ---- layout ----------------------------------------------------------------------------------
 
   layOut() {
@@ -267,7 +257,7 @@ class Picture {
     const content = contentOfName(token);
     const name = make("span", { class: "line", role: "option", tabindex: "-1" }, content);
     for (const [place, isThere] of Object.entries({ piece, first: piece?.isFirst, last: piece?.isLast })) name.classList.toggle(place, Boolean(isThere));
-    identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: wordOf(token) }));
+    identify(name, say("token {i}, “{word}”: follow it", { i: this.trace.cached + i, word: nameInSentence(token) }));
     name.position = i;
     moveTo(name, 0, lines.get(i) - line / 2);
     Object.assign(name.style, { width: `${left - 14}px`, height: `${line}px`, lineHeight: `${line}px` });
@@ -403,7 +393,7 @@ class Picture {
     this.resting.hidden = rest < NOTABLE && !selection.drawsFirst;
     if (this.resting.hidden) return;
     const { tokens, keys } = this.trace;
-    const values = { rest: percent(rest), query: wordOf(tokens[i]), first: wordOf(keys[0]) };
+    const values = { rest: percent(rest), query: nameInSentence(tokens[i]), first: nameInSentence(keys[0]) };
     const words = selection.drawsFirst
       ? say("On average over all heads, {rest} of the attention of “{query}” rests on the first token, “{first}”.", values)
       : say("On average over all heads, {rest} of the attention of “{query}” rests on the first token, “{first}”: the ticks at each block’s left edge.", values);
@@ -414,7 +404,7 @@ class Picture {
   /** A token's path in words: what it attends to, where it changes, and what follows it. */
   #pathInWords(i) {
     const { tokens, layers } = this.trace;
-    const word = (n) => wordOf(tokens[n]);
+    const word = (n) => nameInSentence(tokens[n]);
     const isToAnother = ({ j, isAblated }) => j !== i && j !== 0 && !isAblated;
     const curves = this.#loadedLayers.flatMap((layer) =>
       attendedInLayer(this.trace, layer, i).flatMap((attended, head) => attended.visible.map((key) => this.#curveOf({ layer, head, i }, attended, key))),
@@ -447,25 +437,27 @@ class Picture {
     const shown = JSON.stringify([position, this.#nextAfter.get(position), ablation]);
     if (shown === this.#listed) return; // what has the focus stays
     this.#listed = shown;
-    const token = brief(wordOf(trace.tokens[position]));
+    const token = nameInSentence(trace.tokens[position]);
     const listed = this.#nextAfter.get(position) ?? [];
-    const percents = percentsOf(listed.map(({ probability }) => probability));
-    const scale = barScale(listed.map(({ probability }) => probability));
-    const item = ({ id, word, probability }, rank) => {
-      const n = ablation ? trace.story.ids.indexOf(id) : -1;
-      const after = n >= 0 ? ablation.after[n] : probability;
-      // A striking effect is said where it stands, the others are in the bars.
-      const change = isStriking(probability, after) ? [" → ", make("b", {}, percent(after))] : [];
-      const bars = [barOf(probability * scale), ...(n >= 0 ? [barOf(after * scale, "without")] : [])];
+    const probabilities = listed.map(({ probability }) => probability);
+    const without = ({ id, probability }) => ablation?.after[trace.story.ids.indexOf(id)] ?? probability;
+    const inWords = (share) => percent(share, digitsOf(probabilities));
+    const scale = barScale(probabilities);
+    const item = (next) => {
+      const { word, probability } = next;
+      const [before, after] = [probability, without(next)].map(inWords);
+      const change = after === before ? [] : [" → ", make(isStriking(probability, without(next)) ? "b" : "span", {}, after)];
+      const bars = [barOf(probability * scale), ...(ablation ? [barOf(without(next) * scale, "without")] : [])];
       const button = buttonOf(() => openPrediction(() => select(queryOf(trace, position))), { class: "word" }, make("bdi", {}, brief(word)));
       identify(button, say("“{word}”: {share}; open its numbers", { word, share: percent(probability, 2) }));
-      return make("li", {}, button, make("span", {}, percents[rank], ...change), ...bars);
+      return make("li", {}, button, make("span", {}, before, ...change), ...bars);
     };
     const notes = [
       !hasLogits && make("li", { class: "note" }, whyNoLogits(trace)),
       ...listed.map(item),
-      scale > 1 && make("li", { class: "note" }, say("No token is probable: the longest bar is {share}.", { share: percents[0] })),
-      ablation && make("li", { class: "note" }, withoutInWords(listed.some(({ id, probability }) => isStriking(probability, ablation.after[trace.story.ids.indexOf(id)])))),
+      scale > 1 && make("li", { class: "note" }, say("No token is probable: the longest bar is {share}.", { share: inWords(probabilities[0]) })),
+      ablation && make("li", { class: "note" }, say("→ and lower bars: without head {layer}.{head}", selection)),
+      trace.limits && make("li", { class: "note" }, sayStored(trace.limits)),
     ];
     const title = isLast ? say("Next token") : say("Next token after “{token}”", { token });
     this.next.replaceChildren(make("li", { class: "title" }, title), ...notes.filter(Boolean));
@@ -543,11 +535,8 @@ function jobOfMap(values, job, rest) {
   return say("{name}: {share} of its attention goes to {job}, {rest} rests on the first token", values);
 }
 
-/** Whether a probability without the open head is said beside it. */
-const isStriking = (before, after = before) => Math.abs(after - before) >= NOTABLE;
-
-const withoutInWords = (hasNumber) =>
-  hasNumber ? say("number after → and lower bar: without head {layer}.{head}", selection) : say("lower bar: without head {layer}.{head}", selection);
+/** Whether a probability without the open head stands out. */
+const isStriking = (before, after) => Math.abs(after - before) >= NOTABLE;
 
 const enterBlock = (layer) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
 

@@ -3,7 +3,7 @@
 
 import { brief, percent, percentages, percentsOf } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
-import { attentionInWords } from "../sources/attended.js";
+import { attentionInWords, saysWhatRests } from "../sources/attended.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { source } from "../sources/source.js";
@@ -11,15 +11,15 @@ import { chooseHead } from "../state/actions.js";
 import { isAt, isLook, on, selection } from "../state/store.js";
 import { headsToDescribe } from "../state/story.js";
 import { nameOfPart, nextTokenOf, traces } from "../state/traces.js";
-import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement, wordElement } from "../drawing/draw.js";
+import { buttonOf, byId, exact, make, rowOf, tableOf, tokenElement, wordElement, wordInSentence } from "../drawing/draw.js";
 import { enterHead } from "../drawing/levels.js";
 import { reasonFor } from "../drawing/reasons.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
 /** The sentences about a head, as elements and strings: where its attention goes, the effect of its ablation, and why it looks there. */
-function sentencesOf(trace, story, { layer, head, attended, affected, after }) {
-  const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordElement(trace.keys[j]));
+function sentencesOf(trace, story, { layer, head, attended, affected, after }, isAgain) {
+  const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordInSentence(trace.keys[j]), isAgain);
   return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after), reasonFor(trace, layer, head, trace.T - 1, attended)];
 }
 
@@ -34,7 +34,7 @@ function effectInWords(trace, { ids, before }, affected, after) {
   if (isUndecided) return [...guess, ...relativeEffect(word, after[n] / before[n])];
   if (then === now) return sayParts("Without this head, “{word}” stays at {now}.", { word, now });
   if (after[n] < before[n]) return sayParts("Without this head, “{word}” falls from {then} to {now}.", { word, then, now });
-  return sayParts("Without this head, “{word}” rises from {then} to {now}.", { word, then, now });
+  return sayParts("Without this head, “{word}” rises from {then} to {now}: the head works against it.", { word, then, now });
 }
 
 /** That no next token is probable, as in an untrained model; several may come first. */
@@ -51,7 +51,7 @@ function relativeEffect(word, factor) {
   const change = percent(Math.abs(factor - 1), 1);
   return factor < 1
     ? sayParts("Without this head, “{word}” is {change} less probable.", { word, change })
-    : sayParts("Without this head, “{word}” is {change} more probable.", { word, change });
+    : sayParts("Without this head, “{word}” is {change} more probable: the head works against it.", { word, change });
 }
 
 /** Show only the paragraphs about the open block or head; at the model's level, all. */
@@ -71,30 +71,15 @@ function paragraphAbout({ layer, head }, sentences, isFirst = false) {
   return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
 
-/** If the picture leaves out tokens, show which drawn token attends farthest back. */
-function showFarthest() {
-  const trace = traces.at(-1);
-  const farthest = trace.drawing.findFarthest();
-  byId("story").querySelector(".farthest")?.remove();
-  if (farthest) {
-    const { i, j, weight } = farthest;
-    const [query, key] = [i, j].map((n) => wordElement(trace.tokens[n]));
-    const sentence = sayParts("Of the tokens drawn, “{query}” looks farthest back, by {count}: at “{key}” ({share} of its attention).", { query, key, count: String(i - j), share: percent(weight) });
-    const paragraph = paragraphAbout(farthest, sentence);
-    paragraph.classList.add("farthest");
-    byId("story").append(paragraph);
-  }
-  filterStory();
-}
-
 /** Show the last trace's story. */
 function showStory() {
   const trace = traces.at(-1);
   const { story } = trace;
   byId("story").ariaBusy = "false";
   const heads = story ? headsToDescribe(story) : [];
-  byId("story").replaceChildren(...heads.map((head, n) => paragraphAbout(head, sentencesOf(trace, story, head), n === 0)));
-  showFarthest();
+  const isAgain = (n) => heads.slice(0, n).some(({ attended }) => saysWhatRests(attended));
+  byId("story").replaceChildren(...heads.map((head, n) => paragraphAbout(head, sentencesOf(trace, story, head, isAgain(n)), n === 0)));
+  filterStory();
   if (story) rankHeads(trace, story);
 }
 
@@ -105,7 +90,6 @@ export function startStory() {
     byId("ranked").replaceChildren();
   });
   on("story", () => "story" in traces.at(-1) && showStory());
-  on("picture", showFarthest);
   on("level depth head", filterStory);
 }
 

@@ -2,12 +2,11 @@
 
 import { NOTABLE } from "../numbers/constants.js";
 import { percent, percentsOf } from "../numbers/formats.js";
-import { wordOf } from "../numbers/words.js";
 import { joinSentences, say } from "../sources/description.js";
 import { showLevel } from "../state/actions.js";
 import { changed, isAt, isLook, on, selection, set } from "../state/store.js";
 import { traces } from "../state/traces.js";
-import { byId, isPresenting, isPrinted, make, reducesMotion } from "../drawing/draw.js";
+import { byId, isPresenting, isPrinted, make, nameInSentence, reducesMotion } from "../drawing/draw.js";
 import { zoomOut } from "../drawing/levels.js";
 import { stagesOf } from "../drawing/plan.js";
 
@@ -32,7 +31,7 @@ function describeStage(stage) {
     const largest = added.reduce((a, b) => Math.max(a, b));
     if (!largest) return { ...stage, words: changes }; // an ablated MLP, or not loaded yet
     const token = added.indexOf(largest);
-    return { ...stage, token, words: joinSentences(changes, say("That of “{most}” changes most.", { most: wordOf(trace.tokens[token]) })) };
+    return { ...stage, token, words: joinSentences(changes, say("That of “{most}” changes most.", { most: nameInSentence(trace.tokens[token]) })) };
   }
   const first =
     name === "blocks"
@@ -42,7 +41,7 @@ function describeStage(stage) {
   const share = trace.drawing.restOf(trace.drawing.laterTokens, layers);
   const rest = share >= NOTABLE && say("{rest} of the attention drawn here rests on the first token.", { rest: percent(share) });
   if (!curve) return { ...stage, words: joinSentences(first, rest) };
-  const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i]));
+  const [query, key] = [curve.i, curve.j].map((i) => nameInSentence(trace.tokens[i]));
   const largest = say("The boldest line: “{query}” gives “{key}” {share} of its attention in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
   return { ...stage, curve, words: joinSentences(first, rest, largest) };
 }
