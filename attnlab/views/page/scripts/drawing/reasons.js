@@ -5,7 +5,7 @@ import { readPart } from "../numbers/pairs.js";
 import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { headOf, isMasked, stepRow } from "../sources/rows.js";
 import { source } from "../sources/source.js";
-import { make, wordElement } from "./draw.js";
+import { make, wordInSentence } from "./draw.js";
 
 /**
  * What a score is made of: `total`, by how much it exceeds that of the key `other`, or for null the mean of the row's
@@ -35,7 +35,7 @@ export function nameOfReadPart({ kind, layer, head }, side) {
 /** A token in quotation marks, with its position if the text has it twice. */
 function quoted(trace, n) {
   const isTwice = trace.keys.filter(({ id }) => id !== undefined && id === trace.keys[n].id).length > 1;
-  return make("span", {}, "“", wordElement(trace.keys[n]), isTwice ? `” (${n})` : "”");
+  return make("span", {}, "“", wordInSentence(trace.keys[n]), isTwice ? `” (${n})` : "”");
 }
 
 const spanOf = (parts) => make("span", {}, ...parts);
