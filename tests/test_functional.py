@@ -83,6 +83,11 @@ def test_softmax_by_hand() -> None:
     assert softmax(np.float32([largest, -largest, largest])).tolist() == [0.5, 0, 0.5]
     assert softmax([1e4, 1e4 - math.log(3)]) == pytest.approx([0.75, 0.25])
     assert softmax([-math.inf, 5.0, -math.inf]).tolist() == [0, 1, 0]
+    columns = softmax([[0.0, 2.0], [math.log(3), 2.0]], axis=0)
+    assert columns == pytest.approx(np.array([[0.25, 0.5], [0.75, 0.5]]))
+    x = np.arange(24.0).reshape(2, 3, 4) % 5
+    for axis in (0, 1, 2, -3, -2):
+        assert softmax(x, axis) == pytest.approx(np.exp(x) / np.exp(x).sum(axis, keepdims=True))
 
 
 def test_layer_norm_by_hand() -> None:
@@ -124,6 +129,7 @@ def test_layer_norm_and_gelu_of_huge_numbers(dtype: str, large: float) -> None:
         (lambda: softmax(Contrary()), "x isn't an array of numbers"),
         (lambda: softmax([[1.0, 2.0], [-math.inf, -math.inf]]), "only -inf"),
         (lambda: softmax([1.0, math.nan]), "NaN"),
+        (lambda: softmax([1.0, 2.0], axis=1), "axis 1 is out of range; axes are 0 to 0"),
         (lambda: softmax([1.0, math.inf]), r"\+inf"),
         *((lambda x=x: softmax(x), "non-empty rows") for x in ([], 3.0)),
     ],

@@ -146,7 +146,9 @@ OWN = """
 import math
 import numpy as np, torch
 from torch.nn.functional import scaled_dot_product_attention
-from attnlab import attention, linear, merge_heads, multi_head_attention, split_heads
+from attnlab import (
+    attention, cross_attention, linear, merge_heads, multi_head_attention, split_heads,
+)
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)
@@ -214,6 +216,10 @@ result = attention(
 )
 output = linear(merge_heads(result.context), module.out_proj.weight.T, module.out_proj.bias)
 close(output, numbers(theirs))
+
+W_Q, W_K, W_V = (torch.randn(n, 3) for n in (D, 5, 6))
+ours = cross_attention(X, keys, W_Q, W_K, W_V, memory_V=values)
+close(ours.context, numbers(scaled_dot_product_attention(X @ W_Q, keys @ W_K, values @ W_V)))
 
 # and all gradients of cross-attention
 module = torch.nn.MultiheadAttention(D, H, batch_first=True)

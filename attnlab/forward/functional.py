@@ -15,7 +15,12 @@ from attnlab import equations
 from attnlab.equations import AnyArray, Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
+from attnlab.forward.attention import (
+    Attention,
+    CrossAttention,
+    MultiHeadAttention,
+    SelfAttention,
+)
 from attnlab.steps import Run, graph_of, overflow_error, view_of
 from attnlab.support.checks import (
     Rng,
@@ -23,6 +28,7 @@ from attnlab.support.checks import (
     as_count,
     as_float,
     as_floats,
+    as_index,
     as_number,
     check_seed,
     check_shape,
@@ -169,6 +175,7 @@ def cross_attention(
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
+    memory_V: ArrayLike | None = None,
 ) -> SelfAttention:
     """Compute cross-attention: Q from X, K and V from `memory`.
 
@@ -180,12 +187,16 @@ def cross_attention(
     memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
+    memory_V : (..., Tk, D''), the sequence that V is computed from, if it isn't `memory`
     scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
-    inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
+    sources = {"memory": memory} | ({} if memory_V is None else {"memory_V": memory_V})
+    inputs = _floats(X=X, **sources, **parameters)
     shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng)
+    kind = SelfAttention if memory_V is None else CrossAttention
     labels = tokens, memory_tokens
-    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
+    return _attention_result(kind, "Cross-attention", inputs, shape, *settings, *labels)
 
 
 def multi_head_attention(
@@ -273,7 +284,8 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     X = inputs["X"]
     memory = inputs.get("memory", X)
     # Which array each matrix multiplies.
-    sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
+    of_V = ("memory_V", inputs["memory_V"]) if "memory_V" in inputs else ("memory", memory)
+    sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": of_V}
     if "W_O" in inputs:
         # W_O multiplies concat, which has as many columns as W_V.
         sources["W_O"] = ("W_V", inputs["W_V"])
@@ -301,11 +313,19 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         # W_Q has as many columns as W_K.
         for name in ("W_K", "W_V"):
             _as_n_head(inputs[name].shape[1], n_head)  # raises if n_head doesn't divide the columns
+    if of_V[1].shape[-2] != memory.shape[-2]:
+        raise InvalidValueError(
+            "memory and memory_V must have the same number of rows, one per key; got "
+            f"{memory.shape} and {of_V[1].shape}"
+        )
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
+        np.broadcast_shapes(leading, of_V[1].shape[:-2])
     except ValueError:
+        shapes = [x.shape for name, (_, x) in sources.items() if name != "W_O"]
         raise InvalidValueError(
-            f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
+            "leading axes of X and memory don't broadcast; got "
+            f"{' and '.join(map(str, dict.fromkeys(shapes)))}"
         ) from None
     return (*leading, *heads, X.shape[-2], memory.shape[-2])  # (..., H, Tq, Tk)
 
@@ -461,10 +481,11 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     return equations.affine(x, W, b)
 
 
-def softmax(x: ArrayLike) -> Array:
-    """Compute softmax over the last axis, exp(x) / Σ exp(x); -inf gives a weight of exactly 0.
+def softmax(x: ArrayLike, axis: int = -1) -> Array:
+    """Compute softmax over an axis, exp(x) / Σ exp(x); -inf gives a weight of exactly 0.
 
-    Each row's maximum is subtracted first, so that no exponential overflows; it cancels out.
+    Each row's maximum is subtracted first, so that no exponential overflows; it cancels out. A row
+    is all numbers along the axis, by default the last one.
 
     Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
 
@@ -474,8 +495,10 @@ def softmax(x: ArrayLike) -> Array:
         If a row is empty, is all -inf, or contains NaN or +inf
     """
     x = as_floats(x)
-    if x.ndim == 0 or x.shape[-1] == 0:
+    axis = as_index(axis, "axis", x.ndim) if x.ndim else 0
+    if x.ndim == 0 or x.shape[axis] == 0:
         raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
+    x = np.moveaxis(x, axis, -1)
     # The maximum of a row with NaN is NaN, so this finds every invalid row.
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
@@ -483,7 +506,7 @@ def softmax(x: ArrayLike) -> Array:
             raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
         raise InvalidValueError("x contains NaN or +inf")
     with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
-        return equations.softmax(x)
+        return np.moveaxis(equations.softmax(x), -1, axis)
 
 
 def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5) -> Array:

@@ -219,7 +219,7 @@ def as_index(index: Any, kind: str, count: int) -> int:
     if not is_integer(index):
         raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
-        kinds, last = "queries" if kind == "query" else f"{kind}s", count - 1
+        kinds, last = {"query": "queries", "axis": "axes"}.get(kind, f"{kind}s"), count - 1
         raise OutOfRangeError(f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {last}")
     return int(index) % count
 
