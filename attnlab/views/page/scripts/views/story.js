@@ -17,10 +17,21 @@ import { reasonFor } from "../drawing/reasons.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
-/** The sentences about a head, as elements and strings: where its attention goes, the effect of its ablation, and why it looks there. */
-function sentencesOf(trace, story, { layer, head, attended, affected, after }, isAgain) {
+/** The sentences about a head, as elements and strings: where its attention goes, and the effect of its ablation. */
+function sentencesOf(trace, story, { attended, affected, after }, isAgain) {
   const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordInSentence(trace.keys[j]), isAgain);
-  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after), reasonFor(trace, layer, head, trace.T - 1, attended)];
+  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after)];
+}
+
+/** The paragraphs about heads. Under the first, the headline, it says why this head looks there. */
+function paragraphsOf(trace, story) {
+  const heads = headsToDescribe(story);
+  const isAgain = (n) => heads.slice(0, n).some(({ attended }) => saysWhatRests(attended));
+  return heads.map((described, n) => {
+    const { layer, head, attended } = described;
+    const reason = n ? [] : [reasonFor(trace, layer, head, trace.T - 1, attended)];
+    return paragraphAbout(described, [...sentencesOf(trace, story, described, isAgain(n)), ...reason], n === 0);
+  });
 }
 
 /** The effect of a head's ablation on one of the next tokens. */
@@ -76,9 +87,7 @@ function showStory() {
   const trace = traces.at(-1);
   const { story } = trace;
   byId("story").ariaBusy = "false";
-  const heads = story ? headsToDescribe(story) : [];
-  const isAgain = (n) => heads.slice(0, n).some(({ attended }) => saysWhatRests(attended));
-  byId("story").replaceChildren(...heads.map((head, n) => paragraphAbout(head, sentencesOf(trace, story, head, isAgain(n)), n === 0)));
+  byId("story").replaceChildren(...(story ? paragraphsOf(trace, story) : []));
   filterStory();
   if (story) rankHeads(trace, story);
 }
