@@ -160,7 +160,7 @@ def test_untied_and_tied_output_matrices() -> None:
     assert order[-3:] == ["gain", "bias", "W_U"]
     assert np.shares_memory(trace.W_U, model.parameters["W_U"])
     assert not trace.W_U.flags.writeable
-    assert trace.heading_of("W_U") == "W_U = the output matrix, not tied to W_E"
+    assert trace.heading_of("W_U") == "W_U: the output matrix, not tied to W_E"
     assert needs(trace, "W_U") == ()
     for model in (model_of(), GPT2.from_pretrained(REFERENCE / "relu")):
         trace = model.trace([3, 4, 5])
