@@ -26,6 +26,7 @@ from attnlab import (
 )
 from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS, row_blocks
+from attnlab.views.labelled_step import labelled_step
 
 TORCH = np.load(REFERENCE / "ops.npz")
 JOURNEY = figures.load("journey")
@@ -180,11 +181,22 @@ def test_a_given_scale_and_bias_are_steps() -> None:
     row = str(result.explain(3))
     assert re.search(r"scale = 1; the row's.*scores  score_bias  masked", row, re.DOTALL)
     assert "over the 1 unmasked keys" in str(result.explain(1, 0))  # key 0 is hidden by the bias
+    assert labelled_step(result, "weights").masked[1:, 0].all()
+    assert "score_bias: added to scores" in result._repr_html_()
     plain = self_attention(X, W, W, W)
     assert "bias" not in f"{plain} {plain.explain(3, 2)} {plain.explain(3)}"
     crossed = cross_attention(X, X[:2], W, W, W, scale=2.5)
     assert crossed.edited({"X": 0}).heading_of("K") == "K = memory W_K"
     assert crossed.heading_of("memory") == "memory: the attended sequence"
+
+
+@pytest.mark.parametrize("T", [3, 2 * ROWS + 3])
+@pytest.mark.parametrize("lowest", [-np.inf, -1e9, np.finfo(np.float32).min, np.finfo(float).min])
+def test_a_bias_of_lowest_numbers_is_a_mask(T: int, lowest: float) -> None:
+    Q, mask = np.float32(random(T, 2)), causal_mask(T)
+    result = attention(Q, Q, Q, bias=np.where(mask, 0, lowest))
+    assert result.context.dtype == np.float32
+    assert np.allclose(result.context, attention(Q, Q, Q, mask).context, rtol=0, atol=1e-6)
 
 
 def test_dropout_factors_can_be_given() -> None:

@@ -423,7 +423,8 @@ def _advice_on_mask(mask: AnyArray) -> str:
 
 def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """The bias of the scores, broadcast to their last two axes; -inf hides a key."""
-    array = np.array(as_floats(bias, "bias"), dtype)
+    with np.errstate(over="ignore"):  # float64's lowest number, often a mask, is -inf in float32
+        array = np.array(as_floats(bias, "bias"), dtype)
     if np.isnan(array).any() or np.isposinf(array).any():
         raise InvalidValueError("bias contains NaN or +inf")
     return _for_scores(array, "bias", scores_shape)
