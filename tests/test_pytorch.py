@@ -79,9 +79,11 @@ untied.set_attn_implementation("eager")
 check(attnlab.GPT2.from_hf(untied.eval()), untied)
 
 with torch.no_grad():
-    wanted = exact(batch, labels=batch).loss.item()
-theirs_in_ours = attnlab.GPT2.from_hf(exact, dtype="float64").trace(batch)
-assert abs(theirs_in_ours.loss - wanted) < 1e-10
+    logits, rounded_loss = exact(batch).logits, exact(batch, labels=batch).loss  # from float32
+wanted = torch.nn.functional.cross_entropy(logits[0, :-1], batch[0, 1:], reduction="none")
+trace = attnlab.GPT2.from_hf(exact, dtype="float64").trace(batch)
+np.testing.assert_allclose(trace.losses, wanted, rtol=0, atol=1e-10, strict=True)
+assert abs(trace.loss - wanted.mean()) < 1e-10 and abs(trace.loss - rounded_loss) < 1e-5
 
 asked = attnlab.GPT2.from_hf(before, tokenizer)
 texts = [asked.trace(form).tokens for form in (answer, [batch[0]], batch, batch[0], batch.tolist())]
