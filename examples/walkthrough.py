@@ -3,6 +3,8 @@
     python examples/walkthrough.py
     python examples/walkthrough.py "The girl was tired because" --layer 1 --head 2
 
+It shows the head that matters most for the next token, unless you choose one; of the published text
+on GPT-2, the published head.
 The model is GPT-2 if it is in the Hugging Face cache, otherwise `english`, the small GPT-2 inside
 attnlab that reads simple English. To use another, name it in the environment variable
 ATTNLAB_MODEL. Also writes a page with every head, attention.html, and opens it if you are at a
@@ -21,14 +23,15 @@ from attnlab.support.console import is_watched, prepare_script, show_in_browser
 from attnlab.support.language import language_option
 from attnlab.support.messages import say
 from attnlab.support.tables import wrap
+from attnlab.views.page.overview import head_that_matters
 
 if language := language_option():
     os.environ["ATTNLAB_LANGUAGE"] = language
 prepare_script()  # for any terminal, and for pipes
 parser = Parser(description=say("One head of attention, step by step."))
 parser.add_argument("text", nargs="?", default=walkthrough.PROMPT, help="the text to trace")
-parser.add_argument("--layer", type=int, default=0, help="from 0; -1 is the last")
-parser.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
+parser.add_argument("--layer", type=int, help="from 0; -1 is the last")
+parser.add_argument("--head", type=int, help="from 0; -1 is the last")
 parser.add_argument(
     "--page", default="attention.html", help="the file to write (default: %(default)s)"
 )
@@ -39,13 +42,15 @@ page = Path(options.page).absolute()
 print(say("Writing {page}: every head, and the arithmetic of every number.", page=page), flush=True)
 model = attnlab.GPT2.default()
 trace = model.trace(options.text)
-head = trace.head(options.layer, options.head)
-block = trace.blocks[options.layer]
+verdict = walkthrough.reproduce(model, options.text)
+is_chosen = options.layer is None is options.head and not verdict.tables  # those are of head 0.0
+layer, n = head_that_matters(trace) if is_chosen else (options.layer or 0, options.head or 0)
+head, block = trace.head(layer, n), trace.blocks[layer]
 trace.save(page)
 if is_watched() and not options.no_open:
     show_in_browser(page)
 
-symbols = trace.tokens.symbols
+symbols = trace.tokens.readable
 last = symbols[-1]
 D, Dk = head.W_Q.shape
 
@@ -64,22 +69,29 @@ def percent(fraction: float) -> str:
     return f"{fraction:.0%}" if fraction >= 0.005 else say("less than 1%")
 
 
-print(
-    "\n"
-    + say(
-        "“{text}”: {count} tokens. Layer {layer}, head {head}.",
-        text=options.text,
-        count=len(symbols),
-        layer=options.layer,
-        head=options.head,
-    )
+layer %= model.config.n_layer
+count = len(symbols)
+tokens = say("{T} token", T=1) if count == 1 else say("{T} tokens", T=count)
+introduction = say(
+    "“{text}”: {tokens}. Layer {layer}, head {head}.",
+    text=options.text,
+    tokens=tokens,
+    layer=layer,
+    head=n % model.config.n_head,
 )
+print("\n" + introduction)
+if is_chosen:
+    print(say("It is the head that matters most here; --layer and --head choose another."))
+if trace.notice:
+    print(*wrap(say(trace.notice), 90), sep="\n")
 print(say("Tables show the first rows and columns; Ġ in a token stands for a space."))
 show(
     trace,
     "embedding",
     say("Each token becomes a vector of {D} numbers: what it is, plus where it is.", D=D),
 )
+if layer:
+    print(say("What comes before layer {layer} adds to these vectors.", layer=layer))
 show(
     head,
     "X",
@@ -163,7 +175,6 @@ sentence = say(
     share=percent(word.probability),
 )
 print("", *wrap(sentence, 90), sep="\n")
-verdict = walkthrough.reproduce(model, options.text)
 if verdict.tables:
     print(str(verdict).splitlines()[-1], say("(published figures; attnlab verify shows them)"))
 print(say("Every head, and the arithmetic of every number: {page}", page=page))

@@ -160,6 +160,29 @@ def test_explanations_and_plots_have_the_sentences(odd: GPT2) -> None:
         assert sentence in alt
 
 
+def test_a_printed_trace_says_how_much_rests(odd: GPT2) -> None:
+    trace = patterns(odd, PATTERNS[1])
+    mean = f"{100 * PATTERNS[1][:, :, -1, 0].mean():.0f} %"
+    names = trace.tokens.readable
+    sentence = (
+        f"On average over all heads, {mean} of the attention of “{names[-1]}” rests on the first "
+        f"token, “{names[0]}”."
+    )
+    assert sentence in " ".join(repr(trace).split())
+    uniform = {"blocks.*.attention.weights": np.tri(11) / np.arange(1, 12)[:, np.newaxis]}
+    for other in (
+        odd.trace("a"),
+        odd.trace("abcdefghijk").edited(
+            {
+                path.replace("*", str(n)): weights
+                for path, weights in uniform.items()
+                for n in range(3)
+            }
+        ),
+    ):
+        assert "rests on" not in repr(other)
+
+
 def test_attention_without_one_text_has_no_sentence() -> None:
     X = np.eye(3)
     assert attention_in_words(attnlab.attention(X, X, X), 2) == []

@@ -204,6 +204,29 @@ def test_script_on_the_pocket_model(
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_script_shows_the_head_of_the_pages_headline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it, the most probable token's probability changes most; nobody chose it."""
+    model, page = GPT2.from_pretrained("pocket"), str(tmp_path / "page.html")
+    for text, named in (
+        ("The dog chased the ball, but it", "8 tokens. Layer 1, head 0."),  # as README's picture
+        ("Hello", "3 tokens. Layer 1, head 1."),
+        ("a", "1 token. Layer"),
+    ):
+        output = output_of_the_script(monkeypatch, capsys, model, text, "--page", page)
+        assert f"“{text}”: {named}" in output
+        assert "It is the head that matters most here" in output
+    curly = output_of_the_script(monkeypatch, capsys, model, "It’s 小", "--page", page)
+    assert "小 2/3" in curly
+    assert "pieces of at most two letters: 小." in " ".join(curly.split())
+    arguments = ("Hello", "--layer", "-1", "--page", page)
+    chosen = output_of_the_script(monkeypatch, capsys, model, *arguments)
+    assert "Layer 1, head 0.\nWhat" not in chosen
+    assert "What comes before layer 1 adds to these vectors." in chosen
+    assert "matters most" not in chosen
+
+
 def test_script_in_chinese(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +238,7 @@ def test_script_in_chinese(
     assert "每个词元变成一个有 128 个数的向量" in output
     names = r"|".join([*arguments, "attention.html", "LayerNorm", "softmax", "input", r"\w*_\w*"])
     kept = {"embedding", "weights", "context", "scores", "scale", "True", "else", "inf", "rolled"}
+    kept |= {"layer", "head"}  # of the options
     words = set(re.findall("[A-Za-z]{3,}", re.sub(names, "", output)))
     assert words - kept <= {*re.findall(r"\w+", arguments[0])}
 

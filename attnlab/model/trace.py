@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
@@ -24,8 +24,9 @@ from attnlab.steps import Step, read_only
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import say
-from attnlab.support.tables import Document, Paragraph, Table, header
+from attnlab.support.messages import Message, say
+from attnlab.support.rest import NOTABLE
+from attnlab.support.tables import Document, Paragraph, Table, header, percent
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
@@ -108,8 +109,25 @@ class Trace(ForwardPass):
         return self._with_run(edit_run(self._run, edits))
 
     def __repr__(self) -> str:
-        notice = str(Paragraph(self.notice)) if self.notice else ""
-        return "\n".join(filter(None, (super().__repr__(), notice)))
+        sentences = filter(None, (self._rest_in_words(), self.notice))
+        return "\n".join([super().__repr__(), *(str(Paragraph(text)) for text in sentences)])
+
+    def _rest_in_words(self) -> str:
+        """How much of the last token's attention rests on the first; "" if little, or if slow."""
+        if self.cached or len(self.tokens) < 2 or not self._computes_for_repr("final"):
+            return ""
+        try:
+            rows = [block.attention.weights[:, -1, 0] for block in self.fork().blocks]
+        except AttnlabError:  # such as an edit that made numbers infinite
+            return ""
+        if not (rest := float(np.mean(rows))) >= NOTABLE:
+            return ""
+        template = (
+            "On average over all heads, {rest} of the attention of “{query}” rests on the first "
+            "token, “{first}”."
+        )
+        names = self.tokens.readable
+        return Message(template, rest=percent(rest), query=names[-1], first=names[0])
 
     @property
     def notice(self) -> str:

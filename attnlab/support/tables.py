@@ -222,3 +222,12 @@ def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
     if len(texts) != count:
         raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage, as on the page; 0 and 100 only if it is exactly 0 or 1."""
+    if 0 < fraction < 0.005:
+        return "< 1 %"
+    if 0.9995 <= fraction < 1:
+        return "> 99.9 %"
+    return f"{100 * fraction:.{int(0.995 <= fraction < 1)}f} %"

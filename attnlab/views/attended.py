@@ -7,6 +7,7 @@ import numpy as np
 from attnlab.forward.attention import Attention
 from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE, Attended
+from attnlab.support.tables import percent
 from attnlab.views.labelled_step import labelled_step
 
 
@@ -64,12 +65,3 @@ def _of_the_others(attended: Attended, own: int) -> str:
     if attended.key == own:
         return "Of the other tokens, it gives itself the most, {share}."
     return "Of the other tokens, “{key}” gets the most, {share}."
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage, as on the page; 0 and 100 only if it is exactly 0 or 1."""
-    if 0 < fraction < 0.005:
-        return "< 1 %"
-    if 0.9995 <= fraction < 1:
-        return "> 99.9 %"
-    return f"{100 * fraction:.{int(0.995 <= fraction < 1)}f} %"

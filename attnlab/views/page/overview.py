@@ -72,7 +72,7 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     ids = np.argsort(-probabilities, kind="stable")[:COMPARED]
     yield from (np.array([ids.size]), ids, probabilities[ids])
     for layer, head in _candidates(trace, probabilities):
-        ablated = trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
+        ablated = _without(trace, layer, head)
         for block in ablated.blocks[layer:]:
             _ = block.output
             yield np.empty(0)  # so that a server can answer others in between
@@ -84,6 +84,25 @@ def story_heads(trace: Trace) -> list[tuple[int, int]]:
     """The heads that the pack "story" ablates."""
     fork = trace.fork()
     return _candidates(fork, _probabilities(fork))
+
+
+def head_that_matters(trace: Trace) -> tuple[int, int]:
+    """The layer and head whose ablation changes the most probable next token's probability most.
+
+    It is the first one that the page describes.
+    """
+    trace = trace.fork()
+    probabilities = _probabilities(trace)
+    id = probabilities.argmax()
+
+    def effect(place: tuple[int, int]) -> float:
+        return abs(float(_probabilities(_without(trace, *place))[id] - probabilities[id]))
+
+    return max(_candidates(trace, probabilities), key=effect)
+
+
+def _without(trace: Trace, layer: int, head: int) -> Trace:
+    return trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
 
 
 def _probabilities(trace: Trace) -> AnyArray:
