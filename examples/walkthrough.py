@@ -21,7 +21,7 @@ from attnlab import walkthrough
 from attnlab.cli.arguments import Parser
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
 from attnlab.support.language import language_option
-from attnlab.support.messages import say
+from attnlab.support.messages import counted, say
 from attnlab.support.tables import wrap
 from attnlab.views.page.overview import head_that_matters
 
@@ -70,12 +70,10 @@ def percent(fraction: float) -> str:
 
 
 layer %= model.config.n_layer
-count = len(symbols)
-tokens = say("{T} token", T=1) if count == 1 else say("{T} tokens", T=count)
 introduction = say(
     "“{text}”: {tokens}. Layer {layer}, head {head}.",
     text=options.text,
-    tokens=tokens,
+    tokens=counted(len(symbols), "token"),
     layer=layer,
     head=n % model.config.n_head,
 )

@@ -32,7 +32,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
-from attnlab.support.messages import Message, say, translations
+from attnlab.support.messages import COUNTED, Message, counted, say, translations
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.derivations import ACTIVATIONS, COMPUTING, derivation
 from attnlab.views.labelled_step import SHOW_ALL
@@ -255,6 +255,14 @@ def test_po_file_reads_like_gettext(tmp_path: Path) -> None:
         catalogue = gettext.GNUTranslations(file)
     for english, chinese in translations().items():
         assert catalogue.gettext(english) == chinese
+
+
+def test_one_of_something_has_no_plural(odd: GPT2) -> None:
+    for noun, (one, several) in COUNTED.items():
+        assert (one, several) == (f"{{count}} {noun}", f"{{count}} {noun}s")
+    assert [str(counted(n, "token")) for n in (1, "2 x 1")] == ["1 token", "2 x 1 tokens"]
+    assert odd.trace("a").title.startswith("Trace of 1 token through 3 blocks of 5 heads")
+    assert say(odd.trace("a").title, "zh").startswith("1 个词元经过 3 个块，每块 5 个头")
 
 
 def test_a_message_repr_has_its_template_and_values() -> None:

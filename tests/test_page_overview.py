@@ -602,7 +602,7 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Op
     page = look(ball, reduced_motion="reduce")
     words = page.locator("#stage-words")
     page.locator("#play").click()  # shows the first stage without advancing
-    assert words.inner_text() == "Embedding: each of the 8 tokens becomes a vector of 128 numbers."
+    assert words.inner_text() == "Embedding: each token becomes a vector of 128 numbers."
     assert page.evaluate("timer") is None
     assert page.locator("#stage-count").inner_text() == "1 / 6"
     page.locator("#later").click()

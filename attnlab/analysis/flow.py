@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, axis_of
 from attnlab.support import door
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message, counted, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,9 @@ class Rollout(Analysis):
         if trace.tokens_before:
             raise InvalidValueError("rollout needs a whole text's trace; got a step of generation")
         self.title = Message(
-            "Attention rollout through {L} layers{note}", L=trace.config.n_layer, note=trace._note
+            "Attention rollout through {layers}{note}",
+            layers=counted(trace.config.n_layer, "layer"),
+            note=trace._note,
         )
         self._tokens = positions_of(trace)
         rollout = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)

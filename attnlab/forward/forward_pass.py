@@ -34,7 +34,7 @@ from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at, view_of
 from attnlab.support import door
 from attnlab.support.checks import as_floats, check_kind, check_shape
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, counted
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
 if TYPE_CHECKING:
@@ -341,9 +341,7 @@ class ForwardPass(Explainable):
     )
     _default_step: ClassVar[str] = "logits"
     _children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
-    _title_template: ClassVar[str] = (
-        "Forward pass of {T} tokens{cached} through {L} blocks of {H} heads"
-    )
+    _title_template: ClassVar[str] = "Forward pass of {tokens}{cached} through {blocks} of {heads}"
 
     parameters: Parameters
     config: GPT2Config
@@ -444,9 +442,9 @@ class ForwardPass(Explainable):
         )
         title = Message(
             self._title_template,
-            T=" x ".join(map(str, new_ids.shape)),
-            L=config.n_layer,
-            H=config.n_head,
+            tokens=counted(" x ".join(map(str, new_ids.shape)), "token"),
+            blocks=counted(config.n_layer, "block"),
+            heads=counted(config.n_head, "head"),
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
         self._init_view(title, run, path="")

@@ -30,7 +30,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_flag, as_numpy, check_choice, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message, counted, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
@@ -438,10 +438,9 @@ class GPT2:
     def __repr__(self) -> str:
         config = self.config
         sizes = Message(
-            "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, "
-            "{dtype}",
-            layers=config.n_layer,
-            heads=config.n_head,
+            "GPT2: {layers} of {heads}, width {width}, {parameters} parameters, {dtype}",
+            layers=counted(config.n_layer, "layer"),
+            heads=counted(config.n_head, "head"),
             width=config.n_embd,
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,

@@ -64,7 +64,7 @@ class Trace(ForwardPass):
     """
 
     _table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass._table_steps, "next_logits")
-    _title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
+    _title_template: ClassVar[str] = "Trace of {tokens}{cached} through {blocks} of {heads}"
     _hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens

@@ -24,7 +24,7 @@ from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, counted
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
 
@@ -195,8 +195,8 @@ class Traces(ReadOnly, TraceSequence, Document):
         lengths = sorted({len(text) for text in self.texts})
         yield Heading(
             Message(
-                "{count} traces of {lengths} tokens",
-                count=len(self),
+                "{traces} of {lengths} tokens",
+                traces=counted(len(self), "trace"),
                 lengths=" … ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))),
             )
         )

@@ -39,6 +39,22 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
+# How many there are of something, for one and for several.
+COUNTED = {
+    "token": ("{count} token", "{count} tokens"),
+    "layer": ("{count} layer", "{count} layers"),
+    "head": ("{count} head", "{count} heads"),
+    "block": ("{count} block", "{count} blocks"),
+    "trace": ("{count} trace", "{count} traces"),
+}
+
+
+def counted(count: int | str, noun: str) -> Message:
+    """How many there are of something in `COUNTED`, such as "1 token"."""
+    one, several = COUNTED[noun]
+    return Message(one if str(count) == "1" else several, count=count)
+
+
 def joined(*sentences: Message) -> Message:
     """Several sentences as one message, with a space between them where the language has one."""
     first, *others = sentences

@@ -27,7 +27,7 @@ from attnlab.model.trace import Trace
 from attnlab.steps import Result
 from attnlab.steps.labels import Axis, Grid, label, token_axes
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import say
+from attnlab.support.messages import counted, say
 from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.text.tokens import Token
@@ -116,7 +116,7 @@ def tokens_view(tokens: Any) -> str:
 
 
 def _count(T: int) -> str:
-    return say("{T} token", T=T) if T == 1 else say("{T} tokens", T=T)
+    return say(counted(T, "token"))
 
 
 def result_view(result: Result, tokens: slice | None = None) -> str:

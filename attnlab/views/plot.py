@@ -32,7 +32,7 @@ from attnlab.support.checks import check_kind, importing_extra
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import say, translations
+from attnlab.support.messages import counted, say, translations
 from attnlab.support.rest import Attended
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, plus_minus, printable
@@ -330,11 +330,10 @@ def plot_tiles(
     indices = [indices_of(axis, TILE_SHOWN, tokens) for axis in axes]
     largest, at = _largest(array)
     alt = say(
-        "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
-        "head {head}",
+        "Heatmaps{of}: {layers} of {heads}; the largest is {largest} in layer {layer}, head {head}",
         of=in_title(title),
-        L=L,
-        H=H,
+        layers=counted(L, "layer"),
+        heads=counted(H, "head"),
         largest=largest,
         layer=at[0] // height,
         head=at[1] // width,

@@ -286,7 +286,7 @@ function markLatest() {
   markUnsent();
   const { model, excerpt, tokens } = traceHistory.at(-1);
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
-  showStatus(isBlank(tokens) ? say("The text is only white space: {count} tokens.", { count: tokens.length }) : "");
+  showStatus(isBlank(tokens) ? say("The text is only white space.") : "");
   byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
   lastGenerated = undefined;

@@ -9,10 +9,10 @@ import { prefixOf } from "../drawing/names.js";
 function summarise() {
   const sizes = traces.map((trace) => {
     const { layers, H, T, cached, note } = trace;
-    const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
+    const tokens = T === 1 ? say("{count} token", { count: T }) : say("{count} tokens", { count: T });
     const after = cached ? say(" after {cached} cached", { cached }) : "";
-    const blocks = layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
-    const heads = H === 1 ? say("{H} head", { H }) : say("{H} heads", { H });
+    const blocks = layers === 1 ? say("{count} layer", { count: layers }) : say("{count} layers", { count: layers });
+    const heads = H === 1 ? say("{count} head", { count: H }) : say("{count} heads", { count: H });
     return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
   });
   byId("alignment")?.remove();

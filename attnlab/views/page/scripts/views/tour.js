@@ -19,7 +19,7 @@ let timer = null; // while it plays
 function describeStage(stage) {
   const trace = traces.at(-1);
   const { name, layer, layers } = stage;
-  if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
+  if (name === "embedding") return { ...stage, words: say("Embedding: each token becomes a vector of {D} numbers.", trace.pass) };
   if (name === "next") {
     const [{ word, probability } = {}] = trace.drawing.nextTokens;
     const words = word ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percentsOf([probability])[0] }) : say("Next token");
