@@ -425,7 +425,7 @@ class GPT2:
         """Write an HTML file that contains the model and does everything that `explore` does.
 
         It opens in any browser, with no network and nothing installed. Models of more than 300 MB,
-        or with another tokenizer than GPT-2's, are refused.
+        or with another tokenizer than GPT-2's or BERT's, are refused.
 
         Parameters
         ----------

@@ -219,10 +219,11 @@ const slowTimers = new WeakMap(); // by element
 
 /** Mark an element as busy or not; when it has been busy for long, it is also `slow`, which shows. */
 export function markBusy(element, isBusy) {
+  if (element.ariaBusy === String(isBusy)) return;
   element.ariaBusy = String(isBusy);
   clearTimeout(slowTimers.get(element));
-  if (!isBusy) return element.classList.remove("slow");
-  return slowTimers.set(element, setTimeout(() => element.classList.add("slow"), SLOW_MILLISECONDS));
+  if (isBusy) slowTimers.set(element, setTimeout(() => element.classList.add("slow"), SLOW_MILLISECONDS));
+  else element.classList.remove("slow");
 }
 
 /** A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a function that lists them. */

@@ -28,7 +28,7 @@ class Source {
   pack(trace, name) {
     const handleError = (error) => {
       trace.packs.delete(name);
-      if (error.name !== "AbortError" && !this.hasEnded) reports.status(error.message);
+      if (error.name !== "AbortError") reports.status(error.message);
       return new Promise(() => {});
     };
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));

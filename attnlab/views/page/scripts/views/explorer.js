@@ -154,7 +154,7 @@ function showProgress(fraction) {
 
 /** Show that something is computed, with the progress if it is known. */
 function markWorking() {
-  byId("explore").classList.toggle("computing", progress < 1);
+  markBusy(byId("working"), progress < 1);
   if (progress < 1) byId("progress").value = progress;
   else byId("progress").removeAttribute("value"); // indeterminate
 }
