@@ -15,7 +15,7 @@
 # * **Objective**: Compute a head of attention with a pencil, from the input to the context
 #   vectors.
 # * **Before this**: how to multiply matrices; a pencil.
-# * **Time**: about 35 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "The value of a word is its weight." The weights say how much of each value
 #   is taken; the values are what is taken.
 
@@ -66,6 +66,10 @@ print(attnlab.table(X, rows=words, decimals=2))
 # and their sum. Take a pencil, work out a number of `Q`, and check it below.
 
 # %%
+if W_K.shape[1] != W_Q.shape[1]:  # raw scores need queries and keys of one width
+    W_K = np.resize(W_K, (len(W_K), W_Q.shape[1]))
+    print(f"\nW_Q has {W_Q.shape[1]} columns, so W_K gets as many: its numbers, in order, repeated")
+
 recorded = figures.load("cat_eats_fish")
 matrices = {"X": X, "W_Q": W_Q, "W_K": W_K, "W_V": W_V}
 inputs = {name: (matrix, recorded[name]) for name, matrix in matrices.items()}
@@ -114,6 +118,21 @@ print()
 print(attnlab.table(raw_scores, rows=words, columns=words))
 print()
 print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])))
+
+# %% [markdown]
+# **The second "it".** In "The dog chased the ball, but it couldn't catch it" the first "it" is the
+# dog, the second the ball. A much read example gives the second one these numbers: by dot product
+# of the words' own vectors, dog and ball tie at 0.51; with a query and keys, the dog gets 0.56 and
+# the ball 0.96. Three lines compute it. `W_Q` changes nothing here, and the matrix of the keys
+# doubles the second number, which is large for a thing.
+
+# %%
+it, dog, ball = np.array([[0.5, 0.5, 0.1], [0.9, 0.1, 0.1], [0.1, 0.9, 0.1]])
+thing_keys = np.array([dog, ball]) @ np.diag([1, 2, 1])
+before, after = [it] @ np.array([dog, ball]).T, [it] @ thing_keys.T
+print("\nThe second it: its own vector, and the keys of dog and ball")
+print(attnlab.table([it, *thing_keys], rows=["it", "dog", "ball"], decimals=1))
+print(f"\ndog and ball by their own vectors {before}, by their keys {after}")
 
 # %% [markdown]
 # ## 3.3 Scores
@@ -223,6 +242,37 @@ weighted_values = {
 if len(words) > 20:
     weighted_values["all others"] = weights[0, 20:] @ V_plane[20:]
 pictures.arrows(weighted_values, title=f"context of {words[0]}")
+
+# %% [markdown]
+# **The same in print, by hand.** Before its program, the tutorial works out the row of 猫 by hand:
+# raw scores 0.455, 0.634, 0.605, weights 0.298, 0.356, 0.346 and context 0.512, 0.443. Its program
+# is right, and the hand is not, although the query, 0.6 and 0.47, is. Follow it step by step:
+#
+# * The raw scores aren't that query times the keys: the keys are wrong.
+# * The division by √2 is missing. These weights are the softmax of the raw scores as they are.
+# * These weights don't give that context with the values of 3.1: the values are wrong, too.
+
+# %%
+by_hand = [0.455, 0.634, 0.605], [0.298, 0.356, 0.346], [0.512, 0.443]
+printed_scores, printed_weights, printed_context = map(np.array, by_hand)
+right = {name: np.array(recorded[name]) for name in ("raw_scores", "weights", "V", "context")}
+slips = {
+    "raw scores, by hand": printed_scores,
+    "raw scores, right": right["raw_scores"][0],
+    "weights, by hand": printed_weights,
+    "softmax of its raw scores": attnlab.softmax(printed_scores),
+    "softmax of them / √2": attnlab.softmax(printed_scores / math.sqrt(2)),
+    "weights, right": right["weights"][0],
+}
+mixtures = {
+    "context, by hand": printed_context,
+    "its weights times V": printed_weights @ right["V"],
+    "context, right": right["context"][0],
+}
+print("\nThe row of 猫, by hand in print, and what is right")
+print(attnlab.table([*slips.values()], rows=[*slips], columns=recorded["words"]))
+print()
+print(attnlab.table([*mixtures.values()], rows=[*mixtures]))
 
 # %% [markdown]
 # [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
@@ -432,12 +482,13 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 #
 # **Exercise 5 (basic).** The same with "I love AI": the rows of X are 0.1 0.2 0.3 0.4 for "I", 0.5
 # 0.6 0.7 0.8 for "love" and 0.9 0.1 0.2 0.3 for "AI"; those of W_Q are 0.1 0.2 0.3, 0.4 0.5 0.6,
-# 0.7 0.8 0.9 and 0.2 0.3 0.4. What is the query of "I"? What are the other two?
+# 0.7 0.8 0.9 and 0.2 0.3 0.4. What is the query of "I"? What are the other two? (Change `words`,
+# `X` and `W_Q` in the first cell. Queries have three numbers now, and keys have to match them: the
+# chapter repeats the numbers of `W_K` until it has three columns.)
 #
 # <details><summary>Answer</summary>
 #
-# "I": 0.38, 0.48, 0.58. "love": 0.94, 1.20, 1.46. "AI": 0.33, 0.48, 0.63. (A text works this out by
-# hand, and gets only the row of "I" right; all that follows from the other two is wrong, too.)
+# "I": 0.38, 0.48, 0.58. "love": 0.94, 1.20, 1.46. "AI": 0.33, 0.48, 0.63.
 #
 # </details>
 

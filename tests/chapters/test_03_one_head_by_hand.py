@@ -116,6 +116,23 @@ def test_exercise_5(answer: str) -> None:
     W_Q = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.2, 0.3, 0.4]])
     for word, query in zip(("I", "love", "AI"), X @ W_Q, strict=True):
         assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in answer
+    chapter = run(CHAPTER, OF_FIGURES[CHAPTER]["I love AI"])
+    assert np.allclose(chapter["Q"], X @ W_Q)
+    assert "W_Q has 3 columns, so W_K gets as many" in chapter.printed
+
+
+def test_the_second_it(chapter: Chapter) -> None:
+    assert chapter["thing_keys"] == pytest.approx(np.array([[0.9, 0.2, 0.1], [0.1, 1.8, 0.1]]))
+    assert "by their own vectors [[0.51 0.51]], by their keys [[0.56 0.96]]" in chapter.printed
+
+
+def test_slips_of_the_hand_example(chapter: Chapter) -> None:
+    slips, mixtures = chapter["slips"], chapter["mixtures"]
+    by_hand = slips["weights, by hand"]
+    assert np.allclose(by_hand, slips["softmax of its raw scores"], atol=0.0005)
+    assert not np.allclose(by_hand, slips["softmax of them / √2"], atol=0.003)
+    assert not np.allclose(slips["raw scores, by hand"], [0.5361, 0.6232, 0.6613], atol=0.01)
+    assert not np.allclose(mixtures["context, by hand"], mixtures["its weights times V"], atol=0.03)
 
 
 def test_sentences_about_questions_and_names(chapter: Chapter) -> None:
