@@ -24,7 +24,15 @@ from conftest import REFERENCE, needs
 import attnlab
 from attnlab import GPT2, causal_mask
 from attnlab.analysis.base import Analysis
-from attnlab.checking.mistakes import BIAS, DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_mistakes
+from attnlab.checking.mistakes import (
+    BIAS,
+    DROPOUT,
+    MISTAKES,
+    OTHER_PLACE,
+    PREPENDED_TOKEN,
+    cache_mistakes,
+)
+from attnlab.checking.orders import ORDERS
 from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
@@ -209,7 +217,9 @@ def test_translations_are_complete_and_all_used() -> None:
     labels.update(frame_texts())
     labels.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
     labels.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
-    mistakes = (*MISTAKES, *cache_mistakes(2), *BIAS, PREPENDED_TOKEN, DROPOUT)
+    others = (*BIAS, PREPENDED_TOKEN, OTHER_PLACE, DROPOUT)
+    mistakes = (*MISTAKES, *cache_mistakes(2), *others)
+    labels.update(order.sentence for order in ORDERS)
     labels.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
     formulas = (getattr(mistake.formula, "template", mistake.formula) for mistake in mistakes)
     labels.update(formula for formula in formulas if ENGLISH.search(formula))

@@ -414,7 +414,16 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 # ---- tolerances for rounding ---------------------------------------------------------------------
 
 
-def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
+def perturbation_for(epsilon: float) -> float:
+    """The perturbation that measures rounding with an epsilon.
+
+    In half precision it is as large as rounding itself: in a softmax of large scores, effects are
+    far from linear.
+    """
+    return epsilon if epsilon > HALF_EPSILON else PERTURBATION
+
+
+def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float = 0.0) -> list[Run]:
     """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):
@@ -424,12 +433,15 @@ def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
         if (is_computed or is_fixed(run, path)) and not is_slice:
             perturbed_paths.append(path)
     return [
-        with_equations(run, {path: perturbation(path, n) for path in perturbed_paths})
+        with_equations(
+            run,
+            {path: perturbation(path, n, perturbation_for(epsilon)) for path in perturbed_paths},
+        )
         for n in range(PERTURBED_RUNS)
     ]
 
 
-def perturbation(path: str, n: int) -> Equation:
+def perturbation(path: str, n: int, size: float) -> Equation:
     """A perturbation seeded by step and run, so that recomputing a step repeats it."""
 
     def perturbed_value(value: Any) -> Any:
@@ -437,7 +449,7 @@ def perturbation(path: str, n: int) -> Equation:
             return value
         rng = np.random.default_rng([n, zlib.crc32(path.encode())])
         noise = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
-        return value * (1.0 + PERTURBATION * noise)
+        return value * (1.0 + size * noise)
 
     return perturbed_value
 
@@ -456,7 +468,8 @@ def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) 
             for x in variants
         ]
     spread = np.max(spreads, axis=0)
-    growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
+    growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0)
+    growth /= perturbation_for(epsilon)
     # At least the median, as perturbations of a row may cancel by chance.
     growth = np.maximum(growth, np.median(growth))
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN

@@ -16,7 +16,7 @@ from attnlab.checking.comparison import (
     path_in_block,
     table_of,
 )
-from attnlab.checking.verdict import array_and_epsilon, submissions
+from attnlab.checking.submission import array_and_epsilon, submissions
 from attnlab.equations import AnyArray
 from attnlab.errors import CheckpointError, MissingExtraError
 from attnlab.model.gpt2 import GPT2

@@ -67,8 +67,14 @@ def transposed(value: Array) -> Array:
     return value.reshape(value.shape[::-1]).T
 
 
-def with_transposed_thirds(value: Array) -> Array:
-    return np.concatenate([transposed(third(value, n)) for n in range(3)], axis=-1)
+def with_transposed_thirds(*thirds: int) -> Equation:
+    def mistaken(value: Array) -> Array:
+        parts = [third(value, n) for n in range(3)]
+        return np.concatenate(
+            [transposed(part) if n in thirds else part for n, part in enumerate(parts)], axis=-1
+        )
+
+    return mistaken
 
 
 def zero(value: Array) -> Array:
@@ -133,6 +139,10 @@ def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
     return {f"attention.{name}": equation(part) for part, name in enumerate("QKV")}
 
 
+def undivided(raw_scores: Array) -> Array:
+    return raw_scores
+
+
 def with_mask(change: Callable[[Any], Any]) -> Equation:
     def mistaken(scores: Array, mask: Mask) -> Array:
         allowed = np.broadcast_to(change(mask), scores.shape)
@@ -163,12 +173,33 @@ def filled_where_masked(fill: float, *, is_added: bool) -> Equation:
     return mistaken
 
 
-def softmax_over(axis: int) -> Equation:
-    def mistaken(masked_scores: Array) -> Array:
-        scores = np.maximum(masked_scores, -1e9)  # -inf in all heads would give NaN
-        return softmax(scores.swapaxes(axis, -1)).swapaxes(axis, -1)
+def filled_where_allowed(fill: float) -> Equation:
+    def mistaken(scores: Array, mask: Mask) -> Array:
+        # In float32 the last row would lose its digits.
+        return np.where(mask, scores.astype(np.float64) - fill, scores)
 
     return mistaken
+
+
+def softmax_over(*axes: int) -> Equation:
+    def mistaken(masked_scores: Array) -> Any:
+        scores = np.maximum(masked_scores, -1e9)  # -inf in all heads would give NaN
+        exponentials = np.exp(scores - scores.max(axis=axes, keepdims=True))
+        return exponentials / exponentials.sum(axis=axes, keepdims=True)
+
+    return mistaken
+
+
+def exponentials_by_sum(*axes: int) -> Equation:
+    def mistaken(masked_scores: Array) -> Any:
+        e = exponentials(masked_scores)
+        return e / e.sum(axis=axes, keepdims=True)
+
+    return mistaken
+
+
+def softmax_divided(masked_scores: Array, scale: float) -> Array:
+    return softmax(masked_scores) / scale
 
 
 def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
@@ -193,6 +224,20 @@ def with_epsilon(epsilon: float) -> Equation:
 def over_all_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
     flat = x.reshape(*x.shape[:-2], 1, -1)
     return normalised(flat, epsilon).reshape(x.shape) * gain + bias
+
+
+def normalised_by(part: str, stream: str) -> Equation:
+    """The LayerNorm of attention or MLP with the parameters of the other one."""
+
+    def mistaken(
+        x: Any = f"parent.{stream}",
+        gain: Any = f"parent.{part}.gain",
+        bias: Any = f"parent.{part}.bias",
+        epsilon: Any = f"parent.{part}.epsilon",
+    ) -> Array:
+        return layer_norm(x, gain, bias, epsilon)
+
+    return mistaken
 
 
 def normalised_after(part: str) -> Equation:
@@ -308,8 +353,16 @@ NO_B_QKV: Equations = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
 NO_B_O: Equations = {"attention.b_O": zero}
 NO_B_MLP: Equations = {"mlp.b_1": zero, "mlp.b_2": zero}
 
-TRANSPOSED_QKV: Equations = {f"attention.W_{name}": transposed for name in "QKV"}
-TRANSPOSED_QKV["attention.W_QKV"] = with_transposed_thirds
+TRANSPOSED_Q, TRANSPOSED_K, TRANSPOSED_V = (
+    {"attention.W_QKV": with_transposed_thirds(n), f"attention.W_{name}": transposed}
+    for n, name in enumerate("QKV")
+)
+TRANSPOSED_QKV: Equations = {
+    **TRANSPOSED_Q,
+    **TRANSPOSED_K,
+    **TRANSPOSED_V,
+    "attention.W_QKV": with_transposed_thirds(0, 1, 2),
+}
 TRANSPOSED_W_QKV: Equations = {"attention.W_QKV": transposed}
 TRANSPOSED_W_O: Equations = {"attention.W_O": transposed}
 TRANSPOSED_MLP: Equations = {"mlp.W_1": transposed, "mlp.W_2": transposed}
@@ -321,6 +374,9 @@ MERGED_COLUMNS_FIRST: Equations = {"attention.concat": merged_columns_first}
 
 X_FOR_INPUT: Equations = {"mid": lambda X="attention.X", update="attention.output": X + update}
 X_FOR_MID: Equations = {"output": lambda X="mlp.X", update="mlp.output": X + update}
+
+LN_1_FOR_LN_2: Equations = {"mlp.X": normalised_by("attention", "mid")}
+LN_2_FOR_LN_1: Equations = {"attention.X": normalised_by("mlp", "input")}
 
 POST_NORM: Equations = {
     "attention.X": identity,
@@ -469,7 +525,8 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     masked = "masked_scores without {keys}, from token {first} on"
     return (
         *with_hint(
-            "After a cache, positions continue from the number of cached tokens.",
+            "From there on, positions are wrong. The token at position t has W_P[t]; with a "
+            "key-value cache, positions continue from the number of cached tokens.",
             *(
                 (Message(position, row=row, first=first), equations)
                 # After one cached token, W_P[t - 1] is W_P[0].
@@ -477,7 +534,8 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
             ),
         ),
         *with_hint(
-            "A query after a cache attends to all cached keys and to its own.",
+            "From there on, a key is hidden. A query attends to all keys up to its own; with a "
+            "key-value cache, also to all cached ones.",
             *(
                 (Message(masked, keys=Message(keys), first=first), equations)
                 for keys, equations in hidden_keys
@@ -498,7 +556,7 @@ MISTAKES = (
                 "",
                 "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with "
                 "Dk = {Dk}.",
-                lambda raw_scores: raw_scores,
+                undivided,
             ),
             (
                 " / √D",
@@ -586,6 +644,23 @@ MISTAKES = (
         "The mask is inverted. True must mean that a query may attend to a key.",
         {"attention.masked_scores": with_mask(np.logical_not)},
     ),
+    *with_hint(
+        "The mask is inverted: the large number is added where a query may attend. In the last row "
+        "it is added to every score, so this row stays right. Add it where the mask is False.",
+        *(
+            (
+                Message("masked_scores = scores - {fill} where the mask is True", fill=name),
+                {"attention.masked_scores": filled_where_allowed(fill)},
+            )
+            for name, fill in (("1e9", 1e9), ("1e4", 1e4))
+        ),
+    ),
+    Mistake(
+        "masked_scores = scores where key ≤ query, else -inf",
+        "A causal mask is applied, but here queries may attend to later keys, too. Use the mask "
+        "that is given, or none.",
+        {"attention.masked_scores": with_mask(lambda mask: np.tri(*mask.shape[-2:], dtype=bool))},
+    ),
     Mistake(
         "masked_scores = scores where key ≤ query + 1, else -inf",
         "The mask is off by one: queries attend to the next token. Keep key ≤ query.",
@@ -605,6 +680,35 @@ MISTAKES = (
         "weights = softmax over the heads",
         "Heads sum to 1 instead of rows. Take the softmax over the keys, the last axis.",
         {"attention.weights": softmax_over(-3)},
+    ),
+    *with_hint(
+        "All rows together sum to 1. Each row must: take the softmax over the keys, the last axis, "
+        "with keepdims=True in maximum and sum.",
+        ("weights = softmax over the whole matrix", {"attention.weights": softmax_over(-2, -1)}),
+        (
+            "weights = softmax over the matrices of all heads",
+            {"attention.weights": softmax_over(-3, -2, -1)},
+        ),
+        (
+            "weights = exp(masked_scores - their maximum) / the sum of the whole matrix",
+            {"attention.weights": exponentials_by_sum(-2, -1)},
+        ),
+        (
+            "weights = exp(masked_scores - their maximum) / the sum over all heads",
+            {"attention.weights": exponentials_by_sum(-3, -2, -1)},
+        ),
+    ),
+    *with_hint(
+        "The division by {scale} comes after the softmax, so rows no longer sum to 1. Divide the "
+        "scores, before the softmax.",
+        (
+            "weights = softmax(raw_scores, masked) / √Dk",
+            {
+                "attention.scores": undivided,
+                "attention.weights": softmax_divided,
+            },
+        ),
+        ("weights = softmax(masked_scores) / √Dk", {"attention.weights": softmax_divided}),
     ),
     Mistake(
         "weights = softmax(softmax(masked_scores))",
@@ -636,6 +740,11 @@ MISTAKES = (
         "context = weights K",
         "The context is the weighted sum of the values, not of the keys.",
         {"attention.context": lambda weights, K: weights @ K},
+    ),
+    Mistake(
+        "context = weightsᵀ V",
+        "The weights are transposed. A row of weights is a query's: multiply weights by V.",
+        {"attention.context": lambda weights, V: transpose(weights) @ V},
     ),
     *with_hint(
         "The columns of W_QKV are W_Q, W_K, W_V, in this order.",
@@ -719,6 +828,9 @@ MISTAKES = (
     *with_hint(
         "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
         "transpose, or transpose the matrices that you load.",
+        ("Q = X W_Qᵀ + b_Q", TRANSPOSED_Q),
+        ("K = X W_Kᵀ + b_K", TRANSPOSED_K),
+        ("V = X W_Vᵀ + b_V", TRANSPOSED_V),
         ("Q = X W_Qᵀ + b_Q, likewise K and V", TRANSPOSED_QKV),
         ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
         ("Q = X W_Qᵀ + b_Q, likewise K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
@@ -841,6 +953,27 @@ MISTAKES = (
             X_FOR_INPUT | X_FOR_MID,
         ),
     ),
+    *with_hint(
+        "The stream is added inside attention, and again in mid. Add it once, in mid.",
+        (
+            "attention.output = input + concat W_O + b_O",
+            {"attention.output": lambda value, x="parent.input": x + value},
+        ),
+        (
+            "attention.output = X + concat W_O + b_O",
+            {"attention.output": lambda value, X: X + value},
+        ),
+    ),
+    *with_hint(
+        "A block has two LayerNorms, each with its own gain and bias: ln_1 before attention, ln_2 "
+        "before the MLP.",
+        ("the MLP's X = LayerNorm(mid) with the gain and bias of attention", LN_1_FOR_LN_2),
+        ("attention's X = LayerNorm(input) with the gain and bias of the MLP", LN_2_FOR_LN_1),
+        (
+            "X = LayerNorm of attention and MLP, with each other's gain and bias",
+            LN_1_FOR_LN_2 | LN_2_FOR_LN_1,
+        ),
+    ),
     Mistake(
         "the MLP's X = LayerNorm(input)",
         "The MLP runs in parallel with attention and doesn't get its output. Its input is "
@@ -895,7 +1028,7 @@ MISTAKES = (
     ),
 )
 
-# Two mistakes that aren't equations: one changes the text, one is random.
+# Mistakes that aren't equations: one changes the text, one the place, one is random.
 
 PREPENDED_TOKEN = Mistake(
     "ids = <|endoftext|>, then the text's ids",
@@ -932,6 +1065,12 @@ BIAS = tuple(
             ),
         ),
     )
+)
+
+OTHER_PLACE = Mistake(
+    "",  # filled in
+    "These are the numbers of another layer or head. Both are counted from 0; check the index.",
+    {},
 )
 
 DROPOUT = Mistake(

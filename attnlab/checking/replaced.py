@@ -47,7 +47,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     is the step's original value. A parameter's default is the step's name if it differs from the
     parameter's, such as "parent.input" for a step one level up, or None if the step is optional.
     """
-    node, prefix = run.graph[path], path.rpartition(".")[0]
+    node = run.graph[path]
     original = None if is_fixed(run, path) else node.step.equation
     paths_of: dict[str, str] = {}  # by parameter of the original equation
     if original:
@@ -58,9 +58,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     needs: dict[str, str] = {}
     for name, default in parameters.items():
         target = default if isinstance(default, str) else name
-        _, is_in_parent, step = target.rpartition("parent.")
-        owner = prefix.rpartition(".")[0] if is_in_parent else prefix
-        need = paths_of.get(target, f"{owner}.{step}".lstrip("."))
+        need = paths_of.get(target) or beside(path, target)
         try:
             run.graph[need]
         except KeyError:  # this type of result has no such step
@@ -81,6 +79,13 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     needs_of_value = node.needs if takes_value and original else ()
     all_needs = (*needs.values(), *needs_of_value)
     return node._replace(step=step, needs=all_needs, fast_needs=(), layer_step="", select=None)
+
+
+def beside(path: str, target: str) -> str:
+    """The path of another step of the same part, or of the part above for "parent.input"."""
+    prefix, is_in_parent = path.rpartition(".")[0], target.startswith("parent.")
+    owner = prefix.rpartition(".")[0] if is_in_parent else prefix
+    return f"{owner}.{target.removeprefix('parent.')}".lstrip(".")
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""Right code in another order: steps that differ from GPT-2's, with the same weights in the end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlab.checking.comparison import path_in_block
+from attnlab.checking.replaced import beside, defaults_of, upstream
+from attnlab.checking.submission import Submission, compare_in_run, with_own_inputs
+from attnlab.equations import Array, third
+from attnlab.errors import AttnlabError
+from attnlab.forward.attention import Attention
+from attnlab.steps import Graph, Result, Run
+from attnlab.support.messages import Message
+
+# GPT-2's numbers from the user's, `mine`; other parameters are steps, as in a mistake's equation.
+Conversion = Callable[..., Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Steps as right code may compute them in another order."""
+
+    sentence: str  # what differs; {scale} is filled in
+    steps: Mapping[str, Conversion]  # by step, such as `attention.scores`
+    until: str  # the step that shows whether the rest allows for it
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An order in which the user's numbers are read."""
+
+    order: Order
+    paths: tuple[str, ...]  # the steps that then agree
+    confirmed_by: str  # the name of a later step that agrees; "" if the user gave none
+    is_shown: bool  # whether the user gave the step that shows it
+
+    def sentence(self, scale: str) -> str:
+        sentence = Message(self.order.sentence, scale=scale)
+        if self.confirmed_by:
+            template = "Another order, the same {step}: {sentence}."
+            return Message(template, step=self.confirmed_by, sentence=sentence)
+        if self.is_shown:
+            return Message("Another order: {sentence}.", sentence=sentence)
+        template = (
+            "Perhaps another order: {sentence}. That is right if the rest of your code allows for "
+            "it; check your {step}, too."
+        )
+        return Message(template, step=self.order.until, sentence=sentence)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def divided(mine: Array, scale: float) -> Array:
+    return mine * scale
+
+
+def divided_by_root(mine: Array, scale: float) -> Array:
+    return mine * math.sqrt(scale)
+
+
+def undivided(mine: Array, scale: float) -> Array:
+    return mine / scale
+
+
+def with_divided_third(n: int) -> Conversion:
+    def conversion(mine: Array, scale: float) -> Array:
+        changed = mine.copy()
+        third(changed, n)[...] *= scale
+        return changed
+
+    return conversion
+
+
+def divided_projection(name: str) -> dict[str, Conversion]:
+    """Q or K with its parameters, and the product of both."""
+    n = "QKV".index(name)
+    joint = {f"attention.{step}": with_divided_third(n) for step in ("W_QKV", "b_QKV", "QKV")}
+    own = {f"attention.{step}": divided for step in (f"W_{name}", f"b_{name}", name)}
+    return {**joint, **own, "attention.raw_scores": divided}
+
+
+def not_normalised(mine: Array) -> Array:
+    return np.asarray(mine / mine.sum(axis=-1, keepdims=True))
+
+
+def without_gain_and_bias(mine: Array, gain: Array, bias: Array) -> Array:
+    return mine * gain + bias
+
+
+def with_input(mine: Array, x: Any = "parent.input") -> Array:
+    return np.asarray(mine - x)
+
+
+def with_mid(mine: Array, x: Any = "parent.mid") -> Array:
+    return np.asarray(mine - x)
+
+
+ORDERS = (
+    Order("Q is divided by {scale} already", divided_projection("Q"), "weights"),
+    Order("K is divided by {scale} already", divided_projection("K"), "weights"),
+    Order(
+        "Q and K are each divided by the root of {scale}",
+        {
+            **{f"attention.{step}": divided_by_root for step in ("W_Q", "W_K", "b_Q", "b_K")},
+            **{f"attention.{step}": divided_by_root for step in "QK"},
+            "attention.raw_scores": divided,
+        },
+        "weights",
+    ),
+    Order(
+        "the scores aren't divided by {scale} yet",
+        {"attention.scores": undivided, "attention.masked_scores": undivided},
+        "weights",
+    ),
+    Order(
+        "the weights aren't divided by the sum of their row yet",
+        {"attention.weights": not_normalised},
+        "context",
+    ),
+    Order(
+        "LayerNorm's gain and bias are left to the next matrix",
+        dict.fromkeys(("attention.X", "mlp.X", "final"), without_gain_and_bias),
+        "Q",
+    ),
+    Order(
+        "attention's output has the residual stream added already",
+        {"attention.output": with_input},
+        "mid",
+    ),
+    Order(
+        "the MLP's output has the residual stream added already",
+        {"mlp.output": with_mid},
+        "output",
+    ),
+)
+
+
+# ---- reading the user's numbers ------------------------------------------------------------------
+
+
+def table_name(graph: Graph, path: str) -> str:
+    """The name of a step in tables of orders and mistakes, without its block and head."""
+    path = re.sub(r"heads\.\d+\.", "", path)
+    return f"attention.{path}" if issubclass(graph.root, Attention) else path_in_block(path)
+
+
+def in_another_order(
+    result: Result, run: Run, submitted: list[Submission]
+) -> tuple[list[Submission], list[Reading]]:
+    """Read differing steps in another order, where they then agree."""
+    readings: list[tuple[Order, tuple[str, ...]]] = []
+    for n in range(len(submitted)):
+        if submitted[n].agrees:
+            continue
+        name, options = table_name(run.graph, submitted[n].path), []
+        # In half precision, steps that follow from others in this order agree as they are.
+        for order, everywhere in itertools.product(ORDERS, (False, True)):
+            if name in order.steps:
+                read = [
+                    converted(result, run, step, order) if everywhere or not step.agrees else step
+                    for step in submitted
+                ]
+                changed = [a is not b for a, b in zip(read, submitted, strict=True)]
+                read = with_own_inputs(result, run, read)
+                if read[n].agrees:
+                    paths = (x.path for x, new in zip(read, changed, strict=True) if new)
+                    options.append((read, (order, tuple(paths))))
+        if options:
+            submitted, reading = max(options, key=lambda option: sum(x.agrees for x in option[0]))
+            readings.append(reading)
+    converted_paths = {path for _, paths in readings for path in paths}
+    names = {x.name.rpartition(".")[2] for x in submitted}
+    witnesses = [x for x in submitted if x.agrees and x.path not in converted_paths]
+    return submitted, [
+        Reading(order, paths, confirmation(run.graph, paths, witnesses), order.until in names)
+        for order, paths in readings
+    ]
+
+
+def confirmation(graph: Graph, paths: Sequence[str], witnesses: Sequence[Submission]) -> str:
+    """The first step that agrees after these; "" if no step does after one of them."""
+    needs = {step: set(upstream(graph, [step.path])) for step in witnesses}
+    found = [[step for step in witnesses if path in needs[step]] for path in paths]
+    return found[-1][0].name if all(found) else ""
+
+
+def converted(result: Result, run: Run, step: Submission, order: Order) -> Submission:
+    """A step read in another order."""
+    conversion = order.steps.get(table_name(run.graph, step.path))
+    if conversion is None:
+        return step
+
+    try:
+        values = {
+            name: run.value(beside(step.path, default if isinstance(default, str) else name))
+            for name, default in defaults_of(conversion).items()
+            if name != "mine"
+        }
+        with np.errstate(all="ignore"):
+            layouts = tuple(conversion(x.astype(np.float64), **values) for x in step.layouts)
+    except (AttnlabError, KeyError):  # this type of result has no such step
+        return step
+    return compare_in_run(result, run, step, layouts)

@@ -1,0 +1,198 @@
+"""`check` on code as others write it: right in another order, or wrong as students are."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from own_code import PRECISIONS, RIGHT, WRONG, Code, softmax, turned
+
+import attnlab
+from attnlab import GPT2, Trace, check
+from attnlab.forward.parameters import ParameterVector
+
+TEXT = "The dog chased the ball, but it"
+MODELS = ("pocket", "odd", "saturated pocket", "saturated odd")
+
+
+@cache
+def trace_of(name: str) -> Trace:
+    """A trace by name; in a saturated model, queries are 12 times as large."""
+    source = "pocket" if name.endswith("pocket") else REFERENCE / "odd"
+    model = GPT2.from_pretrained(source, dtype="float32" if source == "pocket" else "float64")
+    if name.startswith("saturated"):
+        parameters = ParameterVector(model.config, dtype=model.parameters.dtype.name)
+        for path in parameters:
+            parameters[path][...] = model.parameters[path]
+            if path.endswith("_QKV"):
+                parameters[path][..., : model.config.n_embd] *= 12
+        model = GPT2(parameters, model.tokenizer)
+    ids = np.load(REFERENCE / "odd" / "expected.npz")["ids"]
+    return model.trace(TEXT if source == "pocket" else ids)
+
+
+def result_of(name: str) -> Any:
+    """A layer's or a head's attention, or attention of arrays, by name."""
+    model, _, part = name.partition(", ")
+    if model in MODELS:
+        trace = trace_of(model)
+        return trace.head(1, 1) if part == "head" else trace.blocks[0].attention
+    rng = np.random.default_rng(0)
+    shapes = {"batch": ((2, 5, 6),) * 3, "cross": ((3, 4), (7, 4), (7, 5)), "one": ((1, 16),) * 3}
+    Q, K, V = (rng.standard_normal(shape) for shape in shapes[model])
+    mask = attnlab.causal_mask(5) if model == "batch" else None
+    return attnlab.attention(Q, K, V, mask)
+
+
+RESULTS = (
+    *(f"{model}, {part}" for model in MODELS for part in ("layer", "head")),
+    *("batch", "cross", "one"),
+)
+
+
+def submitted(code: Code, result: Any, precision: str) -> dict[str, Any]:
+    low = PRECISIONS[precision]
+    Q, K, V = (low(getattr(result, name)) for name in "QKV")
+    with np.errstate(all="ignore"):
+        return code(Q, K, V, np.asarray(result.mask), low)
+
+
+def some(cases: list[Any], every: int) -> list[Any]:
+    """Every so many cases in each test run, the others with the slow tests."""
+    return [
+        pytest.param(*case, marks=[pytest.mark.slow] if number % every else [])
+        for number, case in enumerate(cases)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "precision"),
+    some([(r, c, p) for p in PRECISIONS for r in RESULTS for c in RIGHT], every=41),
+)
+def test_right_code_in_any_order_gets_full_marks(result: str, code: Code, precision: str) -> None:
+    expected = result_of(result)
+    steps = submitted(code, expected, precision)
+    verdict = check(steps, expected)
+    assert verdict.agrees, str(verdict)
+    assert verdict.mistakes == verdict.cells == ()
+    orders = [note for note in verdict.notes if note.startswith("Another order")]
+    is_plain = code.__name__ in ("textbook", "renormalised", "row_by_row")
+    assert len(orders) == (0 if is_plain or (result == "one" and code is RIGHT[5]) else 1)
+    # The last step alone says the same.
+    *_, last = steps
+    assert check({last: steps[last]}, expected).agrees
+
+
+@pytest.mark.parametrize("result", some([(r,) for r in RESULTS[:2]], every=2))
+def test_a_step_of_another_order_alone_asks_what_follows(result: str) -> None:
+    expected = result_of(result)
+    hidden = np.where(expected.mask, expected.raw_scores, -np.inf)
+    verdict = check({"masked_scores": hidden}, expected)
+    assert not verdict.agrees
+    assert verdict.notes == (
+        "Perhaps another order: the scores aren't divided by √Dk yet. That is right if the rest of "
+        "your code allows for it; check your weights, too.",
+    )
+    assert [mistake.formula for mistake in verdict.mistakes] == ["scores = raw_scores"]
+    divided = check({"Q": expected.Q / expected.scale}, expected)
+    assert divided.mistakes == ()
+    assert "Q is divided by √Dk already" in repr(divided)
+    both = {"masked_scores": hidden, "weights": expected.weights}
+    assert check(both, expected).agrees
+
+
+@pytest.mark.parametrize(
+    ("result", "name", "precision"),
+    some([(r, n, p) for p in ("float64", "float32") for n in WRONG for r in RESULTS[1:6]], 17),
+)
+def test_each_mistake_and_nothing_else_is_named(result: str, name: str, precision: str) -> None:
+    code, formula = WRONG[name]
+    expected = result_of(result)
+    verdict = check(submitted(code, expected, precision), expected)
+    assert [str(mistake.formula) for mistake in verdict.mistakes] == [formula], str(verdict)
+    assert verdict.further == verdict.unexplained == ()
+
+
+def test_numbers_of_another_place(pocket: GPT2) -> None:
+    trace = trace_of("pocket")
+    head, other = trace.head(1, 1), trace.head(1, 2)
+    weights = softmax(np.where(head.mask, other.Q @ turned(head.K) / head.scale, -np.inf))
+    layer = trace.blocks[0].attention
+    cases: list[tuple[dict[str, Any], Any, str]] = [
+        ({"Q": other.Q, "K": head.K, "weights": weights}, head, "Q of layer 1, head 2"),
+        (
+            {"Q": other.Q, "K": other.K, "weights": other.weights},
+            head,
+            "Q, K, weights of layer 1, head 2",
+        ),
+        ({"weights": trace.head(0, 3).weights}, head, "weights of layer 0, head 3"),
+        ({"weights": layer.weights}, trace.blocks[1].attention, "weights of layer 0"),
+    ]
+    for mine, expected, formula in cases:
+        verdict = check(mine, expected)
+        assert [str(mistake.formula) for mistake in verdict.mistakes] == [formula]
+        assert verdict.further == verdict.unexplained == ()
+
+
+def normalised(x: Any, part: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt(x.var(-1, keepdims=True) + part.epsilon) * part.gain + part.bias
+
+
+def test_mistakes_of_a_block() -> None:
+    block = trace_of("odd").blocks[1]
+    x, out = block.input, block.attention.output
+    ln_1 = normalised(block.mid, block.attention)
+    twice = {"attention.output": x + out, "mid": 2 * x + out}
+    named: list[tuple[dict[str, Any], str]] = [
+        (twice, "attention.output = input + concat W_O + b_O"),
+        ({"mlp.X": ln_1}, "the MLP's X = LayerNorm(mid) with the gain and bias of attention"),
+        (
+            {"attention.X": normalised(x, block.mlp)},
+            "attention's X = LayerNorm(input) with the gain and bias of the MLP",
+        ),
+    ]
+    for mine, formula in named:
+        assert [mistake.formula for mistake in check(mine, block).mistakes] == [formula]
+    once = check({"attention.output": x + out, "mid": x + out}, block)
+    assert once.agrees
+    assert "the same mid: attention's output has the residual stream" in repr(once)
+    folded = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    assert check({"attention.X": folded, "attention.Q": block.attention.Q}, block).agrees
+
+
+def test_agreeing_steps_rule_out_transposed_matrices() -> None:
+    rng = np.random.default_rng(0)
+    X, *W = (rng.standard_normal(shape) for shape in ((6, 12), *((12, 12),) * 3))
+    expected = attnlab.self_attention(X, *W)
+    Q = X @ W[0].T
+    mine = {"Q": Q, "K": expected.K, "V": expected.V}
+    mine["weights"] = softmax(Q @ turned(expected.K) / 12**0.5)
+    for dtype in ("float64", "float16"):
+        verdict = check({name: x.astype(dtype) for name, x in mine.items()}, expected)
+        assert [mistake.formula for mistake in verdict.mistakes] == ["Q = X W_Qᵀ + b_Q"]
+        assert verdict.further == verdict.unexplained == ()
+
+
+def test_hints_name_no_cache_where_there_is_none() -> None:
+    """A mask without the diagonal, but for the first row."""
+    expected = trace_of("odd").head(0, 0)
+    mask = np.tri(len(expected.Q), k=-1, dtype=bool)
+    mask[0, 0] = True
+    verdict = check({"masked_scores": np.where(mask, expected.scores, -np.inf)}, expected)
+    assert "with a key-value cache, also" in verdict.mistakes[0].hint
+    assert "After a cache" not in repr(verdict)
+
+
+def test_rows_that_do_not_sum_to_1() -> None:
+    expected = trace_of("odd").head(0, 0)
+    wrong = expected.weights * np.linspace(0.5, 2, len(expected.Q)) ** 2
+    assert "Your rows don't sum to 1. " in repr(check({"weights": wrong}, expected))
+
+
+def test_half_precision_says_what_it_hides() -> None:
+    expected = result_of("saturated pocket, layer")
+    verdict = check(submitted(RIGHT[0], expected, "bfloat16"), expected)
+    assert verdict.agrees
+    assert "mistakes smaller than that can't be seen" in verdict.notes[-1]
