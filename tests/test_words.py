@@ -80,6 +80,9 @@ def test_readable_tokens() -> None:
     parts = tokens_of(b" \xe5", b"\xb0", b"\x8fs", b"\xe5\xb0")
     assert parts.readable == ("Ġ小 1/3", "小 2/3", "小 3/3 s", "<e5 b0>")
     assert parts[1].readable == "<b0>"
+    invisible = tokens_of("🌧", b"\xef\xb8", b"\x8f", b"\xe3", b"\x80\x80")
+    names = ("U+FE0F 1/2", "U+FE0F 2/2", "U+3000 1/2", "U+3000 2/2")
+    assert invisible.readable == ("🌧", *names)
     assert parts.find("小 2/3") == 1
     labels = Tokens([Token(0, "my dog", "my dog", b"my dog"), Token(1, "<row 1>", "", b"")])
     assert labels.readable == ("my dog", "<row 1>")
@@ -183,7 +186,7 @@ def check_page(evaluator: Evaluator, tokens: Tokens) -> None:
 
 def test_the_page_finds_the_same_words(pure: Evaluator, pocket: GPT2) -> None:
     check_page(pure, pocket.tokenizer.tokens(f"{SENTENCE}; It’s 小猫! 😀 schöne cafe\u0301"))
-    characters, chance = "ab é小ᄀ😀’\u0301 \u3000३-\n1안", random.Random(0)
+    characters, chance = "ab é小ᄀ😀’\u0301 \u3000\ufe0f३-\n1안", random.Random(0)
     for _ in range(200):
         text = "".join(chance.choices(characters, k=12)).encode()
         cuts = sorted({0, len(text), *chance.choices(range(len(text)), k=8)})

@@ -29,6 +29,9 @@ from attnlab.text.words import Character, Word, characters_of, words_of
 
 END_OF_TEXT = "<|endoftext|>"
 
+# Characters that choose how the one before them is drawn, such as an emoji; invisible alone.
+VARIATION_SELECTORS = "\ufe0e\ufe0f"
+
 # The maximum number of tokens that an error message lists.
 MAX_LISTED = 24
 
@@ -233,7 +236,9 @@ class Tokens(StdoutSafe, Sequence[Token]):
 def _shown(character: str, part: int, parts: int) -> str:
     """A character in a token's label, or a part of it, or a byte that isn't part of one."""
     if parts > 1:
-        return f" {character} {part}/{parts} "
+        is_visible = character.isprintable() and character not in VARIATION_SELECTORS
+        shown = character if is_visible else f"U+{ord(character):04X}"
+        return f" {shown} {part}/{parts} "
     if 0xDC80 <= ord(character) <= 0xDCFF:  # a byte, see `characters_of`
         return f" <{ord(character) - 0xDC00:02x}> "
     return byte_symbols()[ord(character)] if ord(character) < 128 else character

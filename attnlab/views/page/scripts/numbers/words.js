@@ -88,7 +88,7 @@ function visibleText(text) {
 /** A token's name, from its characters; n: its index. */
 function nameFrom(characters, n) {
   const parts = characters.map(({ text, bytes, owners }) => {
-    if (owners.length > 1) return ` ${text} ${shareOf({ owners }, n)} `;
+    if (owners.length > 1) return ` ${ONLY_INVISIBLE.test(text) ? signOf(text) : text} ${shareOf({ owners }, n)} `;
     return text || ` <${bytes[0].toString(16)}> `;
   });
   return visibleText(parts.join("").replaceAll(">  <", " "));
