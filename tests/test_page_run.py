@@ -103,7 +103,7 @@ BY_SHAPE = {
     (Tq, 3 * D): "QKV",
     (H, Tq, Dh): "Q context new merge_heads.x head_slice.x",
     (H, Tk, Dh): "K V",
-    (H, Tq, Tk): "raw_scores scores masked_scores weights dropout_mask",
+    (H, Tq, Tk): "raw_scores scores score_bias masked_scores weights dropout_mask",
     (Tq, F): "hidden",
     (ROWS, D): "W_E W_P",
     (D, ROWS): "W_U",
