@@ -12,7 +12,7 @@ import pytest
 from conftest import Watched
 from pages import BALL, Open, drawn, gpt2_shaped, idle, settled, until
 
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Trace, softmax
 
 OTHER = "The hen saw the cat"
 
@@ -281,6 +281,9 @@ def test_pictures_are_saved(ball: Trace, look: Open, tmp_path: Path) -> None:
     curves = [path for path in strokes if "C" in str(path.get("d"))]  # neither rings nor ticks
     assert len(curves) == page.evaluate("picture.curves.filter(({ i, j }) => i !== j).length") > 8
     assert len(list(svg.iter(f"{name}image"))) == 8  # the heads' maps
+    framed = [rect.get("fill") for rect in svg.iter(f"{name}rect") if rect.get("stroke")]
+    assert len(framed) >= 8  # frames cover nothing
+    assert {*framed} == {"none"}
     png = saved(page, save("png"), tmp_path / "a.png")
     assert png.startswith(b"\x89PNG")
     size = [int.from_bytes(png[at : at + 4]) for at in (16, 20)]
@@ -309,6 +312,17 @@ def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Open, tmp_
     shown = {row[0]: float(row[1]) for row in body[:10]}
     assert shown == pytest.approx(logits, rel=1e-6)
     assert table.locator("caption").inner_text().startswith("The 10 most probable of")
+    # A cell with two numbers, or a text and a number, becomes two columns.
+    ranked = page.locator("#ranked table").first
+    heading, *body = rows(lambda: ranked.locator("[data-csv=save]").click())
+    assert heading[:5] == ["head", "ablated", "ablated 2", "rests", "Ġit attends to"]
+    layer, head = map(int, body[0][0].split("."))
+    top = ball.next_tokens(1)[0]
+    ablated = ball.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
+    then, now, rest = map(float, body[0][1:4])
+    assert then == pytest.approx(top.probability, rel=1e-5)
+    assert now == pytest.approx(softmax(ablated.next_logits)[top.id], rel=1e-4)
+    assert rest == pytest.approx(ball.head(layer, head).weights[-1, 0], rel=1e-4)
 
 
 def test_a_link_is_copied(ball: Trace, look: Open) -> None:

@@ -78,7 +78,7 @@ export function planOf({ layers, H, T }, shown, chooseTokens) {
   // A block's maps are as wide as its attention and its MLP, centred above the attention.
   const grid = mapGrid(H, columns.unit * (shown.isBlock ? 1 : 1 + columns.mlp), { isBlock: shown.isBlock, factor, scale });
   const titles = TITLES_HEIGHT * scale;
-  const smallestLine = SMALLEST_LINE * scale;
+  const smallestLine = SMALLEST_LINE * scale * (shown.isPresented ? 1.5 : 1); // as its letters
   const top = titles + grid.height + 18;
   const below = columns.isNarrow ? LIST_HEIGHT * scale : 0;
   const total = shown.isPrinted ? HEIGHT_ON_PAPER : Math.max(320 * scale, Math.min(760 * factor * scale, shown.room - below));

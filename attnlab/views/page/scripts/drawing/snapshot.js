@@ -4,7 +4,7 @@ import { escaped, svgElement, VectorContext } from "./vector.js";
 
 const MARGIN = 12; // pixels
 const PNG_SCALE = 2;
-const FRAMES = /(rgba?\([^)]*\)|color\([^)]*\)) 0px 0px 0px (\d+(?:\.\d+)?)px/g; // shadows without offset or blur
+const FRAMES = /(rgba?\([^)]*\)|color\([^)]*\)) 0px 0px 0px (\d+(?:\.\d+)?)px( inset)?/g; // shadows without offset or blur
 
 /** The visible content of elements as SVG markup, with its bounds. */
 class Snapshot {
@@ -25,7 +25,7 @@ class Snapshot {
   add(element) {
     const style = getComputedStyle(element);
     const box = element.getBoundingClientRect();
-    if (!element.checkVisibility({ visibilityProperty: true }) || element.matches(".unseen, .spot, [data-csv]")) return;
+    if (!element.checkVisibility({ visibilityProperty: true }) || element.matches(".unseen, .spot, [data-csv], .draws-first, .reach")) return;
     const isFaint = style.opacity !== "1";
     if (isFaint) this.svg += `<g opacity="${style.opacity}">`;
     if (box.width && box.height) this.#addBox(element, style, box);
@@ -41,9 +41,12 @@ class Snapshot {
     const radius = parseFloat(style.borderTopLeftRadius) || 0;
     const rect = (attributes) => (this.svg += svgElement("rect", { x, y, width, height, rx: radius, ...attributes }));
     // The first shadow lies on the others.
-    const frames = [...style.boxShadow.matchAll(FRAMES)].map(([, fill, size]) => [fill, Number(size)]);
-    for (const [fill, size] of frames.reverse())
-      rect({ fill, x: x - size, y: y - size, width: width + 2 * size, height: height + 2 * size, rx: radius + size });
+    for (const [, stroke, text, inset] of [...style.boxShadow.matchAll(FRAMES)].reverse()) {
+      const size = Number(text);
+      const beyond = (inset ? -size : size) / 2;
+      const place = { x: x - beyond, y: y - beyond, width: width + 2 * beyond, height: height + 2 * beyond, rx: radius + beyond };
+      rect({ fill: "none", stroke, "stroke-width": size, ...place });
+    }
     if (isVisible(style.backgroundColor)) rect({ fill: style.backgroundColor });
     if (element.matches("canvas")) this.#addCanvas(element, box);
     if (element.matches(".bar")) {

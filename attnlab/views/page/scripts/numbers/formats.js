@@ -49,9 +49,10 @@ export function percent(fraction, digits = 0) {
   return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 
-/** Two fractions as percentages, with up to two decimals if they differ. */
+/** Two fractions as percentages, with up to two decimals if they differ; up to five if both are small. */
 export function percentages(a, b) {
-  const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
+  const most = Math.max(a, b) < 0.01 ? 5 : 2;
+  const digits = [...Array(most + 1).keys()].find((n) => percent(a, n) !== percent(b, n));
   return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 

@@ -442,7 +442,8 @@ class Picture {
     const probabilities = listed.map(({ probability }) => probability);
     const without = ({ id, probability }) => ablation?.after[trace.story.ids.indexOf(id)] ?? probability;
     const inWords = (share) => percent(share, digitsOf(probabilities));
-    const scale = barScale(probabilities);
+    const largest = Math.max(0, ...listed.flatMap((next) => [next.probability, without(next)]));
+    const scale = barScale([largest]);
     const item = (next) => {
       const { word, probability } = next;
       const [before, after] = [probability, without(next)].map(inWords);
@@ -455,7 +456,7 @@ class Picture {
     const notes = [
       !hasLogits && make("li", { class: "note" }, whyNoLogits(trace)),
       ...listed.map(item),
-      scale > 1 && make("li", { class: "note" }, say("No token is probable: the longest bar is {share}.", { share: inWords(probabilities[0]) })),
+      scale > 1 && make("li", { class: "note" }, say("No token is probable: the longest bar is {share}.", { share: inWords(largest) })),
       ablation && make("li", { class: "note" }, say("→ and lower bars: without head {layer}.{head}", selection)),
       trace.limits && make("li", { class: "note" }, sayStored(trace.limits)),
     ];

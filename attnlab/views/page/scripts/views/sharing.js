@@ -23,14 +23,29 @@ const saveTable = (rows) => saveFile(fileName(".csv"), BYTE_ORDER_MARK + csvOf(r
 
 // ---- tables --------------------------------------------------------------------------------------
 
-/** A cell's text, with its numbers at full precision. */
-function cellText(cell) {
+/** A cell's text, and its numbers at full precision. */
+function partsOfCell(cell) {
   const copy = cell.cloneNode(true);
-  for (const data of copy.querySelectorAll("data")) data.textContent = data.value;
-  return copy.textContent.trim();
+  const numbers = [...copy.querySelectorAll("data")].map((data) => data.value);
+  for (const data of copy.querySelectorAll("data")) data.remove();
+  return { text: copy.textContent.replace("→", "").trim(), numbers };
 }
 
-const cellsOf = (table) => [...table.rows].map(({ cells }) => [...cells].map(cellText));
+/** A table's rows. A column whose cells have several numbers, or a text and numbers, becomes several. */
+function cellsOf(table) {
+  const [heading, ...rows] = [...table.rows].map(({ cells }) => [...cells].map(partsOfCell));
+  const columns = heading.map(({ text, numbers }, n) => {
+    const cells = rows.map((row) => row[n] ?? { text: "", numbers: [] });
+    const most = Math.max(0, ...cells.map((cell) => cell.numbers.length));
+    const isMixed = most > 0 && cells.some((cell) => cell.text && cell.numbers.length);
+    const width = Math.max(1, most + Number(isMixed));
+    const partsOf = (cell) => (isMixed ? [cell.text, ...cell.numbers] : cell.numbers.length ? cell.numbers : [cell.text]);
+    const padded = (parts) => Array.from({ length: width }, (_, k) => parts[k] ?? "");
+    const name = [text, ...numbers].join(" ").trim();
+    return [padded([name, ...Array.from({ length: width - 1 }, (_, k) => `${name} ${k + 2}`)]), ...cells.map((cell) => padded(partsOf(cell)))];
+  });
+  return [...table.rows].map((_, n) => columns.flatMap((column) => column[n]));
+}
 
 /** The buttons in a table's caption copy or save it. */
 function listenToTables() {
@@ -48,7 +63,7 @@ function listenToTables() {
 function cellsOfMap(view) {
   const matrix = matrixOf(view, selection);
   const row = (i) => [view.symbols.queries[i], ...matrix.subarray(i * view.Tk, (i + 1) * view.Tk)];
-  return [[`${selection.step}${view.name ? ` ${view.name}` : ""}`, ...view.symbols.keys], ...[...view.symbols.queries.keys()].map(row)];
+  return [[`${selection.step}${views.length > 1 ? ` ${view.name}` : ""}`, ...view.symbols.keys], ...[...view.symbols.queries.keys()].map(row)];
 }
 
 // ---- pictures ------------------------------------------------------------------------------------
