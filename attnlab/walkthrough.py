@@ -78,7 +78,7 @@ class Reproduction(Document):
             agrees = Message("agrees" if table.agrees else "DOES NOT AGREE")
             lines.append((table.name, f"{table.figures}", largest, allowed, agrees))
         yield Table(lines, left=(0, 4))
-        yield Message("(not compared: the similarity matrix, whose formula isn't published)")
+        yield Message("(not compared: the similarity matrix, which its formula doesn't fit)")
         agreeing = sum(table.agrees for table in self.tables)
         verdict = Message("reproduced" if self.agrees else "NOT reproduced")
         template = "{agreeing} of {count} tables agree: {verdict}"

@@ -334,9 +334,7 @@ for description, array in {
 # of √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1
 # either way.)
 #
-# **Similarity.** The article also prints a table of how similar the tokens are. We could not
-# reproduce that table from the formula it gives, so the verdict leaves it out. [Chapter
-# 1](01_why_attention.py) shows why similarity is not attention.
+# **Similarity** is printed as a table, too, and its formula doesn't fit: see below the numbers.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")
@@ -355,6 +353,59 @@ print(
         decimals=2,
     )
 )
+
+# %% [markdown]
+# **The similarity table.** The article prints how similar the tokens are, as a table of 12 x 12,
+# and twice a formula for it: softmax(X Xᵀ / √768). The table tells how far apart two rows of `X`
+# are. In log(cell ii · cell jj / (cell ij · cell ji)) the sums of the rows cancel: what is left is
+# the squared distance of rows i and j, divided by √768 or not. Take the four tokens whose cells
+# have enough digits, " very", " in", "." and " is". With the root, their squared distances would be
+# 121 to 284; without it, 4.4 to 10.2.
+#
+# Which is it? The three printed columns of `X` give an estimate: the mean square of the
+# differences, times 768. Over all 66 pairs of tokens its mean is 8.6, and the largest is 30. So the
+# table is softmax(X Xᵀ), very likely. It isn't certain, with 3 columns of 768, so the verdict
+# leaves the table out. [Chapter 1](01_why_attention.py) shows why similarity is not attention.
+#
+# "It" and " very" are the most similar, the article says. In the row of "It" they are, with 0.0386;
+# of all pairs, " in" and "." are, with 0.0974 and 0.0779. " hot" and " summer" are each other's
+# most similar, with 0.0020 and 0.0015: dot products of rows do know that these words go together.
+
+# %%
+similarity = np.array(recorded["similarity"])
+logs = np.log(similarity[np.ix_([4, 6, 8, 11], [4, 6, 8, 11])])
+squared = (logs.diagonal() + logs.diagonal()[:, None] - logs - logs.T)[np.triu_indices(4, 1)]
+printed_X = np.array(recorded["X"])
+differences = (printed_X[:, None] - printed_X)[np.triu_indices(12, 1)]
+estimates = 768 * (differences**2).mean(axis=1)
+
+print("\nThe similarity table, as printed")
+print(attnlab.table(similarity, rows=recorded["symbols"], columns=recorded["symbols"], decimals=2))
+print("\nSquared distances of two rows of X, smallest and largest")
+for name, distances in {
+    "from the table, without √768": squared,
+    "from the table, with √768": squared * math.sqrt(768),
+    "from X, estimated": estimates,
+}.items():
+    print(f"  {name:<30}{distances.min():6.1f}{distances.max():7.1f}")
+print("\nIn each row the largest cell off the diagonal")
+others = np.where(np.eye(12), 0, similarity)
+for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
+    most = recorded["symbols"][row_of_others.argmax()]
+    if row_of_others.any():  # a row may have nothing left at four decimals
+        print(f"  {symbol:<9}{most:<9}{row_of_others.max():.4f}")
+
+without_root = attnlab.softmax(head.X @ head.X.T)
+with_root = attnlab.softmax(head.X @ head.X.T / model.config.n_embd**0.5)
+print("\nsoftmax(X Xᵀ / √D) of the model that runs here")
+print(attnlab.table(with_root, rows=trace.tokens.symbols, columns=trace.tokens.symbols, decimals=2))
+print("\nMean of the diagonal")
+for name, matrix in {
+    "as printed": similarity,
+    "this model, without √D": without_root,
+    "this model, with √D": with_root,
+}.items():
+    print(f"  {name:<30}{matrix.diagonal().mean():.2f}")
 
 # %% [markdown]
 # ## 6.10 Predict, change, see

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from book import Chapter, run
 
+from attnlab import GPT2, softmax
+
 CHAPTER = "01"
 
 
@@ -60,6 +62,8 @@ def test_similarity_is_not_attention_in_a_trained_model(chapter: Chapter) -> Non
     assert f"{last['weights'][animal]:.2f}" == "1.00"
     assert f"{last['softmax(X Xᵀ / √D)'][animal]:.2f}" == "0.00"
     assert last["X Xᵀ"][thing] > last["X Xᵀ"][animal]
+    X = GPT2.from_pretrained("english").trace(chapter["PROMPT"]).blocks[0].attention.X
+    assert softmax(X @ X.T / X.shape[1] ** 0.5).diagonal().max() < 0.5
     block = chapter["trace"].blocks[1].attention
     assert np.array_equal(chapter["trained_head"].X, block.X)
 

@@ -11,7 +11,7 @@ from book import (
     run_unchanged,
 )
 
-from attnlab import Tokenizer, figures
+from attnlab import Tokenizer, figures, softmax
 
 CHAPTER = "06"
 V_OF = "# of the first five tokens; the article omits most of the rest\n"
@@ -100,3 +100,27 @@ def test_sentence_about_a_row(chapter: Chapter) -> None:
     rows = [line.split() for line in printed[:4]]
     assert rows[:2] == [["26%", "to", "It"], ["15%", "to", "Ġhot"]]
     assert sorted(rows[2:]) == [["12%", "to", "itself"], ["12%", "to", "Ġvery"]]
+
+
+def test_the_similarity_table_fits_no_root(chapter: Chapter) -> None:
+    squared, estimates = chapter["squared"], chapter["estimates"]
+    assert [round(float(n), 1) for n in (squared.min(), squared.max())] == [4.4, 10.2]
+    assert [round(float(n) * 768**0.5) for n in (squared.min(), squared.max())] == [121, 284]
+    assert len(estimates) == 66
+    assert round(float(estimates.mean()), 1) == 8.6
+    assert round(float(estimates.max())) == 30
+    # A table that is made either way, rounded to four decimals, gives its distances.
+    X = 0.08 * np.random.default_rng(0).standard_normal((4, 768))
+    for factor in (1, 1 / 4):
+        logs = np.log(np.round(softmax(factor * X @ X.T), 4))
+        found = np.diag(logs)[0] + np.diag(logs)[1] - logs[0, 1] - logs[1, 0]
+        assert np.isclose(found / factor, ((X[0] - X[1]) ** 2).sum(), rtol=0.02)
+
+
+def test_the_most_similar_tokens(chapter: Chapter) -> None:
+    rows = chapter.printed.partition("off the diagonal\n")[2].splitlines()[:11]
+    assert rows[0].split() == ["It", "Ġvery", "0.0386"]
+    assert rows[5].split() == ["Ġhot", "Ġsummer", "0.0020"]
+    assert rows[7].split() == ["Ġsummer", "Ġhot", "0.0015"]
+    assert max(row.split()[2] for row in rows) == rows[8].split()[2] == "0.0974"
+    assert rows[6].split() == ["Ġin", ".", "0.0779"]
