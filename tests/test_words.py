@@ -137,7 +137,7 @@ def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:
 
 
 def test_a_notice_advises_what_helps(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = {"latin": "mat", "other": "小", "signs": "😀"}
+    words = {"latin": "mat", "other": "小", "signs": "😀", "punctuation": "，"}
     chinese, emoji = "gpt2-chinese-cluecorpussmall", "GPT-2 reads most emoji in pieces, too."
     models = {name: GPT2.from_pretrained(name) for name in BUILT_IN}
     for name, training, advice in (

@@ -98,10 +98,13 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
 
 
 def script_of(word: str) -> str:
-    """What a word is written in, for advice: "latin" or "other" letters, or "signs" without any."""
+    """What a word is written in, for advice: "latin" or "other" letters, "signs", "punctuation"."""
     if re.search(LATIN, word):
         return "latin"
-    return "other" if any(_kind(character) in "LA" for character in word) else "signs"
+    if any(_kind(character) in "LA" for character in word):
+        return "other"
+    has_signs = any(unicodedata.category(character)[0] == "S" for character in word)
+    return "signs" if has_signs else "punctuation"
 
 
 def _kind(character: str) -> str:

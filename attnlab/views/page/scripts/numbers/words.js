@@ -52,10 +52,11 @@ export function wordsIn(characters) {
 /** Of words, for a list: each once, and not too many. */
 const listed = (words) => [...new Set(words)].map((word, n) => (n < MAX_WORDS_LISTED ? word : "…")).slice(0, MAX_WORDS_LISTED + 1);
 
-/** What a word is written in, for advice: "latin" or "other" letters, or "signs" without any. */
+/** What a word is written in, for advice: "latin" or "other" letters, "signs", "punctuation". */
 function scriptOf(word) {
   if (new RegExp(LATIN).test(word)) return "latin";
-  return [...word].some((character) => "LA".includes(kindOfCharacter(character))) ? "other" : "signs";
+  if ([...word].some((character) => "LA".includes(kindOfCharacter(character)))) return "other";
+  return /\p{S}/u.test(word) ? "signs" : "punctuation";
 }
 
 /**
