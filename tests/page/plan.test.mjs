@@ -37,6 +37,7 @@ for (const sizes of [
       assert.ok(made.starts.every((x, n) => n === 0 || x > made.starts[n - 1]));
       assert.equal(made.starts.length, 2 + 2 * count);
       assert.ok(height <= made.top);
+      assert.ok(made.left - 14 >= 96); // room for the names
       const lines = [...made.lines.values()];
       assert.deepEqual([...made.lines.keys()], made.positions);
       assert.ok(lines.length <= 24);
