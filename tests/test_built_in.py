@@ -37,6 +37,14 @@ def test_names_and_directories() -> None:
 
 
 @by_name
+def test_what_pages_say_of_next_tokens_is_in_the_card(name: str) -> None:
+    built_in = BUILT_IN[name]
+    card = (built_in.directory / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert built_in.limits
+    assert built_in.limits in " ".join(card.split())
+
+
+@by_name
 def test_opens_without_network_from_any_directory(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()  # a directory with that name isn't used
     code = f"import attnlab; print(attnlab.GPT2.from_pretrained({name!r}))"
