@@ -124,7 +124,9 @@ for variant, head in heads.items():
 # truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
 #
 # In the same way its weights on these three words are printed as α = 0.1, 0.2 and 0.1, and its
-# context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight would be 0.2.
+# context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight would be 0.2. Without the
+# division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so the printed figures can't
+# tell whether it was done.
 
 
 # %%
@@ -137,6 +139,9 @@ def truncate(x: Array) -> Array:
 first_variant = heads["self_attention"]
 exact = first_variant.raw_scores[journey]
 from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
+rows = {name: getattr(first_variant, name)[journey] for name in "QKV"}
+print(f"\nQuery, key and value of {words[journey]}, first variant")
+print(attnlab.table([*rows.values()], rows=["q", "k", "v"]))
 print(f"\nRaw scores of {words[journey]}, first variant")
 print(
     attnlab.table(
@@ -148,8 +153,9 @@ print(
 
 alpha, z = first_variant.weights[journey], first_variant.context[journey]
 print(f"\nIts weights, and its context {z[0]:.4f}, {z[1]:.4f}")
-rows = ["all decimals", "truncated at the end"]
-print(attnlab.table([alpha, truncate(alpha)], rows=rows, columns=words))
+alphas = {"divided by √2": alpha, "not divided": attnlab.softmax(exact)}
+alphas |= {f"{name}, truncated": truncate(row) for name, row in alphas.items()}
+print(attnlab.table([*alphas.values()], rows=[*alphas], columns=words))
 
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
@@ -160,6 +166,10 @@ print(attnlab.table([alpha, truncate(alpha)], rows=rows, columns=words))
 #
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.
+#
+# With this mask attention is called **unidirectional** (单向), as in GPT; without it each word
+# sees both sides, **bidirectional** (双向), as in BERT, which fills in gaps instead of continuing
+# a text.
 #
 # **The first way:** take the weights above, set the future to 0, and divide each row by what is
 # left, so that it sums to 1 again.
@@ -236,7 +246,8 @@ for j in np.flatnonzero(seen):
 # **Dropout** sets each weight to 0 at random, with probability p, while a model is trained, so that
 # it does not rely on a few of them. It does not steer attention to certain words: which weights are
 # dropped is random, and different in every step. The weights that stay are multiplied by 1 / (1 -
-# p).
+# p). GPT-2 was trained with dropout, p = 0.1, not only of the weights: also of the embedding, and
+# of what attention and MLP put out, before it is added to the residual stream.
 #
 # First with a mask that was recorded for p = 0.5: 0 where a weight is dropped, 2 where it stays.
 # Look at "journey": with the words above both its weights are dropped, and its row is all zeros.

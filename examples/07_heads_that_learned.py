@@ -24,7 +24,7 @@
 
 # %%
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -169,7 +169,9 @@ print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 # ## 7.4 A fluffy blue creature
 #
 # In this grammar moods decide: a sleepy creature yawns, a fluffy one purrs. Colours decide nothing.
-# So at the noun the model has to attend to the right adjective and skip the other.
+# So at the noun the model has to attend to the right adjective and skip the other. (In this book
+# "creature" attends to "fluffy": the one that asks attends, and receives the other's value. Some
+# notes say the reverse, fluffy attends to creature, and mean the same pair.)
 
 # %%
 CREATURE = "A fluffy blue creature"
@@ -472,18 +474,32 @@ pictures.heatmap([*cosines.values()], rows=[*cosines], columns=points, title="co
 # is of iron and in Paris, beside "miniature" it is small and of plastic. The first column is iron
 # and Paris, the second small and plastic. Attention adds the other word's value, and one vector
 # becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价, share
-# price; a model may be a language model or a fashion model.)
+# price: the second table has fruit and company as its columns. A model may be a language model or a
+# fashion model.)
 
 # %%
-TOWER, NEIGHBOURS = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
-vectors = {"tower": np.array(TOWER)}
-for neighbour, vector in NEIGHBOURS.items():
-    X = np.array([vector, TOWER])
-    vectors[f"{neighbour} tower"] = TOWER + attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
+WORD, NEIGHBOURS = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
+
+
+def in_contexts(word: str, neighbours: Mapping[str, list[float]]) -> dict[str, Array]:
+    """A word's vector alone, and with the value of each neighbour added by attention."""
+    results = {word: np.array(WORD)}
+    for neighbour, vector in neighbours.items():
+        X = np.array([vector, WORD])
+        context = attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
+        results[f"{neighbour} {word}"] = WORD + context
+    return results
+
+
+vectors = in_contexts("tower", NEIGHBOURS)
+apples = in_contexts("苹果", dict(zip(["好吃", "股价"], NEIGHBOURS.values(), strict=True)))
 print("\nOne word in two contexts")
-print(
-    attnlab.table([*vectors.values()], rows=[*vectors], columns=["iron, Paris", "small, plastic"])
-)
+for rows, columns in (
+    (vectors, ["iron, Paris", "small, plastic"]),
+    (apples, ["fruit", "company"]),
+):
+    print(attnlab.table([*rows.values()], rows=[*rows], columns=columns))
+    print()
 pictures.points(vectors)
 
 # %% [markdown]

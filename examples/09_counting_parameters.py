@@ -99,7 +99,9 @@ print(f"\nparameter_count says {parameter_count(gpt2):,}")
 #
 # The same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the embedding
 # only with D: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
-# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones.
+# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones. Its designers
+# choose D and the number of heads H; the width follows, D / H = 12,288 / 96 = 128, so that the
+# heads' contexts side by side are as wide as the input.
 
 
 # %%
@@ -317,6 +319,11 @@ print("\nShapes: 'The next day is bright' with two heads; 1,000 tokens of GPT-3\
 for name, shape in short.items():
     shapes = (" x ".join(f"{n:,}" for n in sizes) for sizes in (shape, long[name]))
     print("  {:8}{:>8}{:>18}".format(name, *shapes))
+
+sentence = attnlab.GPT2.from_pretrained("english").trace("The next day is bright")
+print("\nIts weights, α, in a head of a trained model, `english`: layer 0, head 0")
+symbols = sentence.tokens.symbols
+print(attnlab.table(sentence.head(0, 0).weights, rows=symbols, columns=symbols, decimals=2))
 
 # %% [markdown]
 # ## 9.7 Predict, change, see

@@ -253,6 +253,12 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # **Multi-token prediction** trains more outputs, which predict the second and later next tokens
 # from the same residual stream. Each text then teaches more, and a model can propose several tokens
 # at once and check them in one forward pass. (Gloeckle and others, 2024.)
+#
+# Other parts of such models lie in training, not in attention. **Distillation** trains a small
+# model on what a large one writes; **reward by rules** checks an answer with a program, where a
+# learned reward model could be fooled (both DeepSeek-R1, 2025). **PPO-ptx** adds the loss of
+# pretraining to that of reinforcement learning, so that less is forgotten (InstructGPT: Ouyang and
+# others, 2022).
 
 # %%
 step = np.maximum(np.abs(K).max(axis=1, keepdims=True) / 127, 1e-30)  # a row's scale

@@ -21,6 +21,9 @@ def test_stages_agree(chapter: Chapter) -> None:
         check_figures(recorded[name], 6, **{step: getattr(head, step) for step in steps})
     assert first is not second
     assert chapter["truncate"](chapter["exact"])[[0, 1, 5]].tolist() == [1.2, 1.8, 1.5]
+    for name in ("divided by √2, truncated", "not divided, truncated"):
+        assert chapter["alphas"][name][[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
+    assert not np.allclose(chapter["alphas"]["divided by √2"], chapter["alphas"]["not divided"])
     assert not np.allclose(
         chapter["truncate"](chapter["from_truncated"]), chapter["truncate"](chapter["exact"])
     )

@@ -178,6 +178,8 @@ def test_residual_vectors_moved_by_values(chapter: Chapter) -> None:
     assert tower.tolist() == [1, 1]
     assert iron == pytest.approx(small[::-1])
     assert iron[0] > 3
+    assert [*chapter["apples"]] == ["苹果", "好吃 苹果", "股价 苹果"]
+    assert chapter["apples"]["股价 苹果"] == pytest.approx(small)
 
 
 def test_a_head_of_english_from_a_pronoun_to_its_noun(chapter: Chapter) -> None:

@@ -95,6 +95,8 @@ def test_exercise_4(answer: str) -> None:
 
 
 def test_shapes_through_the_model(chapter: Chapter) -> None:
+    assert chapter["symbols"] == ("The", "Ġnext", "Ġday", "Ġis", "Ġbright")  # 5 tokens
+    assert chapter["sentence"].head(0, 0).weights.shape == (5, 5)
     assert (chapter["short"]["X"], chapter["short"]["W_Q"]) == ((5, 8), (8, 4))
     assert {chapter["short"][name] for name in "QKV"} == {(5, 4)}
     long = chapter["long"]
