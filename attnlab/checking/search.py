@@ -110,9 +110,22 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     agreeing, first = [step for step in submitted if step.agrees], first_differing(submitted)
     later = [step for step in submitted if not step.agrees and step is not first]
 
+    given, own = {step.path for step in submitted}, list[Submission]()
+    if first.is_half:  # steps follow from the user's own, so a mistake changes only the first
+        own, agreeing, submitted = agreeing, [], [first]
+
     def is_ruled_out(equations: Equations) -> bool:
         """Whether an agreeing step in half precision, from the user's own, would differ."""
-        runs = [(step, with_equations(step.run, equations)) for step in agreeing if step.is_half]
+
+        def of_others(step: Submission) -> Equations:
+            """The equations, except of steps that the user gave."""
+            return {
+                path: equation
+                for path, equation in equations.items()
+                if path == step.path or path not in given
+            }
+
+        runs = [(step, with_equations(step.run, of_others(step))) for step in own]
         return not all(
             step.matches(other, perturbed_runs(other, [step.path], step.epsilon))
             for step, other in runs
