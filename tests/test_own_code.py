@@ -39,7 +39,11 @@ def result_of(name: str) -> Any:
         trace = trace_of(model)
         return trace.head(1, 1) if part == "head" else trace.blocks[0].attention
     rng = np.random.default_rng(0)
-    shapes = {"batch": ((2, 5, 6),) * 3, "cross": ((3, 4), (7, 4), (7, 5)), "one": ((1, 16),) * 3}
+    shapes = {
+        "batch": ((2, 5, 6),) * 3,
+        "cross": ((3, 4), (7, 4), (7, 5)),
+        "one": ((1, 16), (9, 16), (9, 16)),
+    }
     Q, K, V = (rng.standard_normal(shape) for shape in shapes[model])
     mask = attnlab.causal_mask(5) if model == "batch" else None
     return attnlab.attention(Q, K, V, mask)
@@ -77,8 +81,10 @@ def test_right_code_in_any_order_gets_full_marks(result: str, code: Code, precis
     assert verdict.agrees, str(verdict)
     assert verdict.mistakes == verdict.cells == ()
     orders = [note for note in verdict.notes if note.startswith("Another order")]
-    is_plain = code.__name__ in ("textbook", "renormalised", "row_by_row")
-    assert len(orders) == (0 if is_plain or (result == "one" and code is RIGHT[5]) else 1)
+    if code.__name__ in ("textbook", "renormalised", "row_by_row"):
+        assert orders == []
+    elif code.__name__ != "divided_late":  # the same where each query sees one key
+        assert len(orders) == 1
     # The last step alone says the same.
     *_, last = steps
     assert check({last: steps[last]}, expected).agrees
