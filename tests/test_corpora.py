@@ -1,4 +1,4 @@
-"""The guide's recipes for corpora in other formats, with local files."""
+"""Corpora in files: their formats, and the guide's recipes for others."""
 
 import json
 import re
@@ -14,6 +14,8 @@ from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
+from attnlab.corpus.texts import count_of, read_corpus, texts_of
+from attnlab.errors import InvalidValueError, MissingFileError
 
 GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
 measured = partial(attnlab.atlas, progress=False)
@@ -48,8 +50,84 @@ def check(atlas: Atlas) -> None:
     assert repr(atlas) == repr(expected)
 
 
-def test_json_lines() -> None:
-    check(run_recipe("json")["atlas"])
+def written(name: str, content: str, encoding: str = "utf-8") -> str:
+    Path(name).write_bytes(content.encode(encoding))
+    return name
+
+
+def test_files_of_records() -> None:
+    """JSON Lines and tables are read as records, in a directory too."""
+    check(measured("pocket", "corpus.jsonl"))
+    quoted = "".join(f'{n},"{text}"\r\n' for n, text in enumerate(TEXTS))
+    check(measured("pocket", written("corpus.csv", f"id,text\r\n{quoted}", "utf-8-sig")))
+    tabs = quoted.replace(',"', '\t"')
+    check(measured("pocket", written("corpus.tsv", f"id\ttext\n{tabs}", "utf-16")))
+    Path("folder").mkdir()
+    Path("corpus.jsonl").rename("folder/a.jsonl")
+    check(measured("pocket", "folder"))
+    assert [text.name for text in texts_of("folder")] == [f"a.jsonl, line {n}" for n in (1, 2, 3)]
+
+
+def test_lines_in_utf_16() -> None:
+    lines = "The cat \u010a\r\n\n猫"  # U+010A has the byte of a line break
+    expected = measured("pocket", ["The cat \u010a", "猫"])
+    atlas = measured("pocket", written("corpus.txt", lines, "utf-16"))
+    assert repr(atlas) == repr(expected)
+    assert atlas.corpus == expected.corpus
+    assert count_of("corpus.txt") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.jsonl",
+            '{"id": 0, "body": "x"}',
+            "a.jsonl, line 1, has no .text. field .* 'id', 'body'",
+        ),
+        ("a.json", '[\n"The cat"\n]', "a.json, line 1, has no .text. field"),
+        ("a.csv", "id,body\n1,The cat", "a.csv, row 1, has no .text. column .* 'id', 'body'"),
+        ("a.txt", "PK\3\4", "a.txt can't be read as text: it is a ZIP archive"),
+    ],
+)
+def test_files_without_texts(name: str, content: str, message: str) -> None:
+    written(name, content)
+    for reads in (partial(measured, "pocket"), read_corpus):
+        with pytest.raises(InvalidValueError, match=message):
+            reads(name)
+    Path("folder").mkdir()
+    Path(name).rename(f"folder/{name}")
+    (text,) = texts_of("folder")
+    assert re.search(message, text.fault)
+
+
+def test_later_records_without_a_text_are_faults() -> None:
+    written("a.jsonl", '{"text": "The cat"}\n{"text": 5}\nThe\n"A dog"')
+    assert [(text.name, text.content, bool(text.fault)) for text in texts_of("a.jsonl")] == [
+        ("line 1", "The cat", False),
+        ("line 2", "", True),
+        ("line 3", "", True),
+        ("line 4", "A dog", False),
+    ]
+    with pytest.raises(InvalidValueError, match=r"a.jsonl, line 2, has no"):
+        read_corpus("a.jsonl")
+
+
+def test_a_corpus_to_train_on_may_be_a_path() -> None:
+    """Files are read, never their names; a text stays a text."""
+    text = "The cat\n\nsat. 猫\n"
+    for encoding in ("utf-8", "utf-16"):
+        written("input.txt", text, encoding)
+        assert read_corpus("input.txt") == read_corpus(Path("input.txt")) == text
+    assert read_corpus("corpus.jsonl") == "\n".join(TEXTS)
+    for kept in (text, "The cat", "", "a\0b", "x" * 5000):
+        assert read_corpus(kept) == kept
+    for missing in ("inptu.txt", Path("nowhere")):
+        with pytest.raises(MissingFileError, match="not found; corpus must be"):
+            read_corpus(missing)
+    config = attnlab.GPT2Config(vocab_size=256, n_positions=4, n_embd=4, n_layer=1, n_head=1)
+    train = partial(attnlab.train, config, steps=1, batch_size=2, progress=False)
+    assert train(Path("input.txt")).losses == train("input.txt").losses == train(text).losses
 
 
 def test_parquet() -> None:

@@ -1,7 +1,9 @@
 """Files: paths, reading, and atomic writing."""
 
+import base64
 import contextlib
 import errno
+import gzip
 import math
 import os
 import socket
@@ -409,9 +411,31 @@ def test_byte_order_mark_and_line_endings(here: Path) -> None:
     (here / "file").write_bytes(b'\xef\xbb\xbf{"a":\r\n1}\r')
     assert read_json("file", ConfigError) == {"a": 1}
     assert read_text("file", ConfigError) == '{"a":\n1}\n'
-    (here / "file").write_bytes(b'\xff\xfe{\0"\0')
-    with pytest.raises(ConfigError, match=r"file can't be read: .*utf-8"):
+    for encoding in ("utf-16", "utf-32"):  # Python writes the mark
+        (here / "file").write_bytes("猫\r\na".encode(encoding))
+        assert read_text("file", ConfigError) == "猫\na"
+    (here / "file").write_bytes(b"\xff\xfe{")
+    with pytest.raises(ConfigError, match=r"file can't be read: it isn't UTF-16"):
         read_text("file", ConfigError)
+
+
+def test_what_a_file_is_that_is_not_text(here: Path) -> None:
+    np.savez(here / "a.npz", np.ones(3))
+    np.save(here / "a.npy", np.ones(3))
+    (here / "a.gz").write_bytes(gzip.compress(b"The cat"))
+    (here / "a.png").write_bytes(base64.b64decode("iVBORw0KGgoAAAANSUhEUg=="))
+    (here / "a.pdf").write_bytes(b"%PDF-1.4")
+    (here / "a.txt").write_bytes("The cat".encode("utf-16-le"))
+    for name, kind in {
+        "a.npz": "a ZIP archive, as .npz, .docx",
+        "a.npy": "an array written by numpy.save",
+        "a.gz": "compressed with gzip",
+        "a.png": "a PNG picture",
+        "a.pdf": "a PDF",
+        "a.txt": "binary, or UTF-16 without a byte order mark",
+    }.items():
+        with pytest.raises(ConfigError, match=f"{name} can't be read as text: it is {kind}"):
+            read_text(name, ConfigError)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,9 @@ def parser() -> Parser:
 
     atlas = command("atlas", "measure every head over a corpus, with standard errors")
     atlas.add_argument(
-        "corpus", help="a file with one text per line, or a directory with one text per file"
+        "corpus",
+        help="a file with one text per line, a .jsonl or .csv file with the field or column "
+        '"text", or a directory with one text per file',
     )
     atlas.add_argument(
         "--measure",

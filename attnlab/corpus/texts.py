@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import count
@@ -16,7 +19,17 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import attribute
-from attnlab.support.files import as_path, decode_text, open_regular, read_bytes, reading
+from attnlab.support.files import (
+    UTF_8,
+    as_path,
+    decode_text,
+    encoding_of,
+    not_decodable,
+    open_regular,
+    read_bytes,
+    read_text,
+    reading,
+)
 
 # A chunk ends once it has this many characters.
 MAX_CHARACTERS = 1_000_000
@@ -25,6 +38,17 @@ EXPECTED = (
     "texts must be an iterable of strings, a file with one text per line, or a directory with "
     "one text per file"
 )
+
+# Files of records, whose texts are in the field or column with this name; tables by delimiter.
+FIELD = "text"
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+TABLES = {".csv": ",", ".tsv": "\t"}
+
+# How many bytes tell a text from other files.
+START = 8192
+
+# A str with more characters is a text, not a path.
+MAX_PATH = 1024
 
 
 class Text(NamedTuple):
@@ -35,10 +59,11 @@ class Text(NamedTuple):
     fault: str = ""  # why it can't be read; content is empty then
 
     @classmethod
-    def from_file(cls, name: str, content: bytes) -> Text:
+    def from_file(cls, name: str, content: bytes, encoding: str | None = None) -> Text:
         """Decode a file's text, without its final line break; line breaks become `\\n`."""
         try:
-            return cls(name, decode_text(content, name, InvalidValueError).removesuffix("\n"))
+            text = decode_text(content, name, InvalidValueError, encoding)
+            return cls(name, text.removesuffix("\n"))
         except InvalidValueError as error:
             return cls(name, "", str(error))
 
@@ -70,11 +95,13 @@ def count_of(texts: Any) -> int | None:
     if isinstance(texts, str | os.PathLike):
         path = as_path(texts, "texts")
         if os.path.isdir(path):
-            return sum(1 for _ in _files_of(path))
+            files = [*_files_of(path)]
+            return None if any(map(_has_records, files)) else len(files)
+        if path.suffix.lower() in TABLES:  # a row may have several lines
+            return None
         try:
-            with open_regular(path) as stream:
-                return sum(1 for line in stream if line.strip())
-        except OSError:
+            return sum(1 for line in _lines_of(path) if line.strip())
+        except AttnlabError:
             return None
     return len(texts) if isinstance(texts, Sized) else None
 
@@ -87,7 +114,7 @@ def texts_of(texts: Any) -> Iterator[Text]:
             return _texts_in_directory(path)
         if not os.path.exists(path):
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
-        return _texts_in_lines(path)
+        return _texts_in_records(path) if _has_records(path) else _texts_in_lines(path)
     is_table = any(attribute(texts, name) is not None for name in ("columns", "column_names"))
     if is_table or isinstance(texts, Mapping):
         raise InvalidTypeError(
@@ -106,21 +133,116 @@ def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:
+    for number, line in enumerate(_lines_of(path), 1):
+        if line.strip():
+            yield Text.from_file(f"line {number}", line, UTF_8)
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """A text's lines in UTF-8; one that can't be decoded is yielded as it is."""
     with reading(path, InvalidValueError):
         stream = open_regular(path)
     with stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield Text.from_file(f"line {number}", line)
+        encoding = encoding_of(stream.read(START), path, InvalidValueError)
+        stream.seek(0)
+        if encoding == UTF_8:
+            yield from stream
+            return
+        try:
+            with io.TextIOWrapper(stream, encoding, newline="\n") as lines:
+                yield from map(str.encode, lines)
+        except UnicodeDecodeError as error:
+            raise InvalidValueError(not_decodable(path, error)) from None
+
+
+def _has_records(path: Path) -> bool:
+    return path.suffix.lower() in (*JSON_LINES, *TABLES)
+
+
+def _texts_in_records(path: Path) -> Iterator[Text]:
+    """The texts of JSON Lines or of a table; raise if the first record has none."""
+    is_table = path.suffix.lower() in TABLES
+    for number, (name, record) in enumerate(_rows_of(path) if is_table else _records_of(path)):
+        text = record.get(FIELD) if isinstance(record, dict) else record
+        if isinstance(text, str):
+            yield Text(name, text)
+            continue
+        kind = "column" if is_table else "field"
+        fault = f'{path.name}, {name}, has no "{FIELD}" {kind} with a text'
+        if number == 0:
+            has = f"; it has {', '.join(map(quoted, record))}" if isinstance(record, dict) else ""
+            raise InvalidValueError(
+                f'{fault}{has}. Rename the {kind} to "{FIELD}", or pass the texts themselves: '
+                "an iterable of strings"
+            )
+        yield Text(name, "", fault)
+
+
+def _records_of(path: Path) -> Iterator[tuple[str, Any]]:
+    """The values of JSON Lines, with the names of their lines; None for one that isn't JSON."""
+    for number, line in enumerate(_lines_of(path), 1):
+        if line.strip():
+            try:
+                value = json.loads(line.decode(UTF_8))
+            except (ValueError, RecursionError):
+                value = None
+            yield f"line {number}", value
+
+
+def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table, by column, with their names."""
+
+    def lines() -> Iterator[str]:
+        for number, line in enumerate(_lines_of(path), 1):
+            try:
+                yield line.decode(UTF_8)
+            except UnicodeDecodeError as error:
+                source = f"{path}, line {number},"
+                raise InvalidValueError(not_decodable(source, error)) from None
+
+    try:
+        rows = csv.DictReader(lines(), delimiter=TABLES[path.suffix.lower()])
+        for number, row in enumerate(rows, 1):
+            yield f"row {number}", row
+    except csv.Error as error:
+        raise InvalidValueError(f"{path} can't be read as a table: {error}") from None
 
 
 def _texts_in_directory(directory: Path) -> Iterator[Text]:
     for file in _files_of(directory):
         name = file.relative_to(directory).as_posix()
         try:
-            yield Text.from_file(name, read_bytes(file, InvalidValueError))
+            if _has_records(file):
+                for text in _texts_in_records(file):
+                    yield text._replace(name=f"{name}, {text.name}")
+            else:
+                yield Text.from_file(name, read_bytes(file, InvalidValueError))
         except AttnlabError as error:
             yield Text(name, "", str(error))
+
+
+def read_corpus(corpus: str | os.PathLike[str]) -> str:
+    """A corpus as one text: that of a file or of all texts of a directory; a str that isn't one.
+
+    Texts of records and of directories are joined by line breaks. Raise if a text can't be read.
+    """
+    is_short = not isinstance(corpus, str) or (len(corpus) < MAX_PATH and "\n" not in corpus)
+    if isinstance(corpus, str) and not (is_short and corpus.strip() and "\0" not in corpus):
+        return corpus
+    path = as_path(corpus, "corpus")
+    if not os.path.exists(path):
+        if isinstance(corpus, str) and path.suffix.lower() not in (".txt", *JSON_LINES, *TABLES):
+            return corpus
+        raise MissingFileError(
+            f"{quoted(str(path))} not found; corpus must be a text, its ids, or a file of text"
+        )
+    if not (os.path.isdir(path) or _has_records(path)):
+        return read_text(path, InvalidValueError)
+    texts = [*texts_of(path)]
+    for text in texts:
+        if text.fault:
+            raise InvalidValueError(text.fault)
+    return "\n".join(text.content for text in texts)
 
 
 def _files_of(directory: Path) -> Iterator[Path]:

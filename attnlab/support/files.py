@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import json
@@ -33,6 +34,36 @@ TEMPORARY = ".attnlab-"
 
 # In an .npz file, the largest sizes of a number (a complex one) and of an array's header, in bytes.
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
+
+# UTF-8 with or without a byte order mark.
+UTF_8 = "utf-8-sig"
+
+# Other encodings by byte order mark; UTF-32 first, since one of its marks starts with UTF-16's.
+ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+# What a file is that begins with these bytes.
+SIGNATURES = {
+    b"PK\x03\x04": "a ZIP archive, as .npz, .docx, .xlsx, .epub and .pt are",
+    MAGIC_PREFIX: "an array written by numpy.save",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF89a": "a GIF picture",
+    b"%PDF-1": "a PDF",
+    b"{\\rtf": "an RTF document",
+    b"\xd0\xcf\x11\xe0": "an old Office document, such as .doc",
+    b"\x1f\x8b": "compressed with gzip",
+    b"BZh91AY&SY": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"\x28\xb5\x2f\xfd": "compressed with Zstandard",
+    b"PAR1\x15": "a Parquet table",
+    b"ARROW1\0": "an Arrow table",
+    b"SQLite format 3": "an SQLite database",
+}
 
 NOT_REGULAR = {
     stat.S_IFDIR: "directory",
@@ -100,14 +131,35 @@ def open_regular(file: Path) -> BinaryIO:
     return stream
 
 
+def encoding_of(start: bytes, source: object, error_type: type[AttnlabError]) -> str:
+    """A text's encoding, by its first bytes; raise if they aren't a text's.
+
+    UTF-8 unless a byte order mark says otherwise. `source` is for error messages.
+    """
+    for mark, encoding in ENCODINGS.items():
+        if start.startswith(mark):
+            return encoding
+    kind = next((kind for magic, kind in SIGNATURES.items() if start.startswith(magic)), None)
+    if kind is None and b"\0" in start:
+        kind = "binary, or UTF-16 without a byte order mark: it has bytes that are 0"
+    if kind is not None:
+        raise error_type(
+            f"{source} can't be read as text: it is {kind}. Save its text as a .txt file in UTF-8"
+        )
+    return UTF_8
+
+
 def read_text(path: FilePath, error_type: type[AttnlabError]) -> str:
-    """Read UTF-8 text, with or without a byte order mark; newlines become `\\n`."""
+    """Read text in UTF-8, or in UTF-16 or UTF-32 with its mark; newlines become `\\n`."""
     return decode_text(read_bytes(path, error_type), as_path(path), error_type)
 
 
-def decode_text(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
-    """Decode bytes as `read_text` does; `source` is for error messages."""
-    text = _decode(content, source, error_type)
+def decode_text(
+    content: bytes, source: object, error_type: type[AttnlabError], encoding: str | None = None
+) -> str:
+    """Decode bytes as `read_text` does, or from an encoding; `source` is for error messages."""
+    encoding = encoding or encoding_of(content, source, error_type)
+    text = _decode(content, source, error_type, encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -256,10 +308,16 @@ def reason_of(error: BaseException) -> str:
     return str(error)
 
 
-def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
+def _decode(
+    content: bytes, source: object, error_type: type[AttnlabError], encoding: str = UTF_8
+) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise error_type(
-            f"{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
-        ) from None
+        raise error_type(not_decodable(source, error)) from None
+
+
+def not_decodable(source: object, error: UnicodeDecodeError) -> str:
+    """The message for a text that can't be decoded."""
+    name = {"utf-8": "UTF-8"}.get(error.encoding, error.encoding.upper())
+    return f"{source} can't be read: it isn't {name} ({error}). Save it as UTF-8"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
+from attnlab.corpus.texts import read_corpus
 from attnlab.equations import Array, Ids, cross_entropy
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
@@ -214,7 +215,7 @@ class Training:
 
 def train(
     config: GPT2Config,
-    corpus: str | ArrayLike | Tokens,
+    corpus: str | os.PathLike[str] | ArrayLike | Tokens,
     tokenizer: Tokenizer | None = None,
     *,
     steps: int,
@@ -239,7 +240,8 @@ def train(
     Parameters
     ----------
     config : the model's sizes
-    corpus : a text, its ids, integers (N,), or Tokens
+    corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory
+        of files: text, .jsonl with a "text" field, .csv with a "text" column
     tokenizer : for the text, and the model. None means bytes as tokens if vocab_size is 256,
         otherwise no tokenizer, and the corpus must be ids
     steps : number of updates
@@ -373,11 +375,13 @@ def _run(
 
 
 def evaluate(
-    model: GPT2, corpus: str | ArrayLike | Tokens, sequence_length: int | None = None
+    model: GPT2,
+    corpus: str | os.PathLike[str] | ArrayLike | Tokens,
+    sequence_length: int | None = None,
 ) -> float:
     """A model's loss on a corpus: the mean cross-entropy of the next token, in nats.
 
-    The corpus, a text or ids (N,), is cut into independent sequences of `sequence_length` tokens,
+    The corpus, as in `train`, is cut into independent sequences of `sequence_length` tokens,
     by default n_positions, so the first tokens of each have little context. The remainder is
     dropped.
     """
@@ -435,7 +439,7 @@ def draw_dropout(
 
 
 def _corpus_ids(
-    corpus: str | ArrayLike | Tokens,
+    corpus: str | os.PathLike[str] | ArrayLike | Tokens,
     tokenizer: Tokenizer | None,
     config: GPT2Config,
     sequence_length: int,
@@ -448,13 +452,13 @@ def _corpus_ids(
         )
     if isinstance(corpus, Tokens):
         corpus = corpus.ids
-    if isinstance(corpus, str):
+    if isinstance(corpus, str | os.PathLike):
         if tokenizer is None:
             raise InvalidValueError(
                 "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
                 f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
             )
-        corpus = tokenizer.encode(corpus)
+        corpus = tokenizer.encode(read_corpus(corpus))
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
