@@ -144,25 +144,32 @@ def test_the_first_step_loads_nothing_unused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("implementation", "machine", "needed"),
+    ("implementation", "python", "machine", "needed"),
     [
-        *(("cpython", machine, True) for machine in ("x86_64", "AMD64", "arm64", "aarch64")),
-        *(("cpython", machine, False) for machine in ("ARM64", "riscv64", "ppc64le", "armv7l")),
-        ("pypy", "x86_64", False),
+        *(("cpython", "3.11", machine, "tiktoken") for machine in ("x86_64", "arm64", "aarch64")),
+        ("cpython", "3.15", "AMD64", "tiktoken"),
+        ("cpython", "3.16", "x86_64", "tokenizers"),
+        ("cpython", "3.13", "ARM64", "tokenizers"),  # Windows; macOS has arm64
+        *(("cpython", "3.13", part, "tokenizers") for part in ("armv7l", "riscv64", "i686")),
+        *(("cpython", "3.13", part, "tokenizers") for part in ("x86", "64", "arm", "AMD64 arm64")),
+        ("pypy", "3.11", "x86_64", "tokenizers"),
     ],
 )
 def test_tiktoken_is_required_only_where_it_has_wheels(
-    implementation: str, machine: str, needed: bool
+    implementation: str, python: str, machine: str, needed: str
 ) -> None:
-    """As PyPI lists them (ARM64 is Windows); elsewhere attnlab is installed without it."""
+    """As PyPI lists them for tiktoken 0.14; elsewhere tokenizers is required, which encodes too."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     required = map(Requirement, project["project"]["dependencies"])
-    environment = {"implementation_name": implementation, "platform_machine": machine}
-    names = [
+    environment = {
+        "implementation_name": implementation,
+        "python_version": python,
+        "platform_machine": machine,
+    }
+    names = {
         item.name for item in required if item.marker is None or item.marker.evaluate(environment)
-    ]
-    assert ("tiktoken" in names) == needed
-    assert "numpy" in names
+    }
+    assert names == {"numpy", "safetensors", "huggingface_hub", needed}
 
 
 def test_tensor_names_appear_only_in_checkpoint() -> None:
