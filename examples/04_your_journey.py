@@ -139,9 +139,9 @@ def truncate(x: Array) -> Array:
 first_variant = heads["self_attention"]
 exact = first_variant.raw_scores[journey]
 from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
-rows = {name: getattr(first_variant, name)[journey] for name in "QKV"}
+of_journey = [getattr(first_variant, name)[journey] for name in "QKV"]
 print(f"\nQuery, key and value of {words[journey]}, first variant")
-print(attnlab.table([*rows.values()], rows=["q", "k", "v"]))
+print(attnlab.table(of_journey, rows=["q", "k", "v"]))
 print(f"\nRaw scores of {words[journey]}, first variant")
 print(
     attnlab.table(

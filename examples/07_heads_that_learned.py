@@ -384,6 +384,17 @@ print(f"{len(straight)} tokens: {' '.join(straight.symbols)}")
 whole.plot()
 
 # %% [markdown]
+# Beside the heads, the sentence's similarity with itself, softmax(X Xᵀ) of layer 0 ([chapter
+# 6](06_walkthrough.py) has it as a table). An article prints such a picture with 21 rows and
+# columns; with GPT-2 it has 16.
+
+# %%
+X_whole = whole.blocks[0].attention.X
+similarity = attnlab.softmax(X_whole @ X_whole.T)
+shown = whole.tokens.symbols
+pictures.heatmap(similarity, rows=shown, columns=shown, title="softmax(X Xᵀ), layer 0")
+
+# %% [markdown]
 # The last token, here the full stop, can attend to all the others. Which gets its largest weight?
 # Layers go down, heads across. The first token is shown as a dash, so that the others stand out.
 
@@ -494,11 +505,11 @@ def in_contexts(word: str, neighbours: Mapping[str, list[float]]) -> dict[str, A
 vectors = in_contexts("tower", NEIGHBOURS)
 apples = in_contexts("苹果", dict(zip(["好吃", "股价"], NEIGHBOURS.values(), strict=True)))
 print("\nOne word in two contexts")
-for rows, columns in (
+for each, meanings in (
     (vectors, ["iron, Paris", "small, plastic"]),
     (apples, ["fruit", "company"]),
 ):
-    print(attnlab.table([*rows.values()], rows=[*rows], columns=columns))
+    print(attnlab.table([*each.values()], rows=[*each], columns=meanings))
     print()
 pictures.points(vectors)
 
