@@ -264,15 +264,16 @@ slips = {
     "softmax of them / √2": attnlab.softmax(printed_scores / math.sqrt(2)),
     "weights, right": right["weights"][0],
 }
+print("\nThe row of 猫, by hand in print, and what is right")
+print(attnlab.table([*slips.values()], rows=[*slips], columns=recorded["words"]))
+
+# %%
 mixtures = {
     "context, by hand": printed_context,
     "its weights times V": printed_weights @ right["V"],
     "context, right": right["context"][0],
 }
-print("\nThe row of 猫, by hand in print, and what is right")
-print(attnlab.table([*slips.values()], rows=[*slips], columns=recorded["words"]))
-print()
-print(attnlab.table([*mixtures.values()], rows=[*mixtures]))
+print(f"\n{attnlab.table([*mixtures.values()], rows=[*mixtures])}")
 
 # %% [markdown]
 # [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).

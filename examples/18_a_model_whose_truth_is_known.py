@@ -247,6 +247,7 @@ def preference(trace: attnlab.Trace) -> float:
     return float(of_row[attended] - of_row[: len(clean.tokens)].mean())
 
 
+# %%
 def share_on_path(sender: str) -> float:
     """By path patching; not a number if this head's scores are the same in both sentences."""
     try:
@@ -258,6 +259,7 @@ def share_on_path(sender: str) -> float:
     return float(path.restored)
 
 
+# %%
 answers = []
 for n, output in enumerate(OUTPUTS[:5]):
     left = why.without(output)
