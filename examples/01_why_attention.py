@@ -259,7 +259,7 @@ W_Q_thing[2] = W_Q[2, ::-1]  # a pronoun now asks for a thing, not for an animal
 other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V, tokens=words)
 rows = [similarity_weights[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
-print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))
+print(attnlab.table(rows, rows=["by similarity", "W_Q", "W_Q_thing"], columns=words))
 
 # %% [markdown]
 # ## 1.6 Attention is not symmetric

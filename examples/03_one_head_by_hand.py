@@ -121,10 +121,11 @@ print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])
 
 # %% [markdown]
 # **The second "it".** In "The dog chased the ball, but it couldn't catch it" the first "it" is the
-# dog, the second the ball. A much read example gives the second one these numbers: by dot product
-# of the words' own vectors, dog and ball tie at 0.51; with a query and keys, the dog gets 0.56 and
-# the ball 0.96. Three lines compute it. `W_Q` changes nothing here, and the matrix of the keys
-# doubles the second number, which is large for a thing.
+# dog, the second the ball. In a widely read example dog and ball tie for the second one by dot
+# product of the words' own vectors, 0.51 and 0.51; by query and keys the dog gets 0.56 and the ball
+# 0.96. Its query and keys are below, and three lines compute the figures. The words' own vectors
+# are chosen here to fit them: `W_Q` changes nothing, and the matrix of the keys doubles the second
+# number, which is large for a thing.
 
 # %%
 it, dog, ball = np.array([[0.5, 0.5, 0.1], [0.9, 0.1, 0.1], [0.1, 0.9, 0.1]])

@@ -381,13 +381,14 @@ estimates = 768 * (differences**2).mean(axis=1)
 
 print("\nThe similarity table, as printed")
 print(attnlab.table(similarity, rows=recorded["symbols"], columns=recorded["symbols"], decimals=2))
-print("\nSquared distances of two rows of X, smallest and largest")
-for name, distances in {
+distances = {
     "from the table, without √768": squared,
     "from the table, with √768": squared * math.sqrt(768),
     "from X, estimated": estimates,
-}.items():
-    print(f"  {name:<30}{distances.min():6.1f}{distances.max():7.1f}")
+}
+print("\nSquared distances of two rows of X")
+extremes = [[each.min(), each.max()] for each in distances.values()]
+print(attnlab.table(extremes, rows=[*distances], columns=["smallest", "largest"], decimals=1))
 print("\nIn each row the largest cell off the diagonal")
 others = np.where(np.eye(12), 0, similarity)
 for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
@@ -399,13 +400,14 @@ without_root = attnlab.softmax(head.X @ head.X.T)
 with_root = attnlab.softmax(head.X @ head.X.T / model.config.n_embd**0.5)
 print("\nsoftmax(X Xᵀ / √D) of the model that runs here")
 print(attnlab.table(with_root, rows=trace.tokens.symbols, columns=trace.tokens.symbols, decimals=2))
-print("\nMean of the diagonal")
-for name, matrix in {
+diagonals = {
     "as printed": similarity,
     "this model, without √D": without_root,
     "this model, with √D": with_root,
-}.items():
-    print(f"  {name:<30}{matrix.diagonal().mean():.2f}")
+}
+means = [[matrix.diagonal().mean()] for matrix in diagonals.values()]
+print()
+print(attnlab.table(means, rows=[*diagonals], columns=["mean of the diagonal"], decimals=2))
 
 # %% [markdown]
 # ## 6.10 Predict, change, see

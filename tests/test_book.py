@@ -91,10 +91,18 @@ def test_editions_share_code() -> None:
 
 
 def structure_of(script: str) -> str:
-    """The structure of code, whatever the words and the order of fields in its strings."""
+    """The structure of code, whatever the words and the order of fields in its strings.
+
+    Keys that figures are taken by stay: `recorded["similarity"]`.
+    """
     tree = ast.parse(script)
+    keys = [
+        node.slice
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "recorded"
+    ]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in keys:
             node.value = ""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
