@@ -186,6 +186,19 @@ def test_missing_sizes_are_reported(name: str) -> None:
         GPT2Config.from_dict(others)
 
 
+def test_sizes_that_transformers_files_leave_out() -> None:
+    """As transformers' GPT2Config has them, under its other names too."""
+    small = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
+    assert GPT2Config.from_dict({"model_type": "gpt2"}) == small
+    others = {"hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3}
+    named = {"n_embd": 6, "n_layer": 2, "n_head": 3, "n_positions": 5}
+    with_others = {"model_type": "gpt2", **others, "max_position_embeddings": 5}
+    assert GPT2Config.from_dict(with_others) == dataclasses.replace(small, **named)
+    assert GPT2Config.from_dict(with_others | named) == dataclasses.replace(small, **named)
+    with pytest.raises(ConfigError, match="n_embd and hidden_size differ: 8, 6"):
+        GPT2Config.from_dict(with_others | {"n_embd": 8})
+
+
 @pytest.mark.parametrize("name", LARGEST)
 @pytest.mark.parametrize("digits", [9, 12, 18, 5000])
 def test_implausible_sizes_are_rejected(name: str, digits: int) -> None:

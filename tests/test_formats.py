@@ -29,6 +29,8 @@ UNSUPPORTED = [
     (["pytorch_model.bin"], "pickle", "save_pretrained"),
     (["pytorch_model-00001-of-00002.bin"], "pickle", "save_pretrained"),
     (["gpt2-Q4_K_M.gguf"], "GGUF", "gguf_file='gpt2-Q4_K_M.gguf'"),
+    (["gpt2_124M_bf16.bin"], "llm.c", "GPT2.from_pretrained('gpt2')"),
+    (["model_00019560.bin"], "llm.c", "export_hf.py --input model_00019560.bin"),
     (["tf_model.h5"], "TensorFlow", "Open the original model"),
     (["flax_model.msgpack"], "Flax", "Open the original model"),
     (["model.ckpt.data-00000-of-00001", "model.ckpt.index"], "OpenAI", "'gpt2-xl' 1558M"),

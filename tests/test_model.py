@@ -7,6 +7,7 @@ bfloat16, and refuse what they refuse.
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import re
@@ -27,7 +28,7 @@ from stand_ins import Contrary
 import attnlab
 from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
-from attnlab.errors import CheckpointError, ConfigError
+from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.forward.parameters import parameter_shapes
 from attnlab.support.names import MODEL_ATTRIBUTES, hint_for_model
 
@@ -136,6 +137,92 @@ def test_matrices_of_linear_layers_as_in_nanogpt(biases: str) -> None:
         model = GPT2.from_arrays(config, state, TOKENIZER, dtype=dtype)
         logits = model.trace(recorded["ids"]).logits[:, ::3]
         np.testing.assert_allclose(logits, recorded[f"{biases}.logits"], atol=tolerance)
+
+
+# A checkpoint's names in LLMs-from-scratch and in minGPT's first version; c_attn is split there.
+OTHERS = {
+    "LLMs-from-scratch": {
+        "wte.weight": "tok_emb.weight",
+        "wpe.weight": "pos_emb.weight",
+        "ln_f.weight": "final_norm.scale",
+        "ln_f.bias": "final_norm.shift",
+        "lm_head.weight": "out_head.weight",
+        "h.": "trf_blocks.",
+        "ln_1.weight": "norm1.scale",
+        "ln_1.bias": "norm1.shift",
+        "ln_2.weight": "norm2.scale",
+        "ln_2.bias": "norm2.shift",
+        "mlp.c_fc": "ff.layers.0",
+        "mlp.c_proj": "ff.layers.2",
+        "attn.c_proj": "att.out_proj",
+        "attn.c_attn": "att.W_query att.W_key att.W_value",
+    },
+    "minGPT": {
+        "wte.weight": "tok_emb.weight",
+        "wpe.weight": "pos_emb",
+        "lm_head.weight": "head.weight",
+        "h.": "blocks.",
+        "ln_1": "ln1",
+        "ln_2": "ln2",
+        "mlp.c_fc": "mlp.0",
+        "mlp.c_proj": "mlp.2",
+        "attn.c_proj": "attn.proj",
+        "attn.c_attn": "attn.query attn.key attn.value",
+    },
+}
+
+
+def renamed(model: str, tool: str) -> Arrays:
+    """A reference model's arrays as another implementation names and stores them."""
+    result: Arrays = {}
+    for name, array in arrays_of(model).items():
+        name = name.removeprefix("transformer.")
+        values = array.T if array.ndim == 2 and name.startswith("h.") else array
+        for mine, other in OTHERS[tool].items():
+            if name.startswith(mine) if mine == "h." else mine in name:
+                parts = other.split()
+                before, after = name.split(mine, 1)
+                if len(parts) == 1:
+                    name = before + other + after
+        if "c_attn" in name:
+            before, after = name.split("attn.c_attn")
+            for part, third in zip(parts, np.split(values, 3), strict=True):
+                result[before + part + after] = third
+        else:
+            result[name] = values[np.newaxis] if name == "pos_emb" else values
+    mask = "att.mask" if tool == "LLMs-from-scratch" else "attn.mask"
+    block = next(name for name in result if "blocks.0" in name).split(".0.")[0]
+    return result | {f"{block}.0.{mask}": np.triu(np.ones((4, 4)))}
+
+
+@pytest.mark.parametrize("tool", OTHERS)
+@pytest.mark.parametrize("model", ["odd", "silu"])
+def test_names_of_other_implementations(model: str, tool: str) -> None:
+    arrays = renamed(model, tool)
+    assert not arrays.keys() & arrays_of(model).keys()
+    result = GPT2.from_arrays(config_of(model), arrays, TOKENIZER)
+    check(result, expected_of(model))
+    assert result.parameters.origin == "from arrays in memory"
+    key = next(name for name in arrays if "key.weight" in name or "W_key.weight" in name)
+    with pytest.raises(CheckpointError, match=r"of Q, K and V there is only .*query.*value"):
+        GPT2.from_arrays(config_of(model), {n: a for n, a in arrays.items() if n != key})
+
+
+def test_missing_biases_of_queries_keys_and_values_are_zero() -> None:
+    arrays = arrays_of("odd")
+    of_QKV = [name for name in arrays if name.endswith("attn.c_attn.bias")]
+    zeros = arrays | {name: np.zeros_like(arrays[name]) for name in of_QKV}
+    without = {name: array for name, array in arrays.items() if name not in of_QKV}
+    model, expected = (
+        GPT2.from_arrays(config_of("odd"), one, TOKENIZER) for one in (without, zeros)
+    )
+    assert model.parameters.equals(expected.parameters)
+    assert model.parameters.origin == (
+        "from arrays in memory, without query, key and value biases, which are 0"
+    )
+    del zeros[of_QKV[0]]  # one alone is an accident
+    with pytest.raises(CheckpointError, match=f"missing: .*{of_QKV[0].partition('h.')[2]}"):
+        GPT2.from_arrays(config_of("odd"), zeros, TOKENIZER)
 
 
 def test_one_transposed_matrix_of_another_size_is_reported_alone() -> None:
@@ -416,6 +503,38 @@ def test_tokenizers_in_memory(tokenizer: Any, name: str) -> None:
     result = tokenizer_in_memory(tokenizer, 400)
     for text, (ids, *_) in zip(recorded["texts"], recorded["5"][name]["values"], strict=True):
         assert result.encode(text, special=True) == ids
+
+
+TEXTS = ("The hen’s  eggs, 12 of them\n\n don't", "猫 naïve\t x", "<|endoftext|>")
+
+
+def test_a_tiktoken_encoding_as_tokenizer() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    tokens = [bytes([n]) for n in range(256)]
+    tokens += [
+        b"he",
+        b"th",
+        b"the",
+        b" the",
+        b"en",
+        b"hen",
+        b" t",
+        "猫".encode()[:2],
+        "猫".encode(),
+    ]
+    encoding = tiktoken.Encoding(
+        "mine",
+        pat_str=importlib.import_module("tiktoken_ext.openai_public").r50k_pat_str,
+        mergeable_ranks={token: n for n, token in enumerate(tokens)},
+        special_tokens={"<|endoftext|>": len(tokens), "<x>": len(tokens) + 1},
+    )
+    tokenizer = tokenizer_in_memory(encoding, 300)
+    for text in (*TEXTS, "<x>the hen"):
+        assert tokenizer.encode(text) == encoding.encode_ordinary(text)
+        assert tokenizer.encode(text, special=True) == encoding.encode(text, allowed_special="all")
+    encoding._pat_str = r"\w+|\W+"
+    with pytest.raises(VocabularyError, match="'mine' splits texts by another pattern"):
+        tokenizer_in_memory(encoding, 300)
 
 
 def test_no_tokenizer() -> None:

@@ -403,6 +403,18 @@ def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
         assert len(merged) == 8
 
 
+def test_original_names_of_gpt2s_files(tmp_path: Path) -> None:
+    directory = REFERENCE / "tokenizers" / "two_files"
+    for name, original in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
+        (tmp_path / original).write_bytes((directory / name).read_bytes())
+    text = "the hen’s eggs"
+    mine, expected = map(Tokenizer.from_directory, (tmp_path, directory))
+    assert mine.encode(text) == expected.encode(text)
+    (tmp_path / "vocab.bpe").unlink()
+    with pytest.raises(MissingFileError, match=r"vocab\.bpe"):
+        Tokenizer.from_directory(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
 def test_one_of_two_files_is_missing_or_unreadable(tmp_path: Path, name: str) -> None:
     directory = copy_tokenizer("two_files", tmp_path)

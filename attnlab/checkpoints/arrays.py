@@ -18,6 +18,7 @@ from attnlab.checkpoints.checkpoint import (
     NAMES,
     bare_name,
     not_tied,
+    other_name,
     select_parameters,
     tensor_name,
 )
@@ -46,10 +47,11 @@ from attnlab.support.files import parse_json
 from attnlab.support.formats import list_names
 from attnlab.support.messages import Message
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
+from attnlab.text.tokenizer_files import tiktoken_settings
 
 # Names in a block of the matrices that nn.Linear (in nanoGPT) stores transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
-QKV_MATRIX = NAMES["attention.W_QKV"]
+QKV_MATRIX, QKV_BIAS = NAMES["attention.W_QKV"], NAMES["attention.b_QKV"]
 
 # Attributes in which wrappers, such as DataParallel's, hold the model.
 WRAPPER_ATTRIBUTES = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
@@ -91,7 +93,12 @@ def parameters_in_memory(
     check_kind(config, GPT2Config, "config")
     check_kind(arrays, Mapping, "arrays", "a dict of names and arrays")
     dtype = as_model_dtype(dtype)
-    tensors, tied_copy, ignored = select_parameters(_entries(arrays, config), config, SOURCE)
+    entries = _entries(arrays, config)
+    zeros = _zero_biases(entries, config)
+    tensors, tied_copy, ignored = select_parameters(entries | zeros, config, SOURCE)
+    if zeros:
+        which = "query, key and value " if len(zeros) == config.n_layer else ""
+        ignored += f", without {which}biases, which are 0"
     parameters = ParameterVector(config, dtype=dtype)
     for path in parameters:
         entry = tensors[tensor_name(path)]
@@ -113,12 +120,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
     entries: dict[str, ArrayEntry] = {}
     with reraised_as(CheckpointError, "the model's arrays can't be read"):
         items = list(arrays.items())
-    for name, array in items:
-        check_kind(name, str, "an array's name")
-        try:
-            bare = tensor_name(name)
-        except UnknownParameterError:
-            bare = bare_name(name)
+    for bare, name, array in _with_known_names(items):
         if bare in entries:
             raise CheckpointError(
                 f"{list_names([bare])} appears twice, as {list_names([entries[bare].name, name])}"
@@ -133,15 +135,49 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
     QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
     if any(entries[name].shape == (3 * config.n_embd, config.n_embd) for name in QKV_matrices):
         entries |= {name: replace(entries[name], transposed=True) for name in matrices}
+    return entries
+
+
+def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    """The arrays with their names in a checkpoint and as given; parts of Q, K and V are joined."""
+    known: list[tuple[str, str, Any]] = []
+    parts: dict[str, dict[str, tuple[str, Any]]] = {}
+    for name, array in items:
+        check_kind(name, str, "an array's name")
+        try:
+            known.append((tensor_name(name), name, array))
+            continue
+        except UnknownParameterError:
+            pass
+        bare, part = other_name(name) or (bare_name(name), "")
+        if part:
+            parts.setdefault(bare, {})[part] = name, array
+        elif bare:
+            is_batch = name.endswith("pos_emb") and np.shape(array)[:-2] == (1,)
+            known.append((bare, name, array[0] if is_batch else array))
+    for bare, part_arrays in parts.items():
+        names = [part_arrays[part][0] for part in "QKV" if part in part_arrays]
+        if len(names) < 3:
+            raise CheckpointError(f"of Q, K and V there is only {list_names(names)}")
+        joined = [ArrayEntry(*part_arrays[part]).read() for part in "QKV"]
+        with reraised_as(CheckpointError, f"{list_names(names)} can't be joined"):
+            known.append((bare, " and ".join(names), np.concatenate(joined)))
+    return known
+
+
+def _zero_biases(entries: Mapping[str, ArrayEntry], config: GPT2Config) -> dict[str, ArrayEntry]:
+    """Biases that the model doesn't have, as zeros: all of them, or those of Q, K and V."""
     biases = {
         tensor_name(path): shape
         for path, shape in parameter_shapes(config).items()
         if len(shape) == 1 and not path.endswith("gain")
     }
-    if not biases.keys() & entries.keys():
-        zeros = {name: np.zeros(shape, np.float32) for name, shape in biases.items()}
-        entries |= {name: ArrayEntry(name, zero) for name, zero in zeros.items()}
-    return entries
+    of_QKV = {name: shape for name, shape in biases.items() if name.endswith(QKV_BIAS)}
+    for missing in (biases, of_QKV):
+        if not missing.keys() & entries.keys():
+            zeros = {name: np.zeros(shape, np.float32) for name, shape in missing.items()}
+            return {name: ArrayEntry(name, zero) for name, zero in zeros.items()}
+    return {}
 
 
 def config_of(model: Any) -> GPT2Config:
@@ -171,10 +207,13 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
         with reraised_as(VocabularyError, "the tokenizer can't be read"):
             content = to_str().encode()
         return Tokenizer(parse_json(content, "the tokenizer", VocabularyError))
+    if attribute(tokenizer, "_mergeable_ranks") is not None:
+        with reraised_as(VocabularyError, "the tiktoken encoding can't be read"):
+            return Tokenizer(tiktoken_settings(tokenizer))
     if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
-            "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers "
-            f"library; got {with_article(type(tokenizer).__name__)}"
+            "tokenizer must be a Tokenizer, or one of transformers, of the tokenizers library or "
+            f"of tiktoken; got {with_article(type(tokenizer).__name__)}"
         )
     import tempfile  # here, so that `import attnlab` is quick
 

@@ -90,6 +90,31 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
+# Names in LLMs-from-scratch, and in minGPT before it took transformers' names: a pattern, and the
+# parameter's path, in a block after its number. Their matrices are nn.Linear's.
+OTHER_BLOCK = r"(?:trf_blocks|blocks)\.(\d+)\."
+OTHER_NAMES = {
+    r"tok_emb\.weight": "W_E",
+    r"pos_emb(?:\.weight)?": "W_P",
+    r"final_norm\.scale": "gain",
+    r"final_norm\.shift": "bias",
+    r"(?:out_)?head\.weight": "W_U",
+    OTHER_BLOCK + r"(?:norm1\.scale|ln1\.weight)": "attention.gain",
+    OTHER_BLOCK + r"(?:norm1\.shift|ln1\.bias)": "attention.bias",
+    OTHER_BLOCK + r"(?:att\.W_query|attn\.query)\.(weight|bias)": "Q",
+    OTHER_BLOCK + r"(?:att\.W_key|attn\.key)\.(weight|bias)": "K",
+    OTHER_BLOCK + r"(?:att\.W_value|attn\.value)\.(weight|bias)": "V",
+    OTHER_BLOCK + r"(?:att\.out_proj|attn\.proj)\.weight": "attention.W_O",
+    OTHER_BLOCK + r"(?:att\.out_proj|attn\.proj)\.bias": "attention.b_O",
+    OTHER_BLOCK + r"(?:norm2\.scale|ln2\.weight)": "mlp.gain",
+    OTHER_BLOCK + r"(?:norm2\.shift|ln2\.bias)": "mlp.bias",
+    OTHER_BLOCK + r"(?:ff\.layers|mlp)\.0\.weight": "mlp.W_1",
+    OTHER_BLOCK + r"(?:ff\.layers|mlp)\.0\.bias": "mlp.b_1",
+    OTHER_BLOCK + r"(?:ff\.layers|mlp)\.2\.weight": "mlp.W_2",
+    OTHER_BLOCK + r"(?:ff\.layers|mlp)\.2\.bias": "mlp.b_2",
+    OTHER_BLOCK + r"(?:att|attn)\.mask": "",  # the causal mask, not a parameter
+}
+
 # Prefixes that wrappers add to tensor names: torch.compile, parallel training, PEFT, TRL, and
 # models with a task's head.
 WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
@@ -125,6 +150,22 @@ def tensor_name(path: str) -> str:
     if match is None or match[2] not in NAMES:
         raise no_parameter(path)
     return f"h.{match[1]}.{NAMES[match[2]]}"
+
+
+def other_name(name: str) -> tuple[str, str] | None:
+    """The name in a checkpoint for a name in another implementation; None for all others.
+
+    Beside it is "Q", "K" or "V" if the array is only that part of it. The name is "" for what isn't
+    a parameter.
+    """
+    for pattern, path in OTHER_NAMES.items():
+        if match := re.fullmatch(pattern, bare_name(name)):
+            if path in ("Q", "K", "V"):
+                joined = "W_QKV" if match[2] == "weight" else "b_QKV"
+                return tensor_name(f"blocks.{match[1]}.attention.{joined}"), path
+            block = f"blocks.{match[1]}." if match.groups() and path else ""
+            return (tensor_name(f"{block}{path}") if path else ""), ""
+    return None
 
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:

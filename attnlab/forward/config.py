@@ -17,6 +17,21 @@ from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 
 MODEL_TYPE = "gpt2"
 
+# transformers' other names of sizes, and the sizes that its files may leave out.
+ALIASES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
+DEFAULT_SIZES = {
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+}
+
 # Keys with only one supported value, the default; other values would change the computation.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 
@@ -128,12 +143,22 @@ class GPT2Config:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
-        """Create a config from a `config.json`'s content; unrelated keys are ignored."""
+        """Create a config from a `config.json`'s content; unrelated keys are ignored.
+
+        With a model_type, sizes that are missing are GPT-2's, as in transformers.
+        """
         check_kind(settings, Mapping, "settings", "a dict")
         # First: otherwise another model's sizes would be reported as missing.
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
-        problems = [
+        differing = [
+            f"{name} and {alias} differ: {quoted(settings[name])}, {quoted(settings[alias])}"
+            for alias, name in ALIASES.items()
+            if alias in settings and name in settings and settings[alias] != settings[name]
+        ]
+        renamed = {name: settings[alias] for alias, name in ALIASES.items() if alias in settings}
+        settings = (DEFAULT_SIZES if "model_type" in settings else {}) | renamed | {**settings}
+        problems = differing + [
             f"{key} must be {value!r}; got {quoted(settings[key])}"
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)

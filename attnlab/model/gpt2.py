@@ -147,11 +147,14 @@ class GPT2:
         ----------
         config : the sizes that the arrays must have
         arrays : NumPy arrays or tensors, by checkpoint names (`transformer.h.0.ln_1.weight`, with
-            any prefix before `h`) or by parameter paths (`blocks.0.attention.gain`). If a block's
+            any prefix before `h`), by parameter paths (`blocks.0.attention.gain`), or by the names
+            of LLMs-from-scratch (`trf_blocks.0.att.W_query.weight`) and of minGPT. If a block's
             first matrix is (3 D, D) instead of (D, 3 D), the block's matrices are taken as
-            nn.Linear's, as in nanoGPT, and transposed. If there are no biases, they are zero.
-        tokenizer : a Tokenizer, or one of transformers or of the tokenizers library. With None,
-            only ids can be traced: each id's symbol is its number, and it has no text.
+            nn.Linear's, as in nanoGPT, and transposed. If there are no biases, or none of queries,
+            keys and values, they are zero, and `parameters.origin` says so.
+        tokenizer : a Tokenizer, or one of transformers, of the tokenizers library or of tiktoken,
+            if its encoding splits texts as GPT-2's. With None, only ids can be traced: each id's
+            symbol is its number, and it has no text.
         dtype : "float32" or "float64"; everything is computed in it
 
         Examples

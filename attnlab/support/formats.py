@@ -73,6 +73,12 @@ FORMATS = (
     ),
     (r"pytorch_model.*\.bin", "{name}. {convert}"),
     (
+        r"gpt2_\w+\.bin|model_\d+\.bin",
+        "{name}, weights as llm.c writes them. GPT-2's own open by name, such as "
+        "GPT2.from_pretrained('gpt2'). For a model that you trained, llm.c's "
+        "dev/eval/export_hf.py --input {file} --output NEW writes a directory that opens",
+    ),
+    (
         r".+\.gguf",
         "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
         "can, or convert it where transformers 4, torch, gguf and accelerate are installed: "

@@ -44,6 +44,35 @@ UNSUPPORTED_MODEL_SETTINGS = (
 UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
+# GPT-2's pattern as tiktoken has it, since version 0.9 and before; it splits as PIECES does.
+TIKTOKEN_PIECES = (
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    PIECES,
+)
+
+
+def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The ids and merges that give tiktoken's ranks: each token's last two parts."""
+    symbols = {byte: symbol for symbol, byte in BYTES.items()}
+    ids = {"".join(symbols[byte] for byte in token): rank for token, rank in ranks.items()}
+    merges = []
+    for symbol in sorted(ids, key=ids.__getitem__):
+        parts = [*symbol]
+        while len(parts) > 2:
+            joined = [ids.get(a + b, ids[symbol]) for a, b in itertools.pairwise(parts)]
+            lowest = min(joined)
+            if lowest >= ids[symbol]:
+                break
+            place = joined.index(lowest)
+            parts[place : place + 2] = ["".join(parts[place : place + 2])]
+        if len(parts) > 2:
+            raise VocabularyError(f"no merges give the token {quoted(symbol)}")
+        if len(parts) == 2:
+            merges.append((parts[0], parts[1]))
+    return ids, merges
+
+
 class Merges:
     """A list of merges, in order of priority, applied by tiktoken if the result is the same.
 

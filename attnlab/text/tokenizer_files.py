@@ -20,7 +20,13 @@ from typing import Any
 from attnlab.errors import MissingFileError, VocabularyError, quoted
 from attnlab.support.checks import check_kind
 from attnlab.support.files import read_json, read_text
-from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
+from attnlab.text.bpe import (
+    TIKTOKEN_PIECES,
+    Merges,
+    invalid_merge,
+    is_byte_level,
+    merges_of_ranks,
+)
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 JsonObject = dict[str, Any]
@@ -57,6 +63,9 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 MAX_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+# The original names of vocab.json and merges.txt.
+OPENAI = ("encoder.json", "vocab.bpe")
+
 HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
 HOW_TO_CONVERT = (
     "In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) "
@@ -73,7 +82,7 @@ class Settings(dict[str, Any]):
 def has_tokenizer_files(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
-    return any(_exists(directory, name) for name in (*files, *SENTENCE_PIECE))
+    return any(_exists(directory, name) for name in (*files, *OPENAI, *SENTENCE_PIECE))
 
 
 @contextmanager
@@ -216,7 +225,9 @@ def read_settings(directory: Path) -> Settings:
 
 def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings:
     """Settings from files other than tokenizer.json; the class decides if both formats exist."""
-    has_byte_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
+    is_openai = not _exists(directory, "vocab.json") and _exists(directory, OPENAI[0])
+    vocab, merges = OPENAI if is_openai else ("vocab.json", "merges.txt")
+    has_byte_pairs = _exists(directory, vocab) or _exists(directory, merges)
     has_word_pieces = _exists(directory, "vocab.txt")
     if not has_byte_pairs and not has_word_pieces:
         raise _no_tokenizer(directory)
@@ -226,7 +237,7 @@ def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings
         )
     if has_word_pieces and (tokenizer_class in BERT_CLASSES or not has_byte_pairs):
         return _read_word_pieces(directory / "vocab.txt")
-    return _read_byte_pairs(directory / "vocab.json", directory / "merges.txt")
+    return _read_byte_pairs(directory / vocab, directory / merges)
 
 
 def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
@@ -259,6 +270,20 @@ def byte_pair_settings(ids: object, merges: object) -> Settings:
             "model": {"type": "BPE", "vocab": ids, "merges": merges},
         }
     )
+
+
+def tiktoken_settings(encoding: Any) -> Settings:
+    """GPT-2's settings with the vocabulary of a tiktoken.Encoding."""
+    if encoding._pat_str not in TIKTOKEN_PIECES:
+        raise VocabularyError(
+            f"the tiktoken encoding {quoted(encoding.name)} splits texts by another pattern than "
+            "GPT-2's, which isn't supported. tiktoken.get_encoding('gpt2') has GPT-2's"
+        )
+    ids, merges = merges_of_ranks(encoding._mergeable_ranks)
+    special = encoding._special_tokens
+    settings = byte_pair_settings(ids | special, merges)
+    added = [{"id": id, "content": token, "special": True} for token, id in special.items()]
+    return check_settings({**settings, "added_tokens": added})
 
 
 def _read_word_pieces(path: Path) -> Settings:
