@@ -25,6 +25,7 @@ from editions import (
     EXERCISE,
     FIELD,
     IN_CHINESE,
+    MARK,
     POINTS,
     PREDICTION,
     SOLUTIONS,
@@ -145,6 +146,31 @@ def test_an_outdated_translation_is_reported() -> None:
     assert stale_headings(SCRIPT.replace("Two plus", "2 plus"), fresh) == ["# 1. One"]
     assert stale_headings(SCRIPT + "#\n# And more.\n", fresh) == ["## 1.1 More"]
     assert stale_headings(SCRIPT.replace("print(2 + 2)", "print(4)"), fresh) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "in_script"),
+    [
+        ("03_one_head_by_hand.md#x", "03_one_head_by_hand.py#x"),
+        ("../later/zh/mla.md", "later/mla.py"),
+        ("../../zh/03_one_head_by_hand.md", "../03_one_head_by_hand.py"),
+        ("../../attnlab/equations.py", "../attnlab/equations.py"),
+        ("../book/solutions/chapter_04.py", "book/solutions/chapter_04.py"),
+        ('README.md#a "playground.html#layer=1"', "playground.html#layer=1"),
+        ("https://example.org/zh/a.md", "https://example.org/zh/a.md"),
+    ],
+)
+def test_links_of_translations_lead_from_their_folder(link: str, in_script: str) -> None:
+    translation = f"> Code.\n\n<!-- new -->\n[a]({link})\n"
+    assert texts(translation) == [("new", f"[a]({in_script})")]
+    again = marked(f"# %% [markdown]\n# [a]({in_script})\n", translation)
+    assert MARK.sub("", again) == MARK.sub("", translation)
+
+
+@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
+def test_translations_say_where_the_code_is(chapter: Path) -> None:
+    beginning = translation_of(chapter).read_text(encoding="utf-8").partition("<!--")[0]
+    assert f"](../{chapter.name})" in beginning
 
 
 def test_untranslated_prose_is_not_marked_as_translated() -> None:

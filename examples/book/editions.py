@@ -8,7 +8,9 @@ prose cell, in order, under a mark that identifies the English text it translate
     # 3. 亲手算一个注意力头
 
 The mark is the first eight hex digits of the English cell's SHA-256, which shows if a translation
-is out of date. Both editions share the code; `zh/code.po` translates its strings and comments.
+is out of date. Links lead from where the translation is, so that they work on GitHub too; a link to
+the playground, which only the book has, leads to `zh/README.md`, with the book's address as title.
+Both editions share the code; `zh/code.po` translates its strings and comments.
 
     python examples/book/editions.py                 lists what is outdated or untranslated
     python examples/book/editions.py mark 03         marks chapter 3 as up to date
@@ -38,6 +40,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
@@ -45,6 +48,7 @@ CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 LATER_NAMES = ("rope", "mla", "moe", "sparse_autoencoder", "tuned_lens")
 LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
+LINK = re.compile(r'\]\((?![a-z]+:|#)([^)\s]+)(?: "([^"]+)")?\)')  # to files; its title, if any
 PROSE = "# %% [markdown]\n"
 
 # Strings and comments in code, and their Chinese; empty if the English stays.
@@ -131,10 +135,24 @@ def translation_of(chapter: Path) -> Path:
     return chapter.parent / "zh" / f"{chapter.stem}.md"
 
 
-def texts(translation: str) -> list[tuple[str, str]]:
-    """Mark and text of each cell in a file of Chinese texts."""
+def link_of_script(match: re.Match[str]) -> str:
+    """A translation's link as its script has it, which is one folder up."""
+    link, title = match.groups()
+    if title:
+        return f"]({title})"
+    link = re.sub(r"zh/(\w+)\.md(?=#|$)", r"\1.py", normpath(f"zh/{link}"))
+    return f"]({link})"
+
+
+def parts_of(translation: str) -> list[tuple[str, str]]:
+    """Mark and text of each cell in a file of Chinese texts, with the file's own links."""
     _, *parts = MARK.split(translation)
     return [(mark, text.strip()) for mark, text in zip(parts[::2], parts[1::2], strict=True)]
+
+
+def texts(translation: str) -> list[tuple[str, str]]:
+    """Mark and text of each cell in a file of Chinese texts, with its script's links."""
+    return [(mark, LINK.sub(link_of_script, text)) for mark, text in parts_of(translation)]
 
 
 def stale_headings(script: str, translation: str) -> list[str]:
@@ -149,11 +167,12 @@ def stale_headings(script: str, translation: str) -> list[str]:
 
 def marked(script: str, translation: str) -> str:
     """A chapter's Chinese texts, marked as up to date; untranslated ones are marked as new."""
-    english, chinese = prose(script), [text for _, text in texts(translation)]
+    english, chinese = prose(script), [text for _, text in parts_of(translation)]
     done = [(cell.mark, text) for cell, text in zip(english, chinese, strict=False)]
     untranslated = [("new", text) for text in chinese[len(english) :]]
     untranslated += [("new", cell.text) for cell in english[len(chinese) :]]
-    return "\n".join(f"<!-- {mark} -->\n{text}\n" for mark, text in done + untranslated)
+    marked_cells = (f"<!-- {mark} -->\n{text}\n" for mark, text in done + untranslated)
+    return MARK.split(translation)[0] + "\n".join(marked_cells)
 
 
 def texts_of_code(script: str) -> list[str]:
