@@ -385,8 +385,9 @@ whole.plot()
 
 # %% [markdown]
 # Beside the heads, the sentence's similarity with itself, softmax(X Xᵀ) of layer 0 ([chapter
-# 6](06_walkthrough.py) has it as a table). An article prints such a picture with 21 rows and
-# columns; with GPT-2 it has 16.
+# 6](06_walkthrough.py) has such a table). An article prints a picture like this with 21 rows and
+# columns; with GPT-2 it has 16. The pocket model's rows are longer than GPT-2's, so hardly anything
+# is left beside the diagonal.
 
 # %%
 X_whole = whole.blocks[0].attention.X
