@@ -187,6 +187,7 @@ def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
     links = [cell for (cell,) in first.iter_rows(max_col=1) if cell.hyperlink]
     assert [link.value for link in links] == book.sheetnames[1:]
     assert {"X", "W_Q", "Q", "weights", "context", "output"} < set(book.sheetnames)
+    assert book["K"]["A1"].value == "K = X W_K + b_K"  # X, as no one gave a memory
     assert numbers(book, "b_Q").shape == (1, 32)  # a row, as tokens are columns
     (rules,) = book["weights"].conditional_formatting
     (scale,) = [rule.colorScale for rule in rules.rules if rule.colorScale]

@@ -137,6 +137,9 @@ def path_patch(
     MLPs before it keep their values from that run. Steps after the receiver are recomputed, and
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted)).
 
+    So MLPs are frozen, and clean is patched into corrupted. Wang et al. patch corrupted into clean,
+    and recompute MLPs between sender and receiver as part of the path: numbers differ from theirs.
+
     Parameters
     ----------
     clean, corrupted, metric, progress : as in `patch`

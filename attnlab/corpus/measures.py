@@ -36,23 +36,62 @@ TARGETS: dict[str, Job] = {**JOBS, "distance": distance}
 ALL_TOKENS, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
 MEASURES: dict[str, str] = {
-    "first": "weight on the first token, where idle heads attend",
-    "previous": "weight on the previous token",
-    "same": "weight on earlier occurrences of the same token",
-    "induction": "weight on the token after the last earlier occurrence of the same token",
-    "distance": "mean distance to the attended tokens, in tokens",
-    "entropy": "entropy of the weights, in nats; 0 if one token has all the weight",
-    "previous_without_first": "weight on the previous token, excluding the first token",
-    "same_without_first": "weight on earlier occurrences, excluding the first token",
-    "induction_without_first": "induction weight, excluding the first token",
-    "distance_without_first": "mean distance, excluding the first token",
-    "entropy_without_first": "entropy, excluding the first token",
-    "first_by_value": "fraction of the weighted values' norms at the first token",
-    "previous_by_value": "fraction of the weighted values' norms at the previous token",
-    "same_by_value": "fraction of the weighted values' norms at earlier occurrences",
-    "induction_by_value": "fraction of the weighted values' norms at the induction target",
-    "size": "norm of the head's output divided by the norm of the residual stream",
-    "writer": "how often the head is among the 3 largest contributions to the next token's logit",
+    "first": "weight on the first token, where idle heads attend; the first query is skipped",
+    "previous": "weight on the previous token; the first query is skipped",
+    "same": "weight on earlier occurrences of the same token; only queries that have one",
+    "induction": (
+        "weight on the token after the last earlier occurrence of the same token; only "
+        "queries that have one"
+    ),
+    "distance": "mean distance to the attended tokens, in tokens; the first query is skipped",
+    "entropy": (
+        "entropy of the weights, in nats; 0 if one token has all the weight; the first query "
+        "is skipped"
+    ),
+    "previous_without_first": (
+        "weight on the previous token, excluding the first token; queries count by the weight "
+        "that they give to other tokens"
+    ),
+    "same_without_first": (
+        "weight on earlier occurrences, excluding the first token; queries count by the "
+        "weight that they give to other tokens"
+    ),
+    "induction_without_first": (
+        "induction weight, excluding the first token; queries count by the weight that they "
+        "give to other tokens"
+    ),
+    "distance_without_first": (
+        "mean distance, excluding the first token; queries count by the weight that they give "
+        "to other tokens"
+    ),
+    "entropy_without_first": (
+        "entropy, excluding the first token; queries count by the weight that they give to "
+        "other tokens"
+    ),
+    "first_by_value": (
+        "fraction of the weighted values' norms at the first token; queries count by the sum "
+        "of these norms"
+    ),
+    "previous_by_value": (
+        "fraction of the weighted values' norms at the previous token; queries count by the "
+        "sum of these norms"
+    ),
+    "same_by_value": (
+        "fraction of the weighted values' norms at earlier occurrences; queries count by the "
+        "sum of these norms"
+    ),
+    "induction_by_value": (
+        "fraction of the weighted values' norms at the induction target; queries count by the "
+        "sum of these norms"
+    ),
+    "size": (
+        "norm of the head's output divided by the norm of the residual stream that its layer "
+        "reads, mean over all tokens"
+    ),
+    "writer": (
+        "how often the head is among the 3 largest contributions to the next token's logit, "
+        "among all heads, MLPs and the embedding"
+    ),
     "loss": "the model's cross-entropy, in nats per token",
 }
 

@@ -354,8 +354,11 @@ class Trace(ForwardPass):
     def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The k tokens that a head promotes most when it attends to a token.
 
-        LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
-        on the text, and ignores what other heads and MLPs add to the token's vector.
+        C (LayerNorm(W_E[token]) OV + b_V W_O) · gain W_U
+
+        C subtracts the mean, as the last LayerNorm does, and gain is that LayerNorm's; its scale
+        and bias are left out. It doesn't depend on the text, and ignores what other heads and MLPs
+        add to the token's vector.
         """
         from attnlab.analysis.circuits import writes
 

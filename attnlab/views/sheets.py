@@ -18,7 +18,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
-from attnlab.steps import Node, Result
+from attnlab.steps import Node, Result, Step, at
 from attnlab.steps.declaration import parameters_of
 from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import importing_extra
@@ -359,7 +359,7 @@ class Sheets:
     def __init__(self, result: Result, book: Book) -> None:
         self.run, self.book = result._run.fork(), book
         self.values_by_path: dict[str, Any] = {}
-        self.path = result.path
+        self.result, self.path = result, result.path
         # Of a part of the model, such as a head, the inputs are written as numbers.
         self.inputs = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
 
@@ -382,7 +382,7 @@ class Sheets:
                 return value
             return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
         inputs = [self.value(need) for need in node.needs]
-        heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
+        heading = f"{step.name} = {self._formula(path, step)}"
         if step.equation in (*COMPUTING, equations.projected_heads):
             formulas = self.formulas(step.equation, inputs, name, step.axes)
             cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
@@ -395,6 +395,15 @@ class Sheets:
             return Cells(value, addresses)
         references = _each(self.book.reference, addresses)
         return self.book.put(name, heading, Cells(value, None, references), step.axes)
+
+    def _formula(self, path: str, step: Step[Any]) -> str:
+        """The step's formula as its result shows it, such as X for the memory of self-attention."""
+        prefix = f"{self.path}." if self.path else ""
+        if not path.startswith(prefix):
+            return self.run.graph.formulas.get(step.name, step.formula)
+        part = path.removeprefix(prefix).rpartition(".")[0]
+        owner = at(self.result, part) if part else self.result
+        return str(owner.formula_of(step.name))
 
     def formulas(
         self, equation: Callable[..., Any], inputs: Sequence[Any], name: str, axes: str
