@@ -333,6 +333,19 @@ def test_texts_of_files_and_directories(tmp_path: Path) -> None:
     assert names_and_contents(text for text in ("x", "y")) == [("text 0", "x"), ("text 1", "y")]
 
 
+def test_texts_as_ids_and_tokens(pocket: GPT2) -> None:
+    texts = ["The dog barked.", "A cat", "(1, 2)"]
+    encode, tokens = pocket.tokenizer.encode, pocket.tokenizer.tokens
+    given: list[Any] = [encode(texts[0]), tokens(texts[1]), np.array(encode(texts[2]))]
+    expected, atlas = measured(pocket, texts), measured(pocket, given)
+    assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
+    assert atlas["first"].most(0, 0) == expected["first"].most(0, 0)
+    other = measured(pocket, [[1, 2], *given[:2]]), measured(pocket, ["(1, 2)", *given[:2]])
+    assert len({expected.corpus, *(one.corpus for one in other)}) == 3
+    faults = measured(pocket, [*given, [len(pocket.tokenizer)], [], [0.5]]).faults
+    assert [name for name, _ in faults] == ["text 3", "text 4", "text 5"]
+
+
 def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
     """Texts in Python are unchanged; in files, all line breaks are equivalent."""
     corpus_texts = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]

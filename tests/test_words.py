@@ -15,7 +15,7 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.cli.command import main
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
-from attnlab.text.tokens import Token, Tokens, text_in_quotes
+from attnlab.text.tokens import END_OF_TEXT, Token, Tokens, text_in_quotes
 from attnlab.views.page.page import token_of
 
 SENTENCE = "The cat sat on the mat because it was tired"
@@ -128,6 +128,27 @@ def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
     output = capsys.readouterr()
     assert output.err == f"{notice}\n"
     assert notice not in output.out
+
+
+def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any) -> None:
+    english = GPT2.from_pretrained("english")
+    text = "The dog<|endoftext|>A cat"
+    trace, special = english.trace(text), english.trace(text, special=True)
+    split = "Names of special tokens, read as plain characters: <|endoftext|>. "
+    assert trace.notice.startswith(split)
+    assert "in pieces" not in trace.notice  # its letters aren't words that the model doesn't know
+    assert special.notice == ""
+    assert special.tokens.symbols.count(END_OF_TEXT) == 1
+    assert END_OF_TEXT not in trace.tokens.symbols
+    assert english.tokenizer.tokens(text, special=True).ids.tolist() == special.ids.tolist()
+    assert english.tokenizer.decode(english.tokenizer.encode(text, special=True)) == text
+    assert english.trace([text, "A cat"], special=True)[0].ids.tolist() == special.ids.tolist()
+    spelled = english.trace(f"{text} 猫").notice
+    assert spelled.startswith(split)
+    assert "letters: 猫. " in spelled
+    for options, is_split in (((), True), (("--special",), False)):
+        assert main(["next", "--model", "english", text, *options]) == 0
+        assert (split in capsys.readouterr().err) == is_split
 
 
 def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:

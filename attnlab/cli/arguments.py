@@ -210,6 +210,11 @@ def add_text(command: Parser, help: str = "the text to trace; - reads it from st
     command.add_argument("texts", nargs="*", metavar="TEXT", help=help)
     add_file(command)
     command.add_argument(
+        "--special",
+        action="store_true",
+        help="read names of special tokens, such as <|endoftext|>, as these tokens",
+    )
+    command.add_argument(
         "--edit",
         action="append",
         default=[],

@@ -74,7 +74,7 @@ def _read_stdin() -> str:
 def _edited_trace(options: argparse.Namespace) -> Trace:
     """The text's trace with the edits."""
     (text,) = _texts(options)
-    return _model(options).trace(text).edited(dict(options.edit))
+    return _model(options).trace(text, special=options.special).edited(dict(options.edit))
 
 
 def _show_notice(trace: Trace) -> None:
@@ -170,7 +170,7 @@ def _html(options: argparse.Namespace, terminal: Terminal) -> None:
         raise InvalidValueError("can't write a page to stdout; use -o FILE, such as -o page.html")
     file = _page_to_write(options.output, options)
     model = _model(options)
-    traces = [model.trace(text) for text in texts]
+    traces = [model.trace(text, special=options.special) for text in texts]
     if edits:
         traces.append(traces[0].edited(edits))
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)

@@ -70,11 +70,11 @@ def atlas(
     Parameters
     ----------
     model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, opened by each worker
-    texts : an iterable of texts; a file with one text per line (blank lines are skipped); a .jsonl
-        or .csv file, whose texts are in the field or column "text"; or a directory of such records
-        and of other files with one text each, searched recursively (hidden files are skipped). In
-        files of text, in UTF-8 or UTF-16, line breaks become `\\n`, and a final one is dropped.
-        Texts are read as a stream.
+    texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
+        skipped); a .jsonl or .csv file, whose texts are in the field or column "text"; or a
+        directory of such records and of other files with one text each, searched recursively
+        (hidden files are skipped). In files of text, in UTF-8 or UTF-16, line breaks become `\\n`,
+        and a final one is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
         each head, (L, H), NaN where undefined; a function counts once per window. None means all
         named measures.
@@ -179,8 +179,8 @@ def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chun
     """Yield the chunks and add their texts to a digest, which is independent of chunk size."""
     for chunk in chunks:
         for text in chunk.texts:
-            content = text.content.encode(errors="surrogatepass")
-            digest.update(sha256([content]).encode())
+            content = f"\0{text.ids}" if text.ids else text.content
+            digest.update(sha256([content.encode(errors="surrogatepass")]).encode())
         yield chunk
 
 

@@ -30,6 +30,7 @@ from attnlab.support.files import (
     read_text,
     reading,
 )
+from attnlab.text.tokens import Tokens, check_ids
 
 # A chunk ends once it has this many characters.
 MAX_CHARACTERS = 1_000_000
@@ -47,6 +48,9 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 # How many bytes tell a text from other files.
 START = 8192
 
+# Any id is smaller; the model's own limit is checked when it reads them.
+LARGEST_ID = 2**31
+
 # A str with more characters is a text, not a path.
 MAX_PATH = 1024
 
@@ -57,6 +61,7 @@ class Text(NamedTuple):
     name: str  # such as "line 7", "book/one.txt" or "text 0"
     content: str
     fault: str = ""  # why it can't be read; content is empty then
+    ids: tuple[int, ...] = ()  # its tokens, if these are given; content is empty then
 
     @classmethod
     def from_file(cls, name: str, content: bytes, encoding: str | None = None) -> Text:
@@ -82,7 +87,10 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
     numbers, first = count(), 0
     for text in texts_of(texts):
         pending.append(text)
-        if len(pending) == size or sum(len(text.content) for text in pending) >= MAX_CHARACTERS:
+        if (
+            len(pending) == size
+            or sum(len(text.content or text.ids) for text in pending) >= MAX_CHARACTERS
+        ):
             yield Chunk(next(numbers), first, tuple(pending))
             first += len(pending)
             pending = []
@@ -128,8 +136,15 @@ def texts_of(texts: Any) -> Iterator[Text]:
 
 def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(texts):
-        fault = "" if isinstance(text, str) else f"not a string: {quoted(text)}"
-        yield Text(f"text {number}", "" if fault else text, fault)
+        name = f"text {number}"
+        if isinstance(text, str):
+            yield Text(name, text)
+            continue
+        try:
+            ids = check_ids(text.ids if isinstance(text, Tokens) else text, LARGEST_ID)
+            yield Text(name, "", ids=tuple(ids.tolist()))
+        except AttnlabError:
+            yield Text(name, "", f"not a string, Tokens or ids: {quoted(text)}")
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:

@@ -114,7 +114,7 @@ class Task(NamedTuple):
     def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
         if text.fault:
             raise InvalidValueError(text.fault)
-        ids = np.array(self.shared.model.tokenizer.encode(text.content), np.int64)
+        ids = np.array(text.ids or self.shared.model.tokenizer.encode(text.content), np.int64)
         if not len(ids):
             raise InvalidValueError("has no tokens")
         for start in range(0, len(ids), self.window):

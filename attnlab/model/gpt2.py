@@ -218,22 +218,23 @@ class GPT2:
         self.config.save(path)
 
     @overload
-    def trace(self, text_or_ids: list[str] | list[Tokens]) -> Traces: ...
+    def trace(self, text_or_ids: list[str] | list[Tokens], *, special: bool = False) -> Traces: ...
     @overload
-    def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace: ...
-    def trace(self, text_or_ids: Any) -> Trace | Traces:
+    def trace(self, text_or_ids: str | ArrayLike | Tokens, *, special: bool = False) -> Trace: ...
+    def trace(self, text_or_ids: Any, *, special: bool = False) -> Trace | Traces:
         """Run a text through the model, or several; every intermediate step can be read.
 
         Parameters
         ----------
         text_or_ids : a text; or token ids, integers of shape (T,) or (1, T), or the output of a
-            transformers tokenizer; or Tokens. `<|endoftext|>` in a text is encoded as plain
-            characters; for the special token, give `model.tokenizer.encode(text, special=True)`.
+            transformers tokenizer; or Tokens.
             A text's tokens are `model.tokenizer.encode_prompt(text)`: with those that the tokenizer
             puts before every text, such as BERT's `[CLS]`, without those that it appends, such as
             `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
+        special : whether names in a text, such as `<|endoftext|>`, are special tokens; if not, they
+            are plain characters, and `Trace.notice` says so
 
         Returns
         -------
@@ -243,17 +244,17 @@ class GPT2:
         if is_list_of_texts(text_or_ids):
             from attnlab.model.traces import Traces
 
-            texts = [self._tokens_to_trace(text) for text in text_or_ids]
+            texts = [self._tokens_to_trace(text, special) for text in text_or_ids]
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
-        tokens = self._tokens_to_trace(text_or_ids)
+        tokens = self._tokens_to_trace(text_or_ids, special)
         # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
-    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
         if isinstance(text_or_ids, str):  # without encoding a text that is far too long
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
-        tokens = self._tokens(text_or_ids)
+        tokens = self._tokens(text_or_ids, special)
         if not tokens:
             raise InvalidValueError(
                 "nothing to trace: got no tokens. Give a text, such as “The dog "
@@ -348,7 +349,7 @@ class GPT2:
         )
         return (step.token for step in steps if step.token is not None)
 
-    def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+    def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
         if text_or_ids is None or isinstance(text_or_ids, bytes):
             raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
@@ -359,7 +360,7 @@ class GPT2:
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = single_row(text_or_ids)
         if isinstance(text_or_ids, str):
-            return self.tokenizer.prompt_tokens(text_or_ids)
+            return self.tokenizer.prompt_tokens(text_or_ids, special=special)
         return self.tokenizer.tokens(text_or_ids)
 
     def _steps(

@@ -59,7 +59,8 @@ class Trace(ForwardPass):
         transformers
     vocabulary : the model's `Vocabulary`
     losses, loss, perplexity : each next token's cross-entropy, their mean, and e to its power
-    notice : which words of the text the model doesn't know, and what to do; or ""
+    notice : which words of the text the model doesn't know, and which names of special tokens were
+        split, and what to do; or ""
     and the attributes of `ForwardPass`
     """
 
@@ -131,8 +132,8 @@ class Trace(ForwardPass):
 
     @property
     def notice(self) -> str:
-        """Which words the model doesn't know, and what to do; "" if it knows all of them."""
-        return notice_on(self.tokens, self.parameters)
+        """Which words the model doesn't know or special tokens' names are split, and what to do."""
+        return notice_on(self.tokens, self.parameters, self.vocabulary.special)
 
     def _repr_html_(self) -> str:
         # Views import traces, so no trace can import views: the door finds them on first use.

@@ -85,6 +85,8 @@ class Tokenizer:
                 literal_ids=[token["id"] for token in self.settings["added_tokens"]],
                 unknown=_unknown_symbol(self.settings["model"]),
             )
+        added = self.settings["added_tokens"]
+        self.vocabulary.special = tuple(token["content"] for token in added if token["special"])
         if self._gpt2 is None:
             with suppress(MissingExtraError):  # decoding may not need the library
                 self._library  # noqa: B018  (raises now if the settings are invalid)
@@ -249,39 +251,39 @@ class Tokenizer:
         """Decode token ids to bytes, which may end inside a character."""
         return self.vocabulary.decode_bytes(ids)
 
-    def tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+    def tokens(self, text_or_ids: str | ArrayLike | Tokens, *, special: bool = False) -> Tokens:
         """The tokens of a text or of ids, with the symbol, text and bytes of each.
 
-        Names of special tokens in a text are plain characters. To encode them as special tokens,
-        pass `encode(text, special=True)`.
+        Names of special tokens in a text are plain characters unless `special` is True.
         """
         if isinstance(text_or_ids, str):
-            return self._tokens_of(text_or_ids, self.encode(text_or_ids))
+            return self._tokens_of(text_or_ids, self.encode(text_or_ids, special=special), special)
         if isinstance(text_or_ids, Tokens):
             words = (token.unread for token in text_or_ids)
             return _naming_unread(self.vocabulary.tokens(text_or_ids.ids), words)
         return self.vocabulary.tokens(text_or_ids)
 
-    def prompt_tokens(self, text: str) -> Tokens:
+    def prompt_tokens(self, text: str, *, special: bool = False) -> Tokens:
         """The tokens of a text to trace or continue, see `encode_prompt`."""
-        return self._tokens_of(text, self.encode_prompt(text))
+        return self._tokens_of(text, self.encode_prompt(text, special=special), special)
 
-    def _tokens_of(self, text: str, ids: list[int]) -> Tokens:
+    def _tokens_of(self, text: str, ids: list[int], special: bool) -> Tokens:
         """The tokens of a text, or the first ones, with the words that unknown tokens stand for."""
 
         def words() -> Iterator[str]:  # only encoded again if there are unknown tokens
-            for start, end in self._library_for_plain_text.encode(text).offsets:
+            library = self._library if special else self._library_for_plain_text
+            for start, end in library.encode(text).offsets:
                 yield text[start:end]
 
         return _naming_unread(self.vocabulary.tokens(ids), words())
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to trace or continue.
 
         The ids are `encode(text)` without those that the tokenizer appends to every text, such as
         BERT's `[SEP]`: after them, a model would predict what follows the end.
         """
-        ids, suffix = self.encode(text), self._affixes[1]
+        ids, suffix = self.encode(text, special=special), self._affixes[1]
         return ids[: len(ids) - len(suffix)]
 
     def text_of(self, tokens: Tokens) -> str:
