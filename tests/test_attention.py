@@ -289,6 +289,8 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
         (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
+        (lambda: attention(E5, E5, E5, dropout=[[1.0], [1.0, 2.0]]), "dropout isn't an array"),
+        (lambda: attention(*[np.float32(E5)] * 3, dropout=np.full(5, 1e99)), "dropout contains"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "non-negative"),
         (

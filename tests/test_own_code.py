@@ -125,6 +125,8 @@ def test_numbers_of_another_place(pocket: GPT2) -> None:
     head, other = trace.head(1, 1), trace.head(1, 2)
     weights = softmax(np.where(head.mask, other.Q @ turned(head.K) / head.scale, -np.inf))
     layer = trace.blocks[0].attention
+    X, *matrices = np.random.default_rng(0).standard_normal((5, 4, 4))
+    own = attnlab.multi_head_attention(X, *matrices, n_head=2)
     cases: list[tuple[dict[str, Any], Any, str]] = [
         ({"Q": other.Q, "K": head.K, "weights": weights}, head, "Q of layer 1, head 2"),
         (
@@ -134,6 +136,7 @@ def test_numbers_of_another_place(pocket: GPT2) -> None:
         ),
         ({"weights": trace.head(0, 3).weights}, head, "weights of layer 0, head 3"),
         ({"weights": layer.weights}, trace.blocks[1].attention, "weights of layer 0"),
+        ({"heads.0.Q": own.heads[1].Q}, own, "Q of head 1"),
     ]
     for mine, expected, formula in cases:
         verdict = check(mine, expected)

@@ -86,8 +86,8 @@ def test_gradients_of_heads_add_up() -> None:
     for name in ("X", "memory"):
         total = sum(getattr(head, name) for head in gradients.heads)
         np.testing.assert_allclose(total, getattr(gradients, name), rtol=0, atol=1e-12)
-    for h, head in enumerate(gradients.heads):  # summed over the two sequences
-        np.testing.assert_allclose(head.score_bias.sum(0), gradients.score_bias[h], atol=1e-12)
+    for h, head in enumerate(gradients.heads):
+        np.testing.assert_allclose(head.score_bias, gradients.score_bias[h], atol=1e-12)
     assert (gradients.b_K, gradients.scale) == (None, 1.3)
     assert "gradient of Σ d · output" in repr(gradients)
 
@@ -185,6 +185,11 @@ RESULT = attention(E, E, E, mask=[[False, True, True], [True] * 3, [True] * 3], 
             "W_V .* memory_V has columns, 2",
         ),
         (lambda: RESULT.gradients([1, 2]), r"shape of context, \(3, 3\); got \(2,\)"),
+        (lambda: RESULT.gradients(np.nan), "d contains NaN"),
+        (
+            lambda: heads(**CASES["heads"][1]).edited({"heads.1.X": 0}).gradients().X,
+            "Edit the head's Q, K, V",
+        ),
     ],
 )
 def test_what_is_refused(call: Any, message: str) -> None:

@@ -86,6 +86,7 @@ def test_losses() -> None:
     logits = np.zeros(263)
     logits[expected["ids"][1]] = -5000
     assert trace.edited({"logits": logits}).losses[0] == pytest.approx(5000 + math.log(262))
+    assert trace.edited({"logits": 1000 * logits}).perplexity == math.inf
     assert trace.edited({"final": 0}).loss == pytest.approx(math.log(263))
     assert not model.trace([0]).losses.size
     with pytest.raises(AttnlabError, match="at least two tokens"):

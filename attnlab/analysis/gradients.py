@@ -95,7 +95,8 @@ class GradientRun(Run):
         if layer is not None and name in ("X", "memory"):
             return self._through_head(path.removesuffix(name), layer, name)
         if layer is not None and name == "score_bias":  # which heads may share
-            return self._input(path.removesuffix("score_bias") + "scores")
+            d_scores = self._input(path.removesuffix("score_bias") + "scores")
+            return summed_to(self.run.value(path).shape, d_scores)
         *_, container = enclosing_steps(self.graph, path)
         if container != path:
             return select_part(self, path, self._input(container))
@@ -206,19 +207,25 @@ class AttentionGradientRun(GradientRun):
 
     def _sum_over_consumers(self, path: str) -> Array:
         total = self.d if path == self.last else super()._sum_over_consumers(path)
-        # Axes along which the step was repeated are summed over.
-        shape = self.run.value(path).shape
-        added = total.ndim - len(shape)
-        repeated = (n + added for n, size in enumerate(shape) if size < total.shape[n + added])
-        total = total.sum(axis=(*range(added), *repeated), keepdims=True)
-        return np.asarray(total.reshape(shape))
+        return summed_to(self.run.value(path).shape, total)
+
+
+def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
+    """The gradient of a step of this shape, from that of y, to whose shape it was repeated."""
+    added = d_y.ndim - len(shape)
+    repeated = (n + added for n, size in enumerate(shape) if size < d_y.shape[n + added])
+    total = d_y.sum(axis=(*range(added), *repeated), keepdims=True)
+    return np.asarray(total.reshape(shape))
 
 
 def gradients_of(attention: AttentionType, d: ArrayLike) -> AttentionType:
     """The gradients of an attention's steps, see `Attention.gradients`."""
     last = attention._table_steps[-1]
     y = getattr(attention, last)
-    array = as_floats(d, "d").astype(y.dtype)
+    with np.errstate(over="ignore"):  # infinite, so refused
+        array = as_floats(d, "d").astype(y.dtype)
+    if not np.isfinite(array).all():
+        raise InvalidValueError("d contains NaN or infinite numbers")
     try:
         array = np.broadcast_to(array, y.shape)
     except ValueError:
@@ -258,7 +265,7 @@ class Gradients(ForwardPass):
 
 def no_gradient(edited: str) -> str:
     """The error for a gradient that would flow through an edit."""
-    if ".heads." in edited and edited.rpartition(".")[2] in HEAD_ONLY:
+    if layer_of(edited) is not None and edited.rpartition(".")[2] in HEAD_ONLY:
         return (
             f"no gradient through the edit of {edited}: the layer doesn't compute with this step. "
             "Edit the head's Q, K, V, scores or context instead"

@@ -293,7 +293,9 @@ def from_other_places(
         place += [Message("head {head}", head=number)] * bool(head)
         equations: Equations = {}
         for n, step in enumerate(differing, 1):
-            path = HEAD.sub(f"heads.{number}.", step.path).replace(block, f"blocks.{layer}", 1)
+            path = HEAD.sub(f"heads.{number}.", step.path)
+            if block:
+                path = path.replace(block, f"blocks.{layer}", 1)
             value = numbers_at(run, path)
             if path == step.path or value is None or value.shape != step.expected.shape:
                 break
@@ -349,7 +351,7 @@ DROPOUT_STEPS = {
 
 def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
     """Dropout, if some cells of a step are 0 and all others are scaled by the same factor."""
-    name = re.sub(r"heads\.\d+\.", "", table_name(run.graph, submission.path))
+    name = table_name(run.graph, submission.path)
     if name not in DROPOUT_STEPS:
         return
     prefix = submission.path.rpartition(".")[0]

@@ -182,14 +182,18 @@ def _texts_in_records(path: Path) -> Iterator[Text]:
         if isinstance(text, str):
             yield Text(name, text)
             continue
-        kind = "column" if is_table else "field"
-        fault = f'{path.name}, {name}, has no "{FIELD}" {kind} with a text'
+        if isinstance(record, dict):
+            kind = "column" if is_table else "field"
+            fault = f'has no "{FIELD}" {kind} with a text'
+            names = ", ".join(quoted(key) for key in record if key is not None)
+            advice = f'; it has {names}. Rename the {kind} to "{FIELD}"'
+        else:
+            fault = "isn't a record in JSON"
+            advice = f'. Write one in each line, such as {{"{FIELD}": "Hello"}}'
+        fault = f"{path.name}, {name}, {fault}"
         if number == 0:
-            has = f"; it has {', '.join(map(quoted, record))}" if isinstance(record, dict) else ""
-            raise InvalidValueError(
-                f'{fault}{has}. Rename the {kind} to "{FIELD}", or pass the texts themselves: '
-                "an iterable of strings"
-            )
+            others = "or pass the texts themselves: an iterable of strings"
+            raise InvalidValueError(f"{fault}{advice}, {others}")
         yield Text(name, "", fault)
 
 

@@ -438,11 +438,12 @@ def _as_dropout(
     if is_real(p) and 0 <= p < 1:
         rng = np.random.default_rng(rng) if p else None
         return {"dropout_mask": sample_dropout(scores_shape, p, rng, dtype)} if rng else {}
-    if is_real(p) or isinstance(p, bool | str | None) or not np.ndim(p):
+    if is_real(p) or isinstance(p, str) or not getattr(p, "ndim", isinstance(p, Sequence)):
         raise InvalidValueError(
             f"dropout must be a number in [0, 1), or an array of factors; got {quoted(dropout)}"
         )
-    factors = np.array(as_floats(dropout, "dropout"), dtype)
+    with np.errstate(over="ignore"):  # infinite, so refused
+        factors = np.array(as_floats(dropout, "dropout"), dtype)
     if not np.isfinite(factors).all():
         raise InvalidValueError("dropout contains NaN or infinite numbers")
     factors = _for_scores(factors, "dropout", scores_shape)

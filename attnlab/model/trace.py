@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -275,7 +274,8 @@ class Trace(ForwardPass):
     @property
     def perplexity(self) -> float:
         """e^loss: among how many equally probable tokens the model seems to choose."""
-        return math.exp(self.loss)
+        with np.errstate(over="ignore"):  # of a loss above 709: inf
+            return float(np.exp(self.loss))
 
     def logit_lens(self) -> LogitLens:
         """The logit lens: what the residual stream predicts after each attention and MLP.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, overload
@@ -106,7 +105,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     @property
     def perplexity(self) -> float:
         """e^loss: among how many equally probable tokens the model seems to choose."""
-        return math.exp(self.loss)
+        with np.errstate(over="ignore"):  # of a loss above 709: inf
+            return float(np.exp(self.loss))
 
     def __getattr__(self, name: str) -> NoReturn:
         is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__

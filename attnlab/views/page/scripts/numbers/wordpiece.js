@@ -12,7 +12,7 @@ const WORD_OR_SIGN = /[!-/:-@[-`{-~\p{P}]|[^\p{White_Space}!-/:-@[-`{-~\p{P}]+/g
 class WordPieceTokenizer extends Tokenizer {
   #ids; // by symbol
 
-  /** Like Tokenizer. wordPiece: `settings` of the normalizer; `unknown`, the id of what has no pieces; `prefix` of later pieces; `longest` word. */
+  /** Like Tokenizer. wordPiece: `settings` of the normalizer; `unknown`, the id of what has no pieces; `piecePrefix` of later pieces; `longest` word. */
   constructor(data) {
     super(data);
     Object.assign(this, data.wordPiece);
