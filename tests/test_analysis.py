@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -454,6 +455,9 @@ def test_a_path_without_a_star_is_one_patch(it: Trace, it_again: Trace) -> None:
     assert stream.restored[-1, -1] == pytest.approx(1, abs=1e-4)
     assert (stream.restored[-1, :-1] == 0).all()
     assert stream.paths == ("blocks.0.output", "blocks.1.output")
+    # Linear, and a step without rows.
+    logits = attnlab.attribution_patch(it, it_again, "next_logits", metric=settings["metric"])
+    assert logits.restored == pytest.approx(1, abs=1e-5)
 
 
 def patch_one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
@@ -915,6 +919,9 @@ def on(pocket: GPT2, it: Trace, it_again: Trace, odd: Trace) -> SimpleNamespace:
         it=it,
         odd=odd,
         other=pocket.trace("The dog"),
+        likely=it.next_tokens(1)[0],
+        two=pocket.trace(["The dog", "The dog chased"]),
+        edges=attnlab.edges(it, it_again, metric=5, progress=False),
         lens=it.logit_lens(),
         gradients=it.gradients(5),
         target=odd.attribution(5).target,
@@ -926,6 +933,7 @@ def on(pocket: GPT2, it: Trace, it_again: Trace, odd: Trace) -> SimpleNamespace:
     )
 
 
+HUGE: Any = 10**5000  # more digits than Python prints
 KEYS = "blocks.*.attention.heads.*.K"
 IN_HEAD = "blocks.1.attention.heads.2"
 
@@ -959,6 +967,17 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.steps["clean"].rollout(), ValueError, "whole text"),
     (lambda on: on.steps["clean"].jobs(), ValueError, "a whole text"),
     (lambda on: on.it.value_weighted(1, None), TypeError, "got None"),
+    (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
+    (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
+    (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
+    (lambda on: on.edges.faithfulness(np.array(3)), TypeError, r"counts must be .*array\(3\)"),
+    (lambda on: on.edges.faithfulness(3), TypeError, "counts must be a list"),
+    (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
+    (lambda on: open_truth().interactions(ablation=HUGE), ValueError, "ablation must be one of"),
+    (lambda on: open_truth().methods(ablation=HUGE), ValueError, "ablation must be one of"),
+    (lambda on: on.pocket.playground(None, ["The dog"]), TypeError, r"one text; got \['The dog"),
+    (lambda on: replace(on.likely, probability=5), ValueError, "from 0 to 1; got 5"),
+    (lambda on: replace(on.likely, share=1.5), ValueError, "share must .* 0 to 1; got 1.5"),
 ]
 
 
@@ -994,6 +1013,18 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
     "composition": (lambda on, kind: on.it.composition(kind),),
     "jobs": (lambda on, jobs: on.it.jobs(jobs),),
     "best": (lambda on, job: on.jobs.best(job),),
+    "constant": (lambda on, path: attnlab.attribution_patch(on.it, on.it, path, metric=5),),
+    "slice": (
+        lambda on, part: on.two[part],
+        lambda on, part: on.it.tokens[part],
+        lambda on, part: on.it.blocks[part],
+    ),
+    "bytes": (
+        lambda on, ids: on.pocket.trace(ids),
+        lambda on, ids: on.pocket.generate(ids, 1),
+        lambda on, ids: on.pocket.tokenizer.decode(ids),
+        lambda on, ids: attnlab.softmax(ids),
+    ),
 }
 
 STOPS = ("blocks.0.input", "logits", 0, None, np.ones(3))
@@ -1002,6 +1033,9 @@ NO_ROWS = ({"parts": "W_E", "by_position": True}, {"parts": "gain", "by_position
 NO_TRACES = ({"clean": "text"}, {"corrupted": None}, {"clean": np.empty(0)})
 KINDS = ("q", "QK", "", None, np.empty(0), ["Q"])
 NO_JOBS = ({}, [JOBS["same"]], {"mine": 3})
+RAGGED = {"mine": lambda tokens: [[True], [True, False]]}
+CONSTANT_PATHS = ("mask", "epsilon", "positions", "blocks.*.attention.heads.*.scale")
+BYTES_LIKE = (b"\1\2", bytearray(b"\1\2"), memoryview(b"\1\2"))
 NO_MASKS = ({"mine": lambda tokens: np.eye(len(tokens))}, {"mine": lambda tokens: None})
 
 # The name of a call, the built-in exception, words of its message, and the refused values.
@@ -1031,6 +1065,10 @@ REFUSED_VALUES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("jobs", TypeError, "a dict from names to functions of Tokens", NO_JOBS),
     ("jobs", TypeError, "mine must return bool", NO_MASKS),
     ("jobs", ValueError, r"mine must have shape \(8, 8\)", ({"mine": lambda tokens: [True]},)),
+    ("jobs", ValueError, "result of the job mine isn't an array", (RAGGED,)),
+    ("constant", ValueError, "has no gradient. Use attnlab.patch", CONSTANT_PATHS),
+    ("slice", TypeError, "a slice takes integers", (slice("a", "b"), slice(None, None, 0))),
+    ("bytes", TypeError, "ids must be|ids; got|must be an array", BYTES_LIKE),
     ("best", ValueError, "the text has no keys for the job", ("after",)),
     ("best", ValueError, "one of after; got ", ("sleep", None, np.empty(0))),
 ]

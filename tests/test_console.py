@@ -169,16 +169,21 @@ def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> int:
         raise OSError(28, "No space left on device")
 
+    def too_large() -> int:
+        raise MemoryError
+
     def helped() -> int:
         raise SystemExit
 
     for program, status in (
-        (lambda: 0, 0), (lambda: 7, 7), (refused, 2), (interrupted, 130), (full, 2), (helped, 0)
+        (lambda: 0, 0), (lambda: 7, 7), (refused, 2), (interrupted, 130), (full, 2), (too_large, 2),
+        (helped, 0),
     ):  # fmt: skip
         assert exit_status(program) == status
     assert capsys.readouterr().err == (
         "not \\x1b[31m this\nnor that\nInterrupted\n"
         "the output can't be written: No space left on device\n"
+        "not enough memory for a text or model of this size.\n"
     )
 
 

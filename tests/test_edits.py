@@ -885,3 +885,11 @@ def test_ablating_the_head_that_attends_to_the_animal_changes_the_prediction(
     if "dog" in scene:
         assert chances({}) == pytest.approx((0.43, 0.54), abs=0.02)
         assert ablated(2) == pytest.approx((0.001, 0.94), abs=0.02)
+
+
+def test_effects_need_a_step(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An effect on a step that was renamed would leave the run unchanged, in silence."""
+    nowhere = [("rows", lambda run, x: x)]
+    monkeypatch.setattr("attnlab.forward.edits.effects_of", lambda graph, path: nowhere)
+    with pytest.raises(KeyError):
+        pocket.trace([1]).edited({"W_E": 0})

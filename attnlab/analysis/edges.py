@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,12 +35,12 @@ from attnlab.analysis.paths import (
     stage_of,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_flag, check_kind
+from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Table, format_with_error, header, plus_minus
@@ -128,8 +128,14 @@ class Edges(Analysis):
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of `circuit(n)` for each n in counts, (len(counts),)."""
-        check_kind(counts, Iterable, "counts", "a list of numbers of edges, such as [1, 10, 100]")
-        return np.array([self.circuit(n).faithfulness for n in counts])
+        try:
+            numbers = list(counts)
+        except TypeError:  # also of an array without axes
+            raise InvalidTypeError(
+                "counts must be a list of numbers of edges, such as [1, 10, 100]; "
+                f"got {quoted(counts)}"
+            ) from None
+        return np.array([self.circuit(n).faithfulness for n in numbers])
 
     def plot(  # type: ignore[override]
         self, ax: Axes | None = None, n: int = EDGES_SHOWN, *, language: str | None = None

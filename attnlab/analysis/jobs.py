@@ -14,7 +14,7 @@ from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, Grid
-from attnlab.support.checks import check_choice, check_shape
+from attnlab.support.checks import as_array, check_choice, check_shape
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import Table
@@ -191,7 +191,7 @@ def targets_of(trace: Trace, name: str, job: Job) -> Mask:
     if trace.tokens_before:
         raise InvalidValueError("jobs need a trace of a whole text; got a step of generation")
     T = len(trace.tokens)
-    targets = np.asarray(job(trace.tokens))
+    targets = as_array(job(trace.tokens), f"the result of the job {name}")
     if targets.dtype != bool:
         raise InvalidTypeError(f"the job {name} must return bool (T, T); got {targets.dtype}")
     check_shape(targets, (T, T), f"the result of the job {name}")

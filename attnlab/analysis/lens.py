@@ -98,9 +98,7 @@ class Lens(Analysis):
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
-        edited = [
-            name for name in ("final", "logits", "next_logits") if self._trace.is_edited(name)
-        ]
+        edited = [name for name in ("final", "logits") if self._trace.is_edited(name)]
         if edited:
             yield Paragraph(
                 "The edit of {steps} comes after the residual stream, so the last row isn't the "

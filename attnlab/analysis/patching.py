@@ -22,7 +22,7 @@ from attnlab.analysis.base import (
     numbered_axis,
     positions_of,
 )
-from attnlab.analysis.gradients import Gradients
+from attnlab.analysis.gradients import CONSTANTS, Gradients
 from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     group_equal,
@@ -408,11 +408,14 @@ def attribution_patch(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
     check_parts(corrupted, parts, by_position)
+    if (name := parts.rpartition(".")[2]) in CONSTANTS:
+        raise InvalidValueError(f"{name} has no gradient. Use attnlab.patch, which runs the model")
     baselines = baselines_of(measure, clean, corrupted)
     gradients, estimates = Gradients(corrupted, target), []
     for path, rows in patches_of(corrupted, parts, by_position):
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
-        estimates.append(float(change[..., rows, :].sum()))
+        # Not every step has rows: biases don't.
+        estimates.append(float((change[..., rows, :] if by_position else change).sum()))
     effects = np.array([estimates])
     return AttributionPatching(corrupted, parts, by_position, description, effects, baselines)
 

@@ -76,7 +76,7 @@ class Task(NamedTuple):
             try:
                 tally.add(self._tally_of_text(number, text))
             except (AttnlabError, MemoryError) as error:
-                tally.faults.append((text.name, str(error) or type(error).__name__))
+                tally.faults.append((text.name, str(error) or "not enough memory"))
         return tally
 
     def try_measures(self, chunk: Chunk) -> None:

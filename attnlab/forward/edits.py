@@ -85,6 +85,7 @@ class EditedRun(ChangedRun):
                 self._changes.setdefault(paths[-1], []).append((path, edits[path]))
                 self._depends[paths[-1]] = True
                 for other, effect in effects_of(self.graph, path):
+                    self.graph[other]  # raises if there is no such step: nothing would change
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
         self.changed = {*self._changes, *self._effects}

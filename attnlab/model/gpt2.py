@@ -27,7 +27,14 @@ from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support import door
-from attnlab.support.checks import as_flag, as_numpy, check_choice, check_kind, reraised_as
+from attnlab.support.checks import (
+    RAW_BYTES,
+    as_flag,
+    as_numpy,
+    check_choice,
+    check_kind,
+    reraised_as,
+)
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
@@ -350,7 +357,7 @@ class GPT2:
         return (step.token for step in steps if step.token is not None)
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
-        if text_or_ids is None or isinstance(text_or_ids, bytes):
+        if text_or_ids is None or isinstance(text_or_ids, RAW_BYTES):
             raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(

@@ -503,8 +503,8 @@ class NextToken(Token):
     def __post_init__(self) -> None:
         super().__post_init__()
         as_float(self.logit, "logit", least=None)
-        as_float(self.probability, "probability")
-        as_float(self.share, "share")
+        as_float(self.probability, "probability", most=1)
+        as_float(self.share, "share", most=1)
 
 
 class NextTokens(Document, tuple[NextToken, ...]):

@@ -15,7 +15,7 @@ from attnlab.analysis.lens import OneToken, mean_lens
 from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
 from attnlab.analysis.why import WhyOfHead
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters
@@ -23,7 +23,9 @@ from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
+from attnlab.support.checks import as_index
 from attnlab.support.messages import Message, counted
+from attnlab.support.parts import sliced
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
 
@@ -79,7 +81,7 @@ class Traces(ReadOnly, TraceSequence, Document):
     def __getitem__(self, index: slice) -> Traces: ...
     def __getitem__(self, index: int | slice) -> Trace | Traces:
         if isinstance(index, slice):
-            texts = self.texts[index]
+            texts = sliced(self.texts, index)
             if not texts:
                 raise InvalidValueError(f"{index} selects none of the {len(self)} texts")
             return Traces(texts, self.vocabulary, self.parameters)
@@ -117,7 +119,11 @@ class Traces(ReadOnly, TraceSequence, Document):
         return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
 
     def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
-        texts = [self.texts[i] for i in indices]
+        texts = [self.texts[as_index(i, "text", len(self))] for i in indices]
+        if len({len(text) for text in texts}) != 1:
+            raise InvalidValueError(
+                f"texts side by side need one length; got {quoted([len(text) for text in texts])}"
+            )
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:  # the fork stands for the stack, so that its steps are stored separately
             return first._with_run(first._run.fork()), [first]

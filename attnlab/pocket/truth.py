@@ -317,9 +317,9 @@ class Shapley(Analysis):
     )
 
     def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
-        self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
         self._tasks, self._parts = truth.tasks, truth.parts
         by_task = [shapley_values(truth.values(t, ablation, measure)) for t in truth.tasks]
+        self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
         self.each = read_only(np.concatenate(by_task))
         self.values = read_only(np.stack([values.mean(axis=0) for values in by_task]))
         self.standard_errors = read_only(np.stack([standard_error(values) for values in by_task]))
@@ -363,12 +363,12 @@ class Interactions(Analysis):
     )
 
     def __init__(self, truth: Truth, task: str | None, ablation: str, measure: str) -> None:
+        v = truth.values(task, ablation, measure).mean(axis=0)
         self.title = Message(
             "Interactions in {task}, ablation by {ablation}",
             task=Message("all tasks") if task is None else task,
             ablation=ablation,
         )
-        v = truth.values(task, ablation, measure).mean(axis=0)
         self.values = read_only(interaction_indices(v))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -412,9 +412,6 @@ class Methods(Analysis):
     )
 
     def __init__(self, truth: Truth, other_scores: NDArray[np.float64], ablation: str) -> None:
-        self.title = Message(
-            "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
-        )
         self._tasks = truth.tasks
         scores, correlations = [], []
         for number, task in enumerate(truth.tasks):
@@ -423,6 +420,9 @@ class Methods(Analysis):
             scores.append([*other_scores[:, number], removal])
             shapley = shapley_values(v)
             correlations.append([spearman(score, shapley) for score in scores[-1]])
+        self.title = Message(
+            "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
+        )
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 

@@ -20,6 +20,9 @@ from attnlab.errors import (
     quoted,
 )
 
+# Bytes, which NumPy would take for numbers from 0 to 255.
+RAW_BYTES = (bytes, bytearray, memoryview)
+
 Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
 
 
@@ -46,6 +49,8 @@ def as_array(values: Any, name: str) -> AnyArray:
     """Convert to a NumPy array; `name` is for error messages."""
     if is_masked_array(values) and np.ma.is_masked(values):
         raise InvalidTypeError(f"{name} has masked cells. Fill them, such as with x.filled(0)")
+    if isinstance(values, RAW_BYTES):
+        raise InvalidTypeError(f"{name} must be an array of numbers; got {quoted(values)}")
     try:
         return as_numpy(values)
     except ValueError as error:
@@ -125,13 +130,17 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
 
 
-def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
-    """Convert to a finite float, of at least `least` unless it is None."""
+def as_float(
+    value: Any, name: str, least: float | None = 0.0, most: float = sys.float_info.max
+) -> float:
+    """Convert to a finite float, at most `most`, and at least `least` unless it is None."""
     number = as_number(value)
-    is_finite = is_real(number) and abs(number) <= sys.float_info.max
-    if not is_finite or (least is not None and number < least):
+    is_in_range = is_real(number) and abs(number) <= most  # false for NaN
+    if not is_in_range or (least is not None and number < least):
         wanted = "a finite number"
-        if least is not None:
+        if most < sys.float_info.max:
+            wanted = f"a number from {least:g} to {most:g}"
+        elif least is not None:
             wanted = f"a number of at least {least:g}"
         raise InvalidValueError(f"{name} must be {wanted}; got {quoted(value)}")
     return float(number)
@@ -147,7 +156,7 @@ def as_flag(value: object, name: str) -> bool:
 def as_texts(value: Any, name: str) -> tuple[str, ...]:
     """Convert a text or a list of texts to a tuple."""
     texts = (value,) if isinstance(value, str) else value
-    is_list = isinstance(texts, Sequence) and not isinstance(texts, bytes | bytearray | memoryview)
+    is_list = isinstance(texts, Sequence) and not isinstance(texts, RAW_BYTES)
     if not is_list or not all(isinstance(text, str) for text in texts):
         raise InvalidTypeError(f"{name} must be a text or a list of texts; got {quoted(value)}")
     return tuple(texts)

@@ -24,7 +24,7 @@ CLOSED_PIPE, INTERRUPTED = 141, 130
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    The status is 2 after an `AttnlabError` or if the output can't be written, both reported on
+    The status is 2 after an `AttnlabError`, or if memory or the output's disk is full, reported on
     stderr; 130 after Ctrl-C, also reported; 141 if the output pipe is closed.
     """
     for name in ("stdout", "stderr"):
@@ -45,6 +45,9 @@ def exit_status(program: Callable[[], int]) -> int:
         sys.stdout.flush()
     except AttnlabError as error:
         _report(*str(error).splitlines())
+        return 2
+    except MemoryError as error:
+        _report(f"not enough memory for a text or model of this size. {error}".rstrip())
         return 2
     except OSError as error:
         _discard_output(sys.stdout)

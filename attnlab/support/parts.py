@@ -22,6 +22,14 @@ def read_only(value: Value) -> Value:
     return value
 
 
+def sliced(items: tuple[Value, ...], index: slice) -> tuple[Value, ...]:
+    """The items of a slice, whose bounds are integers."""
+    try:
+        return items[index]
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"a slice takes integers; got {quoted(index)}: {error}") from None
+
+
 class Numbered(StdoutSafe, tuple[Value, ...]):
     """A tuple of results of a kind, such as "layer"; errors list the valid indices."""
 
@@ -40,7 +48,7 @@ class Numbered(StdoutSafe, tuple[Value, ...]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Value | tuple[Value, ...]:
-        return super().__getitem__(index) if isinstance(index, slice) else self.item(index)
+        return sliced(tuple(self), index) if isinstance(index, slice) else self.item(index)
 
     def item(self, number: SupportsIndex) -> Value:
         """The result with this number; negative numbers count from the end."""

@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_number, check_kind, is_integer
+from attnlab.support.checks import RAW_BYTES, as_count, as_number, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
-from attnlab.support.parts import Numbered, read_only
+from attnlab.support.parts import Numbered, read_only, sliced
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 from attnlab.text.words import Character, Word, characters_of, words_of
 
@@ -109,7 +109,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
     def __getitem__(self, index: slice) -> Tokens: ...
     def __getitem__(self, index: int | slice) -> Token | Tokens:
         if isinstance(index, slice):
-            return Tokens(self._tokens[index])
+            return Tokens(sliced(self._tokens, index))
         return self._numbered[index]
 
     def __iter__(self) -> Iterator[Token]:
@@ -410,6 +410,8 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
 
 def as_ids(ids: ArrayLike) -> AnyArray:
     """Convert token ids to an array of any shape and dtype."""
+    if isinstance(ids, RAW_BYTES):
+        raise InvalidTypeError(f"token ids must be integers; got {quoted(ids)}")
     try:
         return np.asarray(ids)
     except ValueError:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.hub import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.checkpoints.rules import rules
-from attnlab.errors import InvalidValueError
-from attnlab.model.gpt2 import GPT2
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.model.gpt2 import GPT2, is_list_of_texts
 from attnlab.support.checks import as_count
 from attnlab.support.files import write_atomically
 from attnlab.support.language import using_language
@@ -57,6 +57,8 @@ def playground(
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
     """The page as HTML, which opens with a text."""
     tokenizer = model.tokenizer.as_data()
+    if is_list_of_texts(text_or_ids):
+        raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")
     trace = model.trace(first_text(model) if text_or_ids is None else text_or_ids)
     parameters = model.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
