@@ -238,7 +238,10 @@ def test_scripts_import_what_is_exported_and_declare_each_name_once() -> None:
     for module in MODULES:
         paths = imported(module)
         for names, other in zip(IMPORTED.findall(source(module)), paths, strict=True):
-            assert {(other, name.strip()) for name in names.split(",")} <= exported
+            needed = [name.strip() for name in names.split(",")]
+            assert {(other, name) for name in needed} <= exported
+            words = Counter(re.findall(r"[\w$]+", source(module)))
+            assert [name for name in needed if words[name] < 2] == [], module  # unused
     # A second declaration of a name is a SyntaxError, which stops the joined script.
     names = Counter(name for module in MODULES for name in TOP_LEVEL.findall(source(module)))
     assert len(names) > 400

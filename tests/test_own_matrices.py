@@ -157,6 +157,8 @@ def test_a_star_stands_for_all_blocks_or_heads() -> None:
         trace.edited({"blocks.*.mid": 0, "blocks.1.mid": 1})
     with pytest.raises(AttnlabError, match="isn't a step to edit"):
         trace.edited({"blocks.*.weights": 0})
+    with pytest.raises(AttnlabError, match=r"'blocks\.1\*\.mid' isn't a step"):  # not block 10
+        trace.edited({"blocks.1*.mid": 0})
 
 
 E = np.eye(3)

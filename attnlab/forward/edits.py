@@ -309,9 +309,9 @@ def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
     counts = {"blocks": graph.n_layer, "heads": n_head}
     expanded: dict[str, Edit] = {}
     for pattern, edit in edits.items():
-        first = pattern.replace("*", "0") if isinstance(pattern, str) else pattern
+        words = pattern.split(".") if isinstance(pattern, str) else []
+        first = ".".join("0" if word == "*" else word for word in words) if words else pattern
         check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
-        words = pattern.split(".")
         ranges = [range(counts[words[i - 1]]) for i, word in enumerate(words) if word == "*"]
         for numbers in product(*ranges):
             path = pattern.replace("*", "{}").format(*numbers)

@@ -1,6 +1,6 @@
 // A score as a sum over pairs, a part of the query times a part of the key, as attnlab/analysis/why.py computes it.
 
-import { concatenated, Nd, nd, REST } from "./arrays.js";
+import { concatenated, Nd, nd } from "./arrays.js";
 import { SHOWN_PAIRS } from "./constants.js";
 import { equations } from "./equations.js";
 import { largestTerms } from "./formats.js";

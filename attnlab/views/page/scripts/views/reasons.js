@@ -2,12 +2,12 @@
 
 import { fixed } from "../numbers/formats.js";
 import { countOfParts } from "../numbers/pairs.js";
-import { say, sayParts } from "../sources/description.js";
+import { say } from "../sources/description.js";
 import { headOf } from "../sources/rows.js";
 import { goTo, openHead, select, setDepth } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
 import { isLook, on, selection } from "../state/store.js";
-import { alignment, nameOfPart, queryIn, queryOf, traces } from "../state/traces.js";
+import { alignment, queryIn, queryOf, traces } from "../state/traces.js";
 import { barOf, buttonOf, byId, exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { cursorOf, enterHead, focusStrip } from "../drawing/levels.js";
 import { nameOfReadPart, readReason, reasonInWords } from "../drawing/reasons.js";
