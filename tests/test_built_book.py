@@ -285,11 +285,6 @@ def test_a_playground_in_a_chapter(book: Path, page: Any, width: int) -> None:
     until(inside, "!document.querySelector('#ablated button')")
     until(inside, "traces.at(-1).story !== undefined")
     until(inside, "innerHeight === document.documentElement.offsetHeight")
-    # It also shrinks: by what the footer needs.
-    before = inside.evaluate("innerHeight")
-    inside.locator("footer").evaluate("(footer) => (footer.hidden = true)")
-    until(inside, f"innerHeight < {before}")
-    until(inside, "innerHeight === document.documentElement.offsetHeight")
 
 
 # Of each chapter's playground: the sentence, and what is pressed or replaced in the text.
