@@ -22,6 +22,7 @@ from book import (
     run,
 )
 from editions import (
+    EXAMPLES,
     EXERCISE,
     FIELD,
     IN_CHINESE,
@@ -43,6 +44,8 @@ from editions import (
     translation_of,
     untranslated_texts,
 )
+
+from attnlab import GPT2
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
@@ -363,3 +366,18 @@ def test_slides_contain_the_whole_chapter(language: str) -> None:
         assert kinds[0] == "slide"
         assert kinds.count("slide") == len(headings) >= 4
         assert all(cell.text.strip() for cell in result)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_lessons_have_the_playgrounds_numbers(language: str) -> None:
+    page = (EXAMPLES / f"book/pages/{language}/teaching.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (pocket|english) \| (.+?) \| ([\d., ]*)\| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == 12
+    for name, text, heads, expected in rows:
+        trace = GPT2.from_pretrained(name).trace(text)
+        for layer, head in re.findall(r"(\d)\.(\d)", heads):
+            trace = trace.edited({f"blocks.{layer}.attention.heads.{head}.output": 0})
+        shown = {one.text.strip(): one.probability * 100 for one in trace.next_tokens(10)}
+        for word, percent in re.findall(r"(\w+) ([\d.]+) %", expected):
+            slack = 0.5 * 10.0 ** -len(percent.partition(".")[2])
+            assert shown[word] == pytest.approx(float(percent), abs=slack)
