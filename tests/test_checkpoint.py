@@ -293,6 +293,8 @@ IN_ODD = [
     case(renamed(llama), "only embed_tokens.weight, layers.0.self", " and 9 more"),
 ]
 IN_SILU = [case(renamed(lambda x: without(x, "transformer.wte.weight")), "missing: wte.weight")]
+# Another shard's tensors would be read all the same.
+ONE_LISTED = json.dumps({"weight_map": {"wpe.weight": SHARDS[1]}}).encode()
 IN_SHARDED = [
     missing(removed(*SHARDS[1:]), f"{', '.join(SHARDS[1:])}, named in", INDEX),
     case(content(SHARDS[1], lambda x: x[:-1]), SHARDS[1], "truncated"),
@@ -308,6 +310,9 @@ IN_SHARDED = [
         case(content(INDEX, lambda _, x=x: x), INDEX, words)
         for words, contents in INVALID_INDEX.items()
         for x in contents
+    ),
+    case(
+        content(INDEX, lambda _: ONE_LISTED), INDEX, "doesn't list h.0.", " more, which its files"
     ),
     case(content(INDEX, lambda _: b'{"weight_map": {}}'), "missing: wte.weight, wpe.weight"),
 ]

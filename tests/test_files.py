@@ -6,6 +6,7 @@ import errno
 import gzip
 import math
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -23,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnlab.support.files
-from attnlab import figures
+from attnlab import GPT2, figures
 from attnlab.errors import (
     AttnlabError,
     ConfigError,
@@ -542,3 +543,24 @@ def test_wrong_shapes_are_refused_before_reading(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PEAK, file], capture_output=True, text=True)
     assert "too many for the" in done.stderr, done.stderr
     assert int(done.stdout.split()[-1]) < 100_000
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_an_interrupted_save_is_all_new(
+    at: int, odd: GPT2, pocket: GPT2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the files of a model that is saved over another."""
+    pocket.save(tmp_path)
+    moved, calls = os.replace, []
+
+    def replace(start: Any, end: Any) -> None:
+        moved(start, end)
+        calls.append(end)
+        if len(calls) == at:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        odd.save(tmp_path)
+    assert GPT2.from_pretrained(tmp_path).parameters.equals(odd.parameters)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -216,9 +216,14 @@ def test_nested_runs_are_refused_and_leftover_locks_ignored(tmp_path: Path) -> N
     small(directory=tmp_path, watch=resumed)
     small(directory=tmp_path)
     (tmp_path / LOCK).touch()
+    mine, left = ".attnlab-mine", f".attnlab-{'0a' * 8}"  # by a run that was killed while writing
+    for name in (mine, left):
+        (tmp_path / name).touch()
     with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
         small(directory=tmp_path)
     assert LOCK not in os.listdir(tmp_path)
+    assert left not in os.listdir(tmp_path)
+    assert mine in os.listdir(tmp_path)
 
 
 def test_errors_release_the_directory(tmp_path: Path) -> None:

@@ -382,7 +382,8 @@ def weight_map(index: Path) -> dict[str, str]:
 def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
     """The tensors in a directory's weight files, by name without prefix."""
     entries: dict[str, Entry] = {}
-    for file in weight_files(directory, variant):
+    files = weight_files(directory, variant)
+    for file in files:
         for name, entry in _read_header(file).items():
             bare = bare_name(name)
             if bare in entries:
@@ -390,6 +391,14 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
                     f"{list_names([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare] = entry
+    index = directory / name_of_variant(INDEX, variant)
+    if [file.name for file in files] != [name_of_variant(WEIGHTS, variant)]:
+        listed = set(map(bare_name, weight_map(index)))
+        unlisted = [x for x in entries if x not in listed and not MASK_BUFFER.fullmatch(x)]
+        if unlisted:
+            raise CheckpointError(
+                f"{index} doesn't list {list_names(unlisted)}, which its files contain"
+            )
     return entries
 
 

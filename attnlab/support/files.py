@@ -242,10 +242,31 @@ def write_atomically(path: FilePath, content: bytes) -> None:
 
 
 @contextlib.contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """Let Ctrl-C wait, so that files that belong together are all old or all new."""
+    import signal  # here, so that `import attnlab` is quick
+    import threading
+
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted
+        return
+    received: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *arguments: received.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if received:
+            handler(*received[0])
+
+
+@contextlib.contextmanager
 def lock_file(path: FilePath) -> Iterator[None]:
     """Lock a file against all other processes and threads.
 
     The file is created, and removed at the end. The lock is released even if the process dies.
+    Temporary files that a killed run left in the directory are removed.
     """
     from filelock import FileLock, Timeout  # installed with huggingface_hub
 
@@ -264,6 +285,9 @@ def lock_file(path: FilePath) -> Iterator[None]:
         if error.errno != errno.ENOLCK:
             raise WriteError(f"{file} can't be locked: {reason_of(error)}") from None
     try:
+        for left in file.parent.glob(f"{TEMPORARY}{'[0-9a-f]' * 16}"):
+            with contextlib.suppress(OSError):
+                left.unlink()
         yield
     finally:
         with contextlib.suppress(OSError):  # an open file can't be removed on Windows

@@ -22,7 +22,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
-from attnlab.support.files import FilePath, as_path, write_atomically
+from attnlab.support.files import FilePath, as_path, interrupted_afterwards, write_atomically
 from attnlab.text.bpe import (
     GPT2Encoding,
     bert_data,
@@ -165,8 +165,9 @@ class Tokenizer:
                 config["add_prefix_space"] = pre_tokenizer["add_prefix_space"]
             files["tokenizer.json"] = json.dumps(self.settings)
             files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
-        for name, text in files.items():
-            write_atomically(path / name, text.encode())
+        with interrupted_afterwards():
+            for name, text in files.items():
+                write_atomically(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bpe.js`."""

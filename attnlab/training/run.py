@@ -27,7 +27,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
-from attnlab.support.files import as_path, lock_file, make_directory
+from attnlab.support.files import as_path, interrupted_afterwards, lock_file, make_directory
 from attnlab.support.messages import say
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
@@ -187,9 +187,10 @@ class Training:
             "losses": np.array(self.losses, np.float64),
             "seconds": np.array([self.seconds]),
         }
-        write_sealed(path / STATE, FORMAT, tensors, self._identity)
-        if self.tokenizer is not None:
-            self.model.save(path)
+        with interrupted_afterwards():
+            write_sealed(path / STATE, FORMAT, tensors, self._identity)
+            if self.tokenizer is not None:
+                self.model.save(path)
 
     def resume(self, directory: str | os.PathLike[str]) -> None:
         """Resume from the state in a directory, if there is one."""
