@@ -66,6 +66,8 @@ def show(result: Any, name: str, sentence: str, columns: Sequence[Any] = range(6
 
 
 def percent(fraction: float) -> str:
+    if 0.995 <= fraction < 1:
+        return say("more than 99%")
     return f"{fraction:.0%}" if fraction >= 0.005 else say("less than 1%")
 
 

@@ -185,6 +185,18 @@ def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look
     )
 
 
+def test_an_improbable_token_may_become_more_than_twice_as_probable(look: Open) -> None:
+    trace = GPT2.from_pretrained("english").trace("今天天气很好，我们去公园")
+    ablated = trace.edited({"blocks.0.attention.heads.1.context": 0})
+    before, after = probabilities(trace), probabilities(ablated)
+    id = int(before.argmax())
+    change = 100 * (after[id] / before[id] - 1)
+    assert change > 100
+    sentence = story(look(trace))[0]
+    assert sentence.startswith("Head 0.1 ")
+    assert f"“snowing” is {change:.1f}\xa0% more probable: the head works against it." in sentence
+
+
 def test_a_piece_of_a_word_is_named_with_its_word(pocket: GPT2, look: Open) -> None:
     trace = pocket.trace("The mat")
     assert trace.tokens.texts == ("The", " m", "at")

@@ -193,7 +193,7 @@ def test_script_on_the_pocket_model(
     model = GPT2.from_pretrained("pocket")
     output = output_of_the_script(monkeypatch, capsys, model, *arguments, "--page", str(page))
     text = " ".join(output.split())
-    assert "Ġit attends most to: Ġdog 100%," in text
+    assert "Ġit attends most to: Ġdog more than 99%," in text  # 0.997: 100% would be all
     assert "next token is ' rolled' (54%)" in text
     assert "agree" not in text
     named, *lines, written = output.splitlines()

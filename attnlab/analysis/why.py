@@ -275,12 +275,14 @@ class Why(Analysis):
         if first.name != second.name:
             phrases = {"first": first.phrase, "second": second.phrase}
             pair = Message("{first} at {query} and {second} at {key}", **words, **phrases)
-        numbers = {"lead": lead, "pair": pair, "part": f"{part:z.2f}", "total": total}
+        shown = f"{part:z.2f}"
+        numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
         if abs(part) > abs(self.total):
-            rest = f"{self.total - part:+.2f}"
+            rest = f"{self.total - part:+z.2f}"
             template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
             return Message(template, **numbers, rest=rest)
-        if 2 * abs(part) >= abs(self.total):
+        # By the numbers as shown, too, or “0.13 of 0.26” might be called less than half.
+        if 2 * abs(part) >= abs(self.total) or 2 * abs(float(shown)) >= abs(float(total)):
             return Message("{lead} because of {pair}: {part} of {total}.", **numbers)
         template = (
             "{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}."

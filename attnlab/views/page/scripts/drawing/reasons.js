@@ -68,7 +68,7 @@ export function reasonInWords(reason) {
       : spanOf(sayParts("{first} at {query} and {second} at {key}", { first: one, second: two, query: words.query(), key: words.key() }));
   const values = { lead: leadOf(reason, words), pair, part: fixed(part, 2), total: fixed(total, 2) };
   if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });
-  if (2 * sign * part >= sign * total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
+  if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
   return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);
 }
 

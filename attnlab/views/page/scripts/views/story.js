@@ -59,7 +59,7 @@ function guessInWords(trace, ids, before) {
 
 /** How a small probability changes by a factor. */
 function relativeEffect(word, factor) {
-  const change = percent(Math.abs(factor - 1), 1);
+  const change = factor < 1 ? percent(1 - factor, 1) : `${(100 * (factor - 1)).toFixed(1)}\u00a0%`; // may be above 100 %
   return factor < 1
     ? sayParts("Without this head, “{word}” is {change} less probable.", { word, change })
     : sayParts("Without this head, “{word}” is {change} more probable: the head works against it.", { word, change });
