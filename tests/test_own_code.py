@@ -198,6 +198,10 @@ def test_rows_that_do_not_sum_to_1() -> None:
     expected = trace_of("odd").head(0, 0)
     wrong = expected.weights * np.linspace(0.5, 2, len(expected.Q)) ** 2
     assert "Your rows don't sum to 1. " in repr(check({"weights": wrong}, expected))
+    dropped = attnlab.attention(
+        expected.Q, expected.K, expected.V, expected.mask, dropout=0.5, rng=0
+    )
+    assert "sum to 1" not in repr(check({"weights": softmax(dropped.masked_scores)}, dropped))
 
 
 def test_half_precision_says_what_it_hides() -> None:

@@ -202,6 +202,7 @@ def test_what_is_refused(call: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "formula"),
     [
+        (lambda x: x.scores + x.score_bias, "masked_scores = scores + score_bias"),
         (lambda x: x.scores, "masked_scores without score_bias"),
         (lambda x: x.scores - x.score_bias, "scores - score_bias"),
         (lambda x: (x.raw_scores + x.score_bias) / 2.5, "(raw_scores + score_bias) / scale"),
@@ -212,7 +213,8 @@ def test_check_names_mistakes_with_a_bias(change: Any, formula: str) -> None:
     result = cross_attention(**arrays, mask=causal_mask(6), scale=2.5)
     right = softmax(np.where(result.mask, result.raw_scores / 2.5 + result.score_bias, -np.inf))
     assert check({"weights": right}, result).agrees
-    wrong = softmax(np.where(result.mask, change(result), -np.inf))
+    mask = True if formula.endswith("scores + score_bias") else result.mask
+    wrong = softmax(np.where(mask, change(result), -np.inf))
     verdict = check({"weights": wrong, "context": wrong @ result.V}, result)
     assert any(formula in mistake.formula for mistake in verdict.mistakes), verdict
     assert "scores + score_bias" in verdict.mistakes[0].lines[0]

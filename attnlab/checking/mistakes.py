@@ -548,6 +548,11 @@ def with_hint(hint: str, *alternatives: tuple[str, Equations]) -> tuple[Mistake,
     return tuple(Mistake(formula, hint, equations) for formula, equations in alternatives)
 
 
+NO_MASK = (
+    "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
+    "query."
+)
+
 MISTAKES = (
     *(
         Mistake(f"scores = raw_scores{factor}", hint, {"attention.scores": equation})
@@ -604,8 +609,7 @@ MISTAKES = (
     ),
     Mistake(
         "masked_scores = scores",
-        "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
-        "query.",
+        NO_MASK,
         {"attention.masked_scores": lambda scores: scores},
     ),
     Mistake(
@@ -1047,6 +1051,11 @@ BIAS = tuple(
         ("masked_scores = np.where(mask, scores + score_bias, -np.inf)",),
     )
     for formula, hint, equation in (
+        (
+            "masked_scores = scores + score_bias",
+            NO_MASK,
+            lambda scores, score_bias: scores + score_bias,
+        ),
         (
             "masked_scores without score_bias",
             "score_bias isn't added to the scores. Add it before the mask.",
