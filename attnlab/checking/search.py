@@ -73,26 +73,27 @@ def explain(result: Result, submitted: Sequence[Submission]) -> list[Explanation
     first = first_differing(submitted)
     # In half precision steps follow from the user's own, so only the first is wrong for certain.
     compared = [step for step in submitted if step.agrees or step is first or not step.is_half]
-    own = {
-        step.name
-        for step in compared
-        if not step.agrees
-        and step is not first
-        # A step that follows from the user's own wrong ones is no mistake of its own.
-        and from_own_inputs(result, step.run, step, submitted).agrees
-    }
+    given = {step.name: step for step in submitted}
+
+    def follows(name: str) -> bool:
+        """Whether a step follows from the user's own wrong ones: no mistake of its own."""
+        return from_own_inputs(result, given[name].run, given[name], submitted).agrees
+
     explanations: list[Explanation] = []
     run = first.run
     while len(explanations) < MAX_MISTAKES:
         explanation = find_mistakes(run, compared)
         if explanation is None:
             break
-        left = tuple(name for name in explanation.unexplained if name not in own)
+        followed = set(filter(follows, explanation.unexplained))
+        left = tuple(name for name in explanation.unexplained if name not in followed)
         explanations.append(explanation._replace(unexplained=left))
         run = explanation.run
         if not left:
             break
-        compared = [compare_in_run(result, run, step) for step in compared if step.name not in own]
+        compared = [
+            compare_in_run(result, run, step) for step in compared if step.name not in followed
+        ]
         if all(step.agrees for step in compared):
             break
     return explanations
