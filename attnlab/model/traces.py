@@ -127,9 +127,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:  # the fork stands for the stack, so that its steps are stored separately
             return first._with_run(first._run.fork()), [first]
-        # A trace of its own takes the Tokens of one text.
-        of_all = ForwardPass(np.stack([text.ids for text in texts]), self.parameters)
-        stacked = first._with_run(of_all._run)
+        stacked = object.__new__(Trace)  # its __init__ takes the Tokens of one text
+        ForwardPass.__init__(stacked, np.stack([text.ids for text in texts]), self.parameters)
+        vars(stacked).update(vocabulary=self.vocabulary)
         traces = [
             trace._with_run(TextRun(trace._run, stacked._run, number))
             for number, trace in enumerate([first, *others])

@@ -237,11 +237,15 @@ def _shown(character: str, part: int, parts: int) -> str:
     """A character in a token's label, or a part of it, or a byte that isn't part of one."""
     if parts > 1:
         is_visible = character.isprintable() and character not in VARIATION_SELECTORS
-        shown = character if is_visible else f"U+{ord(character):04X}"
+        shown = character if is_visible else _code_of(character)
         return f" {shown} {part}/{parts} "
     if 0xDC80 <= ord(character) <= 0xDCFF:  # a byte, see `characters_of`
         return f" <{ord(character) - 0xDC00:02x}> "
     return byte_symbols()[ord(character)] if ord(character) < 128 else character
+
+
+def _code_of(character: str) -> str:
+    return f"U+{ord(character):04X}"
 
 
 def text_in_quotes(tokens: Tokens, index: int) -> str:
@@ -251,6 +255,8 @@ def text_in_quotes(tokens: Tokens, index: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
+    if all(part in VARIATION_SELECTORS for part in parts):
+        return "".join(map(_code_of, parts))
     return "".join(parts).replace(">  <", " ").replace("Ġ ", "Ġ").strip()
 
 
