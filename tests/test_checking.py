@@ -645,6 +645,7 @@ INVALID_VALUES: list[tuple[Any, str]] = [
     ({"blocks.0.attention": 1.0}, "'blocks.0.attention' isn't a step of Trace"),
     ({"pattern": 1.0}, r"TransformerLens's pattern is blocks\[l\].attention.weights here"),
     ({"activation": 1.0}, "activation of .* isn.t an array of numbers"),
+    ({"blocks.1.attention.score_bias": 1.0}, "has no blocks.1.attention.score_bias"),
     ({"logits": np.ones((11, 5))}, r"must have shape \(11, 263\), T vocab; got \(11, 5\)"),
     ({"logits": np.broadcast_to(1.0, (10**9, 10**6))}, r"; got \(1000000000, 1000000\)"),
     ({"logits": np.ones((0, 263))}, r"; got \(0, 263\)"),

@@ -148,6 +148,13 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
     assert len(kinds) == 6
 
 
+def test_a_sentence_says_that_b_q_is_the_same_for_every_query() -> None:
+    trace = GPT2.from_pretrained("english").trace("When it rains, we stay at home and play")
+    sentence = trace.head(2, 3).why(8, 7, 2).sentence
+    assert " because of b_Q, the same for every query, and what layer 1 " in sentence
+    assert "b_Q（对每个查询都相同）、" in say(sentence, "zh")
+
+
 def test_sentences_against_the_mean_and_of_plain_scores(it: Trace) -> None:
     head = it.head(1, 2)
     sentence = head.why("it", "dog").sentence

@@ -271,10 +271,13 @@ class Why(Analysis):
         signed = self.pairs if is_above else -self.pairs
         i, j = np.unravel_index(int(signed.argmax()), signed.shape)
         part, first, second = float(self.pairs[i, j]), self.parts["query"][i], self.parts["key"][j]
-        pair = Message("{part} at both", part=first.phrase)
-        if first.name != second.name:
-            phrases = {"first": first.phrase, "second": second.phrase}
-            pair = Message("{first} at {query} and {second} at {key}", **words, **phrases)
+        names = words | {"first": first.phrase, "second": second.phrase}
+        if first.name == second.name:
+            pair = Message("{part} at both", part=first.phrase)
+        elif first.label == "b_Q":
+            pair = Message("{first}, the same for every query, and {second} at {key}", **names)
+        else:
+            pair = Message("{first} at {query} and {second} at {key}", **names)
         shown = f"{part:z.2f}"
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
         if abs(part) > abs(self.total):

@@ -172,6 +172,8 @@ def submissions(
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         expected = numbers_at(run, path)
+        if expected is None and run.value(path) is None:  # an optional step
+            raise InvalidValueError(f"{result.title} has no {name}")
         if expected is None:
             raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
         layouts = layouts_of(array, expected.shape)

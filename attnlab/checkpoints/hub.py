@@ -88,7 +88,7 @@ BUILT_IN = {
         "a small GPT-2 that reads simple English",
         "The model “english” was trained on simple English.",
         "GPT-2 knows more words: attnlab download gpt2.",
-        "Nothing that it says is knowledge: don't use it to answer questions.",
+        "Nothing that this model says is knowledge: don't use it to answer questions.",
         (
             "The girl was tired because",
             "I would like a cup of",

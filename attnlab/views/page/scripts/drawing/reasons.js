@@ -62,11 +62,13 @@ export function reasonInWords(reason) {
     return ["head", "mlp"].includes(read.kind) ? say("what {part} wrote", { part: name }) : name;
   };
   const [one, two] = [phraseOf(first, "query"), phraseOf(second, "key")];
-  const pair =
-    one === two
-      ? say("{part} at both", { part: one })
-      : spanOf(sayParts("{first} at {query} and {second} at {key}", { first: one, second: two, query: words.query(), key: words.key() }));
-  const values = { lead: leadOf(reason, words), pair, part: fixed(part, 2), total: fixed(total, 2) };
+  const named = { first: one, second: two, query: words.query(), key: words.key() };
+  const pairInWords = () => {
+    if (one === two) return say("{part} at both", { part: one });
+    if (first.kind === "bias") return spanOf(sayParts("{first}, the same for every query, and {second} at {key}", named));
+    return spanOf(sayParts("{first} at {query} and {second} at {key}", named));
+  };
+  const values = { lead: leadOf(reason, words), pair: pairInWords(), part: fixed(part, 2), total: fixed(total, 2) };
   if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });
   if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
   return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);
