@@ -9,8 +9,11 @@ test("parts are in the order of the stream", () => {
   assert.deepEqual(names, ["token", "position", ...blocks, "norm", "bias", "cached"]);
 });
 
-// Two queries from 3 on, which see the keys 1 and 4, and 1, 2 and 4; the first one's sum was edited.
-const ROWS = Float32Array.from([0, 2, ...[5, 7], ...[6, 8], ...[1, -4, 3, 2, 0.5, -2.5], ...[0.75, 0.5, 0.25]]);
+// Two queries from 3 on, which see the keys 1 and 4, and 1, 2 and 4; the first one's sum was edited. The second one compares
+// 4 with 1, and 1 with 2.
+const PAIRS = [0, 2, ...[5, 7], ...[6, 8], ...[1, -4, 3, 2, 0.5, -2.5], ...[0.75, 0.5, 0.25]];
+const BOUNDS_END = PAIRS.length;
+const ROWS = Float32Array.from([...PAIRS, ...[2, 0, 1], ...[7, 5, 5, 9, 5], ...[8, 6, 6, 9, 6], ...[2, -4, 3, -0.75, 5]]);
 const SEEN = { 3: [1, 4], 4: [1, 2, 4] };
 const sum = (query, key, other) => sumInRows(ROWS, 3, (i) => SEEN[i], { query, key, other });
 
@@ -23,7 +26,17 @@ test("a file's pairs are given where they are the largest", () => {
 });
 
 test("a pair that another may exceed isn't given", () => {
-  const rows = ROWS.with(-1, 2.75);
-  assert.deepEqual(sumInRows(rows, 3, (i) => SEEN[i], { query: 4, key: 4, other: null }), [[5, 6, 3]]);
-  assert.equal(sumInRows(rows.with(-1, 9), 3, (i) => SEEN[i], { query: 4, key: 4, other: null }), null);
+  const sumOf = (rows, key, other) => sumInRows(rows, 3, (i) => SEEN[i], { query: 4, key, other });
+  const rows = ROWS.with(BOUNDS_END - 1, 2.75);
+  assert.deepEqual(sumOf(rows, 4, null), [[5, 6, 3]]);
+  assert.equal(sumOf(rows.with(BOUNDS_END - 1, 9), 4, 2), null);
+});
+
+test("the leading pair is given where a file has it", () => {
+  const rows = ROWS.with(BOUNDS_END - 1, 9);
+  const sumOf = (key, other) => sumInRows(rows, 3, (i) => SEEN[i], { query: 4, key, other });
+  assert.deepEqual(sumOf(4, null), [[5, 6, 3]]);
+  assert.deepEqual(sumOf(4, 1), [[9, 9, -0.75]]);
+  assert.deepEqual(sumOf(1, 4), [[9, 9, 0.75]]);
+  assert.equal(sumOf(4, 2), null);
 });

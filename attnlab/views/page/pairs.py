@@ -8,6 +8,9 @@ A file has some pairs for the heads whose ablation it shows, in packs such as "w
 the head's queries from 5. For each: how many pairs; the index of each one's part of the
 query, then of the key; each pair at each visible key, minus its mean over them; and at each, the
 largest absolute value of the other pairs, which says which pairs of a difference are its largest.
+Then the places of three keys, the first one and those with the largest weights, and the leading
+pairs, the largest of the total's sign, which a sentence names: for each key against the mean, and
+each of the three against the next: the parts of the query; those of the key; the numbers.
 """
 
 from __future__ import annotations
@@ -28,14 +31,14 @@ from attnlab.views.page.overview import story_heads
 SHOWN = 8
 
 # Bytes of pairs in a file. It includes at least the last token's.
-BUDGET = 28_000
+BUDGET = 38_000
 
 
 def description(trace: Trace) -> dict[str, Any]:
     """What a file has pairs for: the heads, and the first of their queries."""
     heads = story_heads(trace)
     T, Tk = trace.head(0, 0).scores_shape
-    floats = len(heads) * (1 + 2 * SHOWN + (SHOWN + 1) * Tk)  # at most, for each query
+    floats = len(heads) * (10 + 2 * SHOWN + (SHOWN + 4) * Tk)  # at most, for each query
     return {"heads": heads, "first": T - min(T, max(1, BUDGET // (4 * floats)))}
 
 
@@ -77,6 +80,13 @@ def rows(trace: Trace, layer: int, head: int, first: int) -> Iterator[AnyArray]:
         chosen, others = order[:SHOWN], order[SHOWN:]
         yield from (np.array([len(chosen)]), *divmod(chosen, len(K)))
         yield from map(rounded, (centred[chosen], np.abs(centred[others]).max(axis=0, initial=0)))
+        # Look compares the first key with the strongest other one, or that with the next.
+        strengths = np.where(visible == 0, np.inf, one.weights[query, visible])
+        ranked = np.argsort(-strengths, kind="stable")[np.minimum(range(3), len(visible) - 1)]
+        compared = np.hstack([centred, centred[:, ranked[:2]] - centred[:, ranked[1:]]])
+        leading = (compared * np.where(compared.sum(axis=0) < 0, -1, 1)).argmax(axis=0)
+        yield from (ranked, *divmod(leading, len(K)))
+        yield rounded(compared[leading, range(len(leading))])
 
 
 def rounded(x: AnyArray) -> AnyArray:
