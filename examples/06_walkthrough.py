@@ -389,6 +389,8 @@ distances = {
 print("\nSquared distances of two rows of X")
 extremes = [[each.min(), each.max()] for each in distances.values()]
 print(attnlab.table(extremes, rows=[*distances], columns=["smallest", "largest"], decimals=1))
+
+# %%
 print("\nIn each row the largest cell off the diagonal")
 others = np.where(np.eye(12), 0, similarity)
 for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
@@ -396,6 +398,7 @@ for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
     if row_of_others.any():  # a row may have nothing left at four decimals
         print(f"  {symbol:<9}{most:<9}{row_of_others.max():.4f}")
 
+# %%
 without_root = attnlab.softmax(head.X @ head.X.T)
 with_root = attnlab.softmax(head.X @ head.X.T / model.config.n_embd**0.5)
 print("\nsoftmax(X Xᵀ / √D) of the model that runs here")
