@@ -133,7 +133,7 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
 def as_float(
     value: Any, name: str, least: float | None = 0.0, most: float = sys.float_info.max
 ) -> float:
-    """Convert to a finite float, at most `most`, and at least `least` unless it is None."""
+    """Convert to a finite float of at least `least`, if given, and at most `most`."""
     number = as_number(value)
     is_in_range = is_real(number) and abs(number) <= most  # false for NaN
     if not is_in_range or (least is not None and number < least):
