@@ -774,48 +774,6 @@ def test_a_custom_job(it: Trace) -> None:
     assert np.isnan(nobody.attention).all()
 
 
-# ---- rollout, and norms of weighted values ---------------------------------------------------
-
-
-@every_model
-@every_dtype
-def test_rollout_and_lengths_against_pytorch(name: str, dtype: str) -> None:
-    trace = trace_of(name, dtype)
-    rollout = trace.rollout()
-    check(rollout.layers, f"{name}/flow/rollout", dtype)
-    assert rollout.layers.dtype == dtype
-    assert np.array_equal(rollout._grid()[0], rollout.layers[-1])
-    L, H = trace.config.n_layer, trace.config.n_head
-    lengths = [[trace.value_weighted(n, h).lengths for h in range(H)] for n in range(L)]
-    check(np.array(lengths), f"{name}/flow/lengths", dtype)
-
-
-def test_lengths_of_all_heads(it: Trace) -> None:
-    every = it.value_weighted()
-    assert every.lengths.shape == (2, 4, 8, 8)
-    for layer, head in np.ndindex(2, 4):
-        alone = it.value_weighted(layer, head)
-        assert np.array_equal(every.lengths[layer, head], alone.lengths)
-        assert alone._grid()[0] is alone.lengths
-    header, *rows = every.table().splitlines()
-    assert header.split() == [*it.tokens.symbols]
-    last = [*map(float, rows[4 + 2].removeprefix("layer 1 head 2").split())]
-    assert last == pytest.approx(every.lengths[1, 2, -1], abs=0.0051)
-    edited = it.edited({"blocks.1.attention.heads.2.V": 0}).value_weighted()
-    assert "edited" in edited.title
-    assert not edited.lengths[1, 2].any()
-    edited = it.edited({"blocks.1.attention.heads.2.weights": -0.5})
-    head, actual = edited.head(1, 2), edited.value_weighted(1, 2).lengths
-    expected = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
-    assert np.allclose(actual, np.broadcast_to(expected, (8, 8)))
-    needs("matplotlib", "plot")
-    ax = every.plot().axes
-    (image,) = ax.images
-    tiles = image.get_array().filled(np.nan)
-    assert np.array_equal(tiles[9:17, 18:26], every.lengths[1, 2])
-    assert "last token" not in " ".join(ax.get_title(loc="left").split())
-
-
 def analyses(trace: Trace) -> dict[str, Any]:
     """One of each kind."""
     attribution, lens = trace.attribution(" rolled"), trace.logit_lens()
@@ -857,9 +815,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
         "why, of a head": trace.why(1, 2),
         "why, of texts": pairs[0].why(1, 2),
         "jobs": trace.jobs(),
-        "rollout": trace.rollout(),
-        "lengths": trace.value_weighted(0, 0),
-        "lengths of all": trace.value_weighted(),
         "a measure": atlas["first"],
         "a head's profile": atlas.head(1, 2),
         "two atlases": atlas.compare(atlas),
@@ -889,21 +844,12 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace)
         picture = analysis.plot()
         assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
         assert picture.alt, name
-        if picture.axes.images and name != "lengths of all":  # whose picture has all queries
+        if picture.axes.images:
             (image,) = picture.axes.images
             numbers = np.ma.filled(image.get_array(), np.nan)
             assert np.allclose(numbers, analysis._grid()[0], equal_nan=True), name
     (line,) = result["QK"].plot().axes.lines
     assert np.allclose(line.get_ydata(), result["QK"].singular_values)
-
-
-def test_attention_flow_in_a_step_of_generation(pocket: GPT2) -> None:
-    generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step = generation.steps[1].trace
-    assert generation.trace is not None
-    expected = generation.trace.value_weighted(1, 2).lengths
-    assert np.allclose(step.value_weighted(1, 2).lengths, expected[8:9, :9], atol=1e-4)
-    assert repr(step.value_weighted(1, 2)).splitlines()[1].split()[:2] == ["0", "1"]
 
 
 # ---- refusals --------------------------------------------------------------------------------
@@ -964,9 +910,7 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.odd.writes(3, 0, 1), IndexError, "no layer 3"),
     (lambda on: on.odd.writes(0, 0, 1, 0), ValueError, "k must be an integer"),
     (lambda on: on.odd.writes(0, 0, "the hen in"), ValueError, "isn't one token"),
-    (lambda on: on.steps["clean"].rollout(), ValueError, "whole text"),
     (lambda on: on.steps["clean"].jobs(), ValueError, "a whole text"),
-    (lambda on: on.it.value_weighted(1, None), TypeError, "got None"),
     (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
@@ -1090,12 +1034,7 @@ def test_refused_values(
 def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
     """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
-    for analyse in (
-        trace.jobs,
-        trace.rollout,
-        trace.attribution(5).by_token,
-        lambda: trace.value_weighted(0, 0),
-    ):
+    for analyse in (trace.jobs, trace.attribution(5).by_token):
         analyse()
     assert not [path for path in stored_steps(trace) if path.endswith(("weights", "scores"))]
 

@@ -349,9 +349,9 @@ def titles(odd: GPT2) -> Iterator[str]:
         *(trace, trace.blocks[1], trace.blocks[1].mlp, trace.blocks[1].attention),
         *(trace.head(1, 2), edited.head(1, 2), of_one.blocks[0], of_two.blocks[0]),
         *(lens, edited.logit_lens(), lens.of(pair[0]), lens.top(3, 1), trace.jobs()),
-        *(attribution, attribution.by_token(), trace.rollout(), trace.composition("Q")),
-        *(trace.value_weighted(0, 1), trace.value_weighted(), trace.why(1, 2)),
-        *(odd.trace(["the hen", "a hen"]).why(1, 2), trace.head(1, 2).why(2, 1).by_token()),
+        *(attribution, attribution.by_token(), trace.composition("Q")),
+        *(trace.why(1, 2), odd.trace(["the hen", "a hen"]).why(1, 2)),
+        trace.head(1, 2).why(2, 1).by_token(),
         *(trace.head(1, 2).why(2, 1, 0), trace.head(1, 2).why(2, 1, plain=True)),
         *(trace.reads(0, 1, pair[0]), trace.writes(0, 1, pair[0])),
         attnlab.patch(trace, other, parts, **settings),
@@ -368,7 +368,7 @@ def titles(odd: GPT2) -> Iterator[str]:
 
 # What is Latin in Chinese titles: names, paths, the model's line.
 LATIN = re.compile(
-    r"\.?blocks\S+|\.\w+|\(.*?\)|GPT2: .*|\b(logit|rollout|embedding|first|context|weights)\b"
+    r"\.?blocks\S+|\.\w+|\(.*?\)|GPT2: .*|\b(logit|embedding|first|context|weights)\b"
 )
 
 
@@ -438,7 +438,6 @@ def test_plots_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = trace.jobs().plot(language="zh")
     assert labels_of(jobs) == ("任务", "头", "头的任务")
     assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，1 号头"
-    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头的加权值向量的范数"
     assert labels_of(head.plot()) == english
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert labels_of(head.plot()) == chinese

@@ -400,7 +400,6 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "jobs": (jobs, jobs.attention[has_keys]),
         "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
         "measure": (atlas["entropy"], atlas["entropy"].mean),
-        "rollout": (trace.rollout(), trace.rollout().layers[-1]),
         "why": (why, why.pairs),
         "compare": (attnlab.compare(trace, other), []),
         "check": (attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)), []),
@@ -409,7 +408,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
 
 RESULTS = (
     "lens", "one token", "attribution", "by token", "patch", "by position", "edges", "jobs",
-    "atlas", "measure", "rollout", "why", "compare", "check",
+    "atlas", "measure", "why", "compare", "check",
 )  # fmt: skip
 
 

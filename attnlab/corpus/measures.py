@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.attribution import direction
-from attnlab.analysis.flow import norms
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
@@ -267,6 +266,11 @@ def size(written: Array, stream: Array) -> Sums:
     """‖context W_O‖ / ‖input‖ of each head, over all tokens, from (H, T, D) and (T, D)."""
     ratios = norms(written) / norms(stream)
     return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
+
+
+def norms(x: Array) -> Array:
+    """‖x‖ of each row, (..., D) -> (...)."""
+    return np.sqrt(np.einsum("...d,...d->...", x, x))
 
 
 class Writers:

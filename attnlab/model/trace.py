@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import TokenLike
     from attnlab.analysis.circuits import Composition, TokensOfHead
-    from attnlab.analysis.flow import Rollout, ValueWeighted
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
@@ -420,21 +419,6 @@ class Trace(ForwardPass):
         from attnlab.analysis.jobs import JOBS, head_jobs
 
         return head_jobs([self], JOBS if jobs is None else jobs)
-
-    def rollout(self) -> Rollout:
-        """Attention rollout: how much of each token's residual stream comes from each token.
-
-        rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
-        """
-        from attnlab.analysis.flow import Rollout
-
-        return Rollout(self)
-
-    def value_weighted(self, layer: int | None = None, head: int | None = None) -> ValueWeighted:
-        """Norms ‖weights[q, k] V[k] W_O‖ of the vectors that a head, or each head, sums."""
-        from attnlab.analysis.flow import ValueWeighted
-
-        return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A possible next token; `share` is its probability before temperature, top_k, top_p."""

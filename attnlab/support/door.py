@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from attnlab.views.plot import plot_profile as plot_profile
     from attnlab.views.plot import plot_step as plot_step
     from attnlab.views.plot import plot_table as plot_table
-    from attnlab.views.plot import plot_tiles as plot_tiles
     from attnlab.views.plot import plot_tokens as plot_tokens
-    from attnlab.views.plot import tile_of as tile_of
     from attnlab.views.sheets import write_model as write_model
     from attnlab.views.sheets import write_sheets as write_sheets
 
@@ -65,8 +63,7 @@ _NAMES = {
     "views.page.playground": "playground",
     "views.pictures": "curves",
     "views.plot": (
-        "Picture drawing_in plot_graph plot_heads plot_profile plot_step "
-        "plot_table plot_tiles plot_tokens tile_of"
+        "Picture drawing_in plot_graph plot_heads plot_profile plot_step plot_table plot_tokens"
     ),
     "views.sheets": "write_model write_sheets",
 }

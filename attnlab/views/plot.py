@@ -264,7 +264,7 @@ def plot_matrix(
 
 
 def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
-    """One step of all heads: a row of small heatmaps for each layer."""
+    """One step of all heads: a row of small heatmaps for each layer; NaN is hatched."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
@@ -273,39 +273,17 @@ def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None 
     layers, is_weights = [], True
     for block in trace.blocks:
         step = labelled_step(block.attention, name)
-        _, rows, columns = step.axes
-        is_weights = is_weights and step.is_weights
-        tile = tile_of(step.array, rows, columns, tokens)
+        axes = step.axes[1:]
+        indices = [indices_of(axis, TILE_SHOWN, tokens) for axis in axes]
+        visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
+        tile = np.ix_(range(len(step.array)), *visible)
         heads = step.array[tile].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[tile]] = np.nan
         layers.append(heads)
+        is_weights = is_weights and step.is_weights
+    rows, columns = axes
     title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
-    scale = WEIGHTS if is_weights else None
-    return plot_tiles(tiles, rows, columns, title, into, tokens, scale)
-
-
-def tile_of(
-    array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
-) -> tuple[AnyArray, ...]:
-    """The index into an array (..., m, n) of the rows and columns in a small heatmap."""
-    indices = (
-        [n for n in indices_of(axis, TILE_SHOWN, tokens) if n is not None]
-        for axis in (rows, columns)
-    )
-    return np.ix_(*map(range, array.shape[:-2]), *indices)
-
-
-def plot_tiles(
-    tiles: AnyArray,
-    rows: Axis,
-    columns: Axis,
-    title: str,
-    into: Axes | None,
-    tokens: slice | None = None,
-    scale: Scale | None = None,
-) -> Picture:
-    """A small heatmap of each head, from tiles (L, H, m, n), see `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
     # Each head gets an empty row below and an empty column to the right.
     framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
@@ -313,7 +291,7 @@ def plot_tiles(
     height, width = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(into, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
-    _image(ax, array, words, scale or Scale.of(tiles))
+    _image(ax, array, words, WEIGHTS if is_weights else Scale.of(tiles))
     for i in range(1, L):
         ax.axhspan(i * height - 1.5, i * height - 0.5, color=LIGHT.paper)
     for j in range(1, H):
@@ -326,8 +304,6 @@ def plot_tiles(
     down = say("layer; in each, {rows} down", rows=say(rows.name))
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
-    axes = rows, columns
-    indices = [indices_of(axis, TILE_SHOWN, tokens) for axis in axes]
     largest, at = _largest(array)
     alt = say(
         "Heatmaps{of}: {layers} of {heads}; the largest is {largest} in layer {layer}, head {head}",
