@@ -140,9 +140,3 @@ def __getattr__(name: str) -> _typing.Any:
 def __dir__() -> list[str]:
     """The public names."""
     return sorted([*__all__, "__version__", "corpus", "equations"])
-
-
-if "IPython" in _sys.modules:
-    from attnlab.steps import completion as _completion
-
-    _completion.complete_in_ipython(_sys.modules[__name__])
