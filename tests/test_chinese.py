@@ -163,6 +163,12 @@ def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
         tokens = cache.describe(text_or_ids, changes)["tokens"]
         return [token["unread"] for token in tokens if "unread" in token]
 
+    # Names of special tokens are meant by name.
+    ids = chinese.tokenizer.vocabulary.lookup("[MASK]").id, chinese.tokenizer.encode("今")[1]
+    (found,) = [cache.describe("[MASK]今[SEP]", (), ["[MASK]"])["ids"]]
+    assert found[:3] == [chinese.tokenizer.encode("")[0], *ids]
+    assert len(found) > 5
+
     # What can't be read is named, also where the page asks for ids, and is never another text's.
     ids = chinese.tokenizer.encode_prompt("今天한국")
     assert unread(ids) == ["[UNK]"]
@@ -185,3 +191,19 @@ def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_pa
     page.locator("#write").click()
     until(page, "document.querySelectorAll('#sampled li').length === 10")
     assert page.locator("#prompt").input_value().startswith("今天它 played[UNK]，[UNK]")
+    # A name of a special token is meant where the reader says so; the link keeps it.
+    ask(page, "今天[MASK]好")
+    assert page.locator("#notice").inner_text() == (
+        "Names of special tokens, read as plain characters: [MASK]."
+    )
+    page.get_by_label("read [MASK] as one token").check()
+    expected = chinese.tokenizer.encode_prompt("今天[MASK]好", special=True)
+    until(page, f"traces[0].ids.join() === '{','.join(map(str, expected))}'")
+    assert page.locator("#notice").inner_text() == ""
+    until(page, "location.hash.includes('ids=' + traces[0].ids.join('.'))")
+    page.goto(page.url)
+    page.reload()
+    until(page, "traces[0].tokens.some(({ symbol }) => symbol === '[MASK]')")
+    assert page.get_by_label("read [MASK] as one token").is_checked()
+    page.locator("#prompt").fill("今天")
+    assert page.locator("#special-names label").count() == 0

@@ -346,6 +346,9 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
             )
         ),
         ({"text": "a", "changes": [toggling(0, 1, [0, 0])]}, "leave query 0 at least one"),
+        ({"text": "a", "special": ["<mask>"]}, "no special token <mask>"),
+        ({"text": "a", "special": [1]}, "special must be True, False, or"),
+        ({"text": "a", "special": True}, "special must be a list"),
         ({"text": "a", "changes": [ablation(0, True)]}, "isn't a step to edit"),
         ({"text": "a", "changes": [ablation(2)]}, "isn't a step to edit"),
         (b"", "Expected a JSON object"),

@@ -817,6 +817,12 @@ def test_words_in_pieces_come_before_the_headline(pocket: GPT2, open_page: Open)
     assert names == ["sat"] * 2 + ["␣on", "on"] + ["mat"] * 2 + ["because"] * 5
     own = page.locator(".line.piece strong").all_inner_texts()
     assert own == ["s", "at", "␣", "on", "m", "at", "be", "c", "a", "u", "se"]
-    for text in ("The dog chased the ball, but it", "Schöne 小猫 😀 and the dog", "小，猫"):
-        trace = pocket.trace(text)
+    english = GPT2.from_pretrained("english")
+    for model, text in (
+        (pocket, "The dog chased the ball, but it"),
+        (pocket, "Schöne 小猫 😀 and the dog"),
+        (pocket, "小，猫"),
+        (english, "<|endoftext|>The dog</s> 😀"),
+    ):
+        trace = model.trace(text)
         assert open_page(trace).locator("#notice").inner_text() == trace.notice

@@ -125,6 +125,8 @@ for name in ("saved_by_5", "added", "bos", "prefix_space", "template", "bert", "
         ours = tokenizer_in_memory(tokenizer, 0)
         for text in texts:
             assert ours.encode(text, special=True) == theirs(text)["input_ids"], (name, text)
+            plain = theirs(text, split_special_tokens=True)["input_ids"]
+            assert ours.encode(text) == plain, (name, text)
 """
 
 VIEWS = f"""

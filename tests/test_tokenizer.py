@@ -16,7 +16,7 @@ from stand_ins import Contrary
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokenizer, Tokens, figures
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.text.tokens import END_OF_TEXT, byte_symbols, check_ids
+from attnlab.text.tokens import BYTES, END_OF_TEXT, byte_symbols, check_ids
 
 TINY = Tokenizer.from_directory(REFERENCE / "odd")
 TINY_BYTES = TINY.tokens(range(256)).bytes
@@ -283,10 +283,21 @@ def test_row_count_must_be_an_integer(rows: Any) -> None:
             call(rows)
 
 
-@pytest.mark.parametrize("special", [1, None, "a", np.array([1, 2]), []])
-def test_special_must_be_a_boolean(special: Any) -> None:
-    with pytest.raises(AttnlabError, match="special must be True or False; got "):
+@pytest.mark.parametrize("special", [1, None, np.array([1, 2]), [b"a"], {"a": 1}.values()])
+def test_special_must_be_a_boolean_or_names(special: Any) -> None:
+    words = "special must be True, False, or special tokens' names; got "
+    with pytest.raises(AttnlabError, match=words):
         TINY.encode("the", special=special)
+
+
+def test_special_tokens_that_a_model_does_not_have_are_named() -> None:
+    known = Tokenizer.from_merges({**BYTES, END_OF_TEXT: 256}, [])
+    for names, words in (("<mask>", "<mask>"), ({"<b>", END_OF_TEXT, "<a>"}, "<a>, <b>")):
+        expected = rf"no special token {words}, only <\|endoftext\|>"
+        with pytest.raises(AttnlabError, match=expected):
+            known.encode("the", special=names)
+    with pytest.raises(AttnlabError, match="no special token <mask>: it has none"):
+        Tokenizer.byte_level().encode("the", special=["<mask>"])
 
 
 def test_repr_of_many_tokens_shows_the_first_and_last() -> None:

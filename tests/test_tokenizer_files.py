@@ -3,14 +3,16 @@
 import json
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import REFERENCE, needs
+from node import Evaluator
 
 from attnlab import AttnlabError, Tokenizer
-from attnlab.errors import MissingExtraError, MissingFileError, VocabularyError
+from attnlab.errors import InvalidValueError, MissingExtraError, MissingFileError, VocabularyError
 from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokens import END_OF_TEXT, byte_symbols
 
@@ -74,6 +76,47 @@ def test_ids_and_texts_equal_transformers(name: str) -> None:
         assert tokenizer.decode(ids) == decoded, text
         assert tokenizer.tokens(text).ids.tolist() == plain
     assert len(tokenizer.vocabulary.ids) == RECORDED["5"][name]["tokens"] - (name == WITHOUT_END)
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_pages_ids_equal_transformers(name: str, pure: Evaluator) -> None:
+    tokenizer = open_(name)
+    try:
+        data = tokenizer.as_data()
+    except InvalidValueError:
+        return  # pages don't support it
+    pure.evaluate("(data) => { globalThis.made = tokenizerOf(data); }", data)
+    appended = tokenizer.encode("")[len(tokenizer.encode_prompt("")) :]
+    for text, ids, plain, _ in recorded_values("5", name):
+        for meant, expected in ((tokenizer.vocabulary.special, ids), ((), plain)):
+            encoded = pure.evaluate("([text, meant]) => made.encode(text, meant)", [text, meant])
+            assert encoded + appended == expected, (text, meant)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "unmeant"),
+    [
+        ("two_files", ["the ", END_OF_TEXT, " hen"], ""),
+        ("saved_by_5", ["the<|pad|>", END_OF_TEXT, "<|pad|>"], "<|pad|>"),
+        ("stripped", ["hen ", "<m>", " the"], ""),
+        ("bert", ["the ", "[MASK]", " [SEP] hen"], "[SEP]"),
+    ],
+)
+def test_special_tokens_are_chosen_by_name(
+    name: str, parts: list[str], unmeant: str, pure: Evaluator
+) -> None:
+    """Of a name that isn't meant, the characters are read; of one that is, its token."""
+    tokenizer = open_(name)
+    plain = [tokenizer.encode_prompt(part) for part in (parts[0], parts[2])]
+    prefix = tokenizer.encode_prompt("")
+    expected = [*plain[0], tokenizer.vocabulary.lookup(parts[1]).id, *plain[1][len(prefix) :]]
+    text, meant = "".join(parts), {parts[1]}
+    assert tokenizer.encode_prompt(text, special=meant) == expected
+    assert unmeant not in tokenizer.tokens(text, special=meant)[len(prefix) : -1].symbols
+    with suppress(InvalidValueError):
+        pure.evaluate("(data) => { globalThis.made = tokenizerOf(data); }", tokenizer.as_data())
+        arguments = [text, [*meant]]
+        assert pure.evaluate("(given) => made.encode(...given)", arguments) == expected
 
 
 def test_differences_from_transformers_4() -> None:

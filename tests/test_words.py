@@ -16,6 +16,7 @@ from attnlab.cli.command import main
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import END_OF_TEXT, Token, Tokens, text_in_quotes
+from attnlab.text.words import characters_of, special_names_of
 from attnlab.views.page.page import token_of
 
 SENTENCE = "The cat sat on the mat because it was tired"
@@ -110,6 +111,9 @@ IN_PIECES = (
 )
 
 
+HOW_TO_MEAN = "To mean the tokens: trace(text, special=True) in Python, --special in a command."
+
+
 def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
     notice = pocket.trace(SENTENCE).notice
     assert notice == (
@@ -135,7 +139,7 @@ def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any) -> None
     text = "The dog<|endoftext|>A cat"
     trace, special = english.trace(text), english.trace(text, special=True)
     split = "Names of special tokens, read as plain characters: <|endoftext|>. "
-    assert trace.notice.startswith(split)
+    assert trace.notice == f"{split}{HOW_TO_MEAN}"
     assert "in pieces" not in trace.notice  # its letters aren't words that the model doesn't know
     assert special.notice == ""
     assert special.tokens.symbols.count(END_OF_TEXT) == 1
@@ -149,6 +153,65 @@ def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any) -> None
     for options, is_split in (((), True), (("--special",), False)):
         assert main(["next", "--model", "english", text, *options]) == 0
         assert (split in capsys.readouterr().err) == is_split
+
+
+def test_continuations_mean_special_tokens_as_traces_do() -> None:
+    english = GPT2.from_pretrained("english")
+    for special in (True, [END_OF_TEXT]):
+        expected = english.trace(f"{END_OF_TEXT}The", special=special).ids.tolist()
+        assert len(expected) == 2
+        options: Any = {"temperature": 0, "special": special}
+        generated = english.generate(f"{END_OF_TEXT}The", 2, **options)
+        assert generated.prompt.ids.tolist() == expected
+        streamed = english.stream(f"{END_OF_TEXT}The", 2, **options)
+        assert tuple(streamed) == generated.chosen
+    assert len(english.generate(f"{END_OF_TEXT}The", 1).prompt) > 2
+
+
+# By hand: a model's special tokens, whether its tokens are exact, a text's tokens (* ends a
+# special one); the names that are split, and those that the model doesn't have with their pieces.
+NAMES: list[tuple[list[str], bool, list[str], list[str], list[str]]] = [
+    (["<s>"], True, ["a<", "s", ">b"], ["<s>"], []),
+    (["<s>"], True, ["a", "<s>*", "< s>"], [], []),
+    (["<s>"], True, ["<", "<s>*", "s>"], [], []),
+    ([], True, ["<", "ma", "sk", ">."], [], ["<mask> (4)"]),
+    ([], True, [" <mask>", "<mask", ">", "[mask", "]"], [], ["<mask> (2)"]),
+    (
+        [],
+        True,
+        ["</", "s><|", "im_", "start|>", "<speaker", "12>"],
+        [],
+        ["</s> (2)", "<|im_start|> (3)", "<speaker12> (2)"],
+    ),
+    ([], True, ["<div", "><", "b>[", "1]", " a<", "b>"], [], []),
+    (["[MASK]"], False, ["[CLS", "]", " [", " mask", "]"], ["[MASK]"], ["[cls] (2)"]),
+    (["[MASK]", "[UNK]"], False, ["[", "[UNK]*", "mask", "]"], [], []),
+]
+
+
+def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
+    find = "([tokens, special]) => specialNamesIn(tokens, special)"
+    for special, is_exact, texts, split, unknown in NAMES:
+        symbols = [text.removesuffix("*") if text.endswith("*") else "?" for text in texts]
+        contents = [text.removesuffix("*").encode() for text in texts]
+        found = special_names_of(characters_of(contents), symbols, special, is_exact)
+        assert found.split == split, texts
+        assert [f"{name} ({n})" for name, n in found.unknown.items()] == unknown, texts
+        tokens = [
+            {"symbol": symbol, "bytes": content.hex(" ")}
+            for symbol, content in zip(symbols, contents, strict=True)
+        ]
+        on_page = pure.evaluate(find, [tokens, {"names": special, "isExact": is_exact}])
+        assert on_page == {"split": split, "unknown": unknown}, texts
+
+
+def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) -> None:
+    none = "This model has no special tokens of these names, so reads pieces: {}."
+    assert pocket.trace("The dog </s>").notice == none.format("</s> (4)")
+    english = GPT2.from_pretrained("english")
+    both = english.trace(f"<mask>{END_OF_TEXT}").notice
+    split = f"Names of special tokens, read as plain characters: {END_OF_TEXT}."
+    assert both == f"{split} {HOW_TO_MEAN} {none.format('<mask> (4)')}"
 
 
 def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:

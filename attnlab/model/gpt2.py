@@ -39,7 +39,7 @@ from attnlab.support.files import as_path, interrupted_afterwards, make_director
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
 from attnlab.support.names import hint_for_model
-from attnlab.text.tokenizer import NoTokenizer, Tokenizer
+from attnlab.text.tokenizer import NoTokenizer, Special, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
 
@@ -226,10 +226,14 @@ class GPT2:
             self.config.save(path)
 
     @overload
-    def trace(self, text_or_ids: list[str] | list[Tokens], *, special: bool = False) -> Traces: ...
+    def trace(
+        self, text_or_ids: list[str] | list[Tokens], *, special: Special = False
+    ) -> Traces: ...
     @overload
-    def trace(self, text_or_ids: str | ArrayLike | Tokens, *, special: bool = False) -> Trace: ...
-    def trace(self, text_or_ids: Any, *, special: bool = False) -> Trace | Traces:
+    def trace(
+        self, text_or_ids: str | ArrayLike | Tokens, *, special: Special = False
+    ) -> Trace: ...
+    def trace(self, text_or_ids: Any, *, special: Special = False) -> Trace | Traces:
         """Run a text through the model, or several; every intermediate step can be read.
 
         Parameters
@@ -241,8 +245,8 @@ class GPT2:
             `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
-        special : whether names in a text, such as `<|endoftext|>`, are special tokens; if not, they
-            are plain characters, and `Trace.notice` says so
+        special : whether names in a text, such as `<|endoftext|>`, are special tokens, or which of
+            them are; others are plain characters, and `Trace.notice` says so
 
         Returns
         -------
@@ -258,7 +262,7 @@ class GPT2:
         # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
-    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:
+    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: Special) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
         if isinstance(text_or_ids, str):  # without encoding a text that is far too long
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
@@ -285,6 +289,7 @@ class GPT2:
         drop_oldest: bool = False,
         trace: bool = False,
         edits: Mapping[str, Edit] | None = None,
+        special: Special = False,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Generate a continuation of a prompt, sampling one token at a time.
@@ -301,6 +306,7 @@ class GPT2:
         edits : applied at every step, as `Trace.edited` takes them; a function gets the rows of
             the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
+        special : which names of special tokens in a prompt are these tokens, as `trace` takes it
         sampling : temperature, top_k, top_p, seed, see `Sampling`. temperature=0 always takes the
             most probable token; seed makes sampling repeatable.
 
@@ -318,7 +324,14 @@ class GPT2:
                 "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
-            prompt, max_new_tokens, sampling, stop, drop_oldest, edits, run_last_token=trace
+            prompt,
+            max_new_tokens,
+            sampling,
+            stop,
+            drop_oldest,
+            edits,
+            special,
+            run_last_token=trace,
         )
         # Each step holds a trace: unless asked for, it is freed once its token is known.
         kept_steps = tuple(steps) if trace else ()
@@ -345,6 +358,7 @@ class GPT2:
         stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
         edits: Mapping[str, Edit] | None = None,
+        special: Special = False,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
@@ -352,12 +366,11 @@ class GPT2:
         Arguments are checked by the call, not at the first token. A character may be spread over
         several tokens: join their bytes, not their texts.
         """
-        _, steps = self._steps(
-            prompt, max_new_tokens, sampling, stop, as_flag(drop_oldest, "drop_oldest"), edits
-        )
+        drop_oldest = as_flag(drop_oldest, "drop_oldest")
+        _, steps = self._steps(prompt, max_new_tokens, sampling, stop, drop_oldest, edits, special)
         return (step.token for step in steps if step.token is not None)
 
-    def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
+    def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: Special = False) -> Tokens:
         if text_or_ids is None or isinstance(text_or_ids, RAW_BYTES):
             raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
@@ -379,6 +392,7 @@ class GPT2:
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         edits: Mapping[str, Edit] | None,
+        special: Special,
         *,
         run_last_token: bool = False,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
@@ -389,7 +403,7 @@ class GPT2:
         sampling = as_sampling(settings)
         if isinstance(prompt, str) and not drop_oldest:
             self.tokenizer.check_length(prompt, self.config.n_positions)
-        tokens, stops = self._tokens(prompt), stop_bytes(stop)
+        tokens, stops = self._tokens(prompt, special), stop_bytes(stop)
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             # Before the first step, so that `stream` itself raises, not the first `next`.

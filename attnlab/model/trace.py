@@ -131,7 +131,7 @@ class Trace(ForwardPass):
     @property
     def notice(self) -> str:
         """Which words the model doesn't know or special tokens' names are split, and what to do."""
-        return notice_on(self.tokens, self.parameters, self.vocabulary.special)
+        return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
         # Views import traces, so no trace can import views: the door finds them on first use.

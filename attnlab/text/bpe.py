@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -223,10 +223,10 @@ class GPT2Encoding:
             }
             for normalized in (False, True)
         ]
-        self._special = {token["content"] for token in tokens if token.get("special")}
+        self._special = [token["content"] for token in tokens if token.get("special")]
 
-    def encode(self, text: str, special: bool) -> list[int] | None:
-        """Encode a text; None if `Merges.encode` returns None."""
+    def encode(self, text: str, special: Collection[str]) -> list[int] | None:
+        """Encode a text with these special tokens; None if `Merges.encode` returns None."""
         pieces: list[str | int] = [text]
         for tokens in self._added:
             pieces = [part for piece in pieces for part in self._split(piece, tokens, special)]
@@ -242,16 +242,14 @@ class GPT2Encoding:
         """Data for the page's encoding, see `bpe.js`."""
         return {
             "pattern": PIECES,
-            "addedTokens": [
-                [(name, id) for name, id in tokens.items() if name not in self._special]
-                for tokens in self._added
-            ],
+            "addedTokens": [[*tokens.items()] for tokens in self._added],
+            "special": self._special,
             "addPrefixSpace": self._add_prefix_space,
             "prefix": self.prefix,
         }
 
     def _split(
-        self, piece: str | int, tokens: Mapping[str, int], special: bool
+        self, piece: str | int, tokens: Mapping[str, int], special: Collection[str]
     ) -> Iterator[str | int]:
         """Split a text at tokens, the longest first where several match."""
         if isinstance(piece, int) or not tokens:
@@ -260,7 +258,7 @@ class GPT2Encoding:
         start = 0
         names = sorted(tokens, key=len, reverse=True)
         for match in re.finditer("|".join(map(re.escape, names)), piece):
-            if special or match[0] not in self._special:
+            if match[0] in special or match[0] not in self._special:
                 yield piece[start : match.start()]
                 yield tokens[match[0]]
                 start = match.end()
@@ -313,6 +311,9 @@ def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         or not all(token["special"] for token in settings["added_tokens"])
     ):
         return None
+    # Those that match a text before it is normalised, as BERT's do.
+    flags = ("normalized", *UNSUPPORTED_TOKEN_FLAGS)
+    special = [token for token in settings["added_tokens"] if not any(map(token.get, flags))]
     return {
         "wordPiece": {
             "settings": settings["normalizer"],
@@ -322,7 +323,8 @@ def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         },
         "pattern": "",
         "merges": [],
-        "addedTokens": [],
+        "addedTokens": [[(token["content"], token["id"]) for token in special], []],
+        "special": [token["content"] for token in special],
         "addPrefixSpace": False,
         "prefix": prefix_and_suffix(settings["post_processor"])[0],
     }

@@ -306,10 +306,12 @@ class Vocabulary:
     `literal_ids` are those whose symbol is their text; in other symbols, each character represents
     a byte. `size` is the number of rows of the embedding, by default the largest id + 1. Rows
     without a symbol have no bytes and are named like `<row 50258>`, which can't be a symbol since
-    it has a space. `special` has the names of special tokens.
+    it has a space. `special` has the names of special tokens. `is_exact`: whether tokens keep the
+    text's white space and capital letters.
     """
 
     special: tuple[str, ...] = ()
+    is_exact = True
 
     def __init__(
         self, symbols: Mapping[int, str], literal_ids: Collection[int] = (), size: int | None = None

@@ -43,6 +43,14 @@ MAX_WORDS_LISTED = 8
 MAX_SPELLED_OUT = 1 / 3
 
 
+# Names that special tokens have in some models.
+SPECIAL_NAMES = (
+    r"<\|[^\s<>|]+\|>"
+    r"|<(?:/?s|pad|unk|mask|cls|sep|bos|eos|endoftext|user|system|assistant|speaker\d+)>"
+    r"|\[(?:PAD|UNK|MASK|CLS|SEP|BOS|EOS|EOT|INST)\]"
+)
+
+
 class Word(NamedTuple):
     """A word of a text, or a character in several tokens that isn't a letter.
 
@@ -105,6 +113,46 @@ def script_of(word: str) -> str:
         return "other"
     has_signs = any(unicodedata.category(character)[0] == "S" for character in word)
     return "signs" if has_signs else "punctuation"
+
+
+class SpecialNames(NamedTuple):
+    """Names of special tokens in a text that were read like other words.
+
+    Attributes
+    ----------
+    split : those of tokens that the model has
+    unknown : of those that it doesn't have, each with the number of its pieces
+    """
+
+    split: list[str]
+    unknown: dict[str, int]
+
+
+def special_names_of(
+    characters: Sequence[Character], symbols: Sequence[str], special: Sequence[str], is_exact: bool
+) -> SpecialNames:
+    """The names of special tokens in a text; `special` has those of the model.
+
+    If not `is_exact`, tokens may lack the text's white space and capital letters, as BERT's do.
+    """
+
+    def as_read(text: str) -> str:
+        return text if is_exact else "".join(text.lower().split())
+
+    parts = [
+        # A special token is no part of a name.
+        (part, owners)
+        for text, owners in characters
+        for part in (" " if symbols[owners[0]] in special else as_read(text))
+    ]
+    content = "".join(part for part, _ in parts)
+    split = [name for name in special if as_read(name) in content]
+    unknown = {}
+    for match in re.finditer(SPECIAL_NAMES, content, 0 if is_exact else re.IGNORECASE):
+        owners = {owner for _, owners in parts[match.start() : match.end()] for owner in owners}
+        if len(owners) > 1 and match[0] not in map(as_read, split):
+            unknown[match[0]] = len(owners)
+    return SpecialNames(split, unknown)
 
 
 def _kind(character: str) -> str:

@@ -4,7 +4,7 @@
 
     GET  /?token=...             the page
     POST /trace                  {"text": ...} or {"ids": [...]}, and "changes", a list of objects,
-                                 see `changes.js`
+                                 see `changes.js`; with a text, "special", names of special tokens
                                  -> a description of the trace, with an id
     GET  /numbers?trace=&name=   one of the trace's packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and sampling settings
@@ -268,11 +268,13 @@ class TraceCache:
         self._is_atlas_model = atlas is None or atlas.is_of(model)
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
-    def trace_of(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> CachedTrace:
+    def trace_of(
+        self, text_or_ids: Any, changes: Sequence[Any] = (), special: Sequence[str] = ()
+    ) -> CachedTrace:
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
+        is_text = isinstance(text_or_ids, str)
         try:
-            is_text = isinstance(text_or_ids, str)
-            ids = tokenizer.encode_prompt(text_or_ids) if is_text else text_or_ids
+            ids = tokenizer.encode_prompt(text_or_ids, special=special) if is_text else text_or_ids
         except InvalidValueError as error:
             raise PageError("The text can't be tokenized: {reason}", reason=error) from None
         if isinstance(ids, list) and not ids:
@@ -286,13 +288,16 @@ class TraceCache:
                 positions=positions,
                 end=printable(end),
             )
-        tokens = tokenizer.prompt_tokens(text_or_ids) if is_text else tokenizer.tokens(ids)
+        if is_text:
+            tokens = tokenizer.prompt_tokens(text_or_ids, special=special)
+        else:
+            tokens = tokenizer.tokens(ids)
         edits = self._edits_of(changes, len(tokens))
         content = json.dumps([tokens.ids.tolist(), changes])
         id = sha256(content.encode()).hexdigest()[:16]
         # Another text with the same ids may have other words that the model can't read.
         if id not in self._traces or (is_text and not self._has_words(id, tokens)):
-            edited = self.trace_of(text_or_ids).trace.edited(edits) if edits else None
+            edited = self.trace_of(text_or_ids, (), special).trace.edited(edits) if edits else None
             self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), changes)
         return self.get(id)
 
@@ -307,9 +312,11 @@ class TraceCache:
         self._traces.move_to_end(id)
         return self._traces[id]
 
-    def describe(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
+    def describe(
+        self, text_or_ids: Any, changes: Sequence[Any] = (), special: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """The page's description of a text's trace, with its id, text and token ids."""
-        cached = self.trace_of(text_or_ids, changes)
+        cached = self.trace_of(text_or_ids, changes, special)
         description = description_of(cached.trace, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
@@ -560,7 +567,10 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         name, expected_type = ("text", str) if "text" in content else ("ids", list)
         text_or_ids = required_field(content, name, expected_type)
         changes = required_field({"changes": []} | content, "changes", list)
-        return JSONResponse(await compute(request, lambda: cache.describe(text_or_ids, changes)))
+        special = required_field({"special": []} | content, "special", list)
+        return JSONResponse(
+            await compute(request, lambda: cache.describe(text_or_ids, changes, special))
+        )
 
     async def numbers(request: Request) -> Response:
         id = request.query_params.get("trace", "")

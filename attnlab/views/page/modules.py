@@ -74,6 +74,7 @@ def _constants() -> str:
         "FEW_LETTERS": words.FEW_LETTERS,
         "MAX_SPELLED_OUT": words.MAX_SPELLED_OUT,
         "MAX_WORDS_LISTED": words.MAX_WORDS_LISTED,
+        "SPECIAL_NAMES": words.SPECIAL_NAMES,
     }
     return "".join(
         f"export const {name} = {json.dumps(value)};\n" for name, value in values.items()

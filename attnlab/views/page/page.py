@@ -288,6 +288,10 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "model": printable(trace.parameters.name),
         "training": message_as_data(training_of(trace.parameters)),
         "advice": advice_of(trace.parameters),
+        "special": {
+            "names": trace.vocabulary.special,
+            "isExact": trace.vocabulary.is_exact,
+        },
         "limits": built_in.limits if built_in else "",
         "excerpt": _text(trace),
         "card": _card(trace),

@@ -45,16 +45,16 @@ class Heap {
  *
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
  * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
- * lists of names and ids, in the order in which a text is searched for them. prefix: ids before every
- * text. rows: the number of ids.
+ * lists of names and ids, in the order in which a text is searched for them; those in `special` are plain characters,
+ * unless they are meant. prefix: ids before every text. rows: the number of ids.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
   #cache = new Map(); // ids by piece
   #tokens = new Map(); // descriptions by id
 
-  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, rows }) {
-    Object.assign(this, { addPrefixSpace, prefix, rows });
+  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, special, addPrefixSpace, prefix, rows }) {
+    Object.assign(this, { special, addPrefixSpace, prefix, rows });
     this.addedTokens = addedTokens.map((pairs) => new Map(pairs));
     this.pattern = withUnicodeSpaces(pattern);
     this.literalIds = new Set(literalIds);
@@ -68,17 +68,22 @@ export class Tokenizer {
 
   #pair = (first, second) => first * this.rows + second;
 
-  /** The ids of a text to continue, as `encode_prompt` in Python; names of special tokens are plain characters. */
-  encode(text) {
+  /** The ids of a text to continue, as `encode_prompt` in Python; meant: the names of special tokens that are tokens. */
+  encode(text, meant) {
     const index = text.search(/\p{Surrogate}/u);
     if (index >= 0)
       throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
         half: `'\\u${text.charCodeAt(index).toString(16)}'`,
         index: [...text.slice(0, index)].length, // in characters, as in Python
       });
-    const pieces = this.addedTokens.reduce((parts, names) => parts.flatMap((part) => splitAtNames(part, names)), [text]);
-    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.encodePlain(piece)));
-    return [...this.prefix, ...ids];
+    return [...this.prefix, ...this.partsOf(text, meant).flatMap((part) => (typeof part === "number" ? [part] : this.encodePlain(part)))];
+  }
+
+  /** A text as ids of added tokens, and what is between them. */
+  partsOf(text, meant = []) {
+    const isToken = (name) => meant.includes(name) || !this.special.includes(name);
+    const split = (part, names) => (typeof part === "number" ? [part] : splitAtNames(part, names, isToken));
+    return this.addedTokens.reduce((parts, names) => parts.flatMap((part) => split(part, names)), [text]);
   }
 
   /** The ids of a text without added tokens. */
@@ -168,13 +173,19 @@ export class Tokenizer {
   }
 }
 
-/** Split a text at names, which become ids; the longest name where several match. An id stays. */
-function splitAtNames(part, names) {
+/** Split a text at names that are tokens, which become ids; the longest name where several match. */
+function splitAtNames(text, names, isToken) {
+  if (!names.size) return [text];
   const longestFirst = [...names.keys()].sort((a, b) => b.length - a.length);
-  if (typeof part === "number" || !longestFirst.length) return [part];
   const escaped = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
-  const pieces = part.split(new RegExp(`(${escaped.join("|")})`, "u")); // every second one is a name
-  return pieces.map((piece, n) => (n % 2 ? names.get(piece) : piece));
+  const parts = [];
+  let start = 0;
+  for (const { 0: name, index } of text.matchAll(new RegExp(escaped.join("|"), "gu"))) {
+    if (!isToken(name)) continue;
+    parts.push(text.slice(start, index), names.get(name));
+    start = index + name.length;
+  }
+  return [...parts, text.slice(start)];
 }
 
 // Spaces and joining characters that a heading keeps.

@@ -49,8 +49,11 @@ class WordPieceTokenizer extends Tokenizer {
   };
 
   /** Like Tokenizer's, with the words of the text, if it is given, for which unknown tokens stand. */
-  tokens(ids, text = "") {
-    const unread = this.#wordsIn(text).filter((word) => this.#piecesOf(word).includes(this.unknown));
+  tokens(ids, text = "", meant = []) {
+    const symbol = this.symbols.get(this.unknown);
+    const wordsOf = (part) => (typeof part === "string" ? this.#wordsIn(part) : part === this.unknown ? [symbol] : []);
+    const isUnread = (word) => word === symbol || this.#piecesOf(word).includes(this.unknown);
+    const unread = this.partsOf(text, meant).flatMap(wordsOf).filter(isUnread);
     return super.tokens(ids).map((token) => (token.id === this.unknown ? { ...token, unread: printable(unread.shift() ?? token.symbol) } : token));
   }
 

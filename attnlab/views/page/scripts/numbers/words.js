@@ -1,6 +1,6 @@
 // How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
 
-import { ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, WORDS } from "./constants.js";
+import { ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, SPECIAL_NAMES, WORDS } from "./constants.js";
 import { charactersOf, decodeUtf8 } from "./formats.js";
 
 const STANDS_ALONE = new RegExp(ALONE, "u");
@@ -59,12 +59,27 @@ function scriptOf(word) {
   return /\p{S}/u.test(word) ? "signs" : "punctuation";
 }
 
+/** Names of special tokens in a text that were read like other words, as `special_names_of` in Python. */
+export function specialNamesIn(tokens, { names, isExact }) {
+  const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
+  const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol); // a byte, or a special token
+  const partsOf = (character) => (isApart(character) ? " " : asRead(character.text)).split("").map((unit) => [unit, character.owners]);
+  const parts = charactersIn(tokens).flatMap(partsOf); // of UTF-16, as in a match's index
+  const content = parts.map(([unit]) => unit).join("");
+  const split = names.filter((name) => content.includes(asRead(name)));
+  const piecesOf = ({ 0: name, index }) => new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners)).size;
+  const found = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))].map((match) => [match[0], piecesOf(match)]);
+  const unknown = found.filter(([name, pieces]) => pieces > 1 && !split.map(asRead).includes(name)).map(([name, pieces]) => `${name} (${pieces})`);
+  return { split: listed(split), unknown: listed(unknown) };
+}
+
 /**
- * What a notice says about a text: the words that are spelled out and those that can't be read at all, what they are
- * written in, and whether what is said about the text is in doubt.
+ * What a notice says about a text: the words that are spelled out, besides names of special tokens, and those that can't
+ * be read at all, what they are written in, and whether what is said about the text is in doubt.
  */
-export function difficultIn(words, tokens) {
-  const spelledOut = words.filter(({ isSpelledOut }) => isSpelledOut).map(({ text }) => text);
+export function difficultIn(words, tokens, { split, unknown } = { split: [], unknown: [] }) {
+  const isInName = (word) => [...split, ...unknown].some((name) => name.toLowerCase().includes(word.toLowerCase()));
+  const spelledOut = words.filter(({ isSpelledOut, text }) => isSpelledOut && !isInName(text)).map(({ text }) => text);
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
   const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
   return {

@@ -150,8 +150,8 @@ class Model {
     return contexts;
   }
 
-  /** The ids of {text} or {ids}, checked. */
-  idsOf({ text, ids = this.tokenizer.encode(text) }) {
+  /** The ids of {text, special} or {ids}, checked. */
+  idsOf({ text, special, ids = this.tokenizer.encode(text, special) }) {
     const positions = this.config.n_positions;
     if (!ids.length) throw new Refusal("Enter a text to trace.");
     const invalid = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
@@ -215,7 +215,7 @@ class Model {
       if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(mask, change.cells));
     }
     const { edits } = this.trace(ids, changes);
-    const tokens = this.tokenizer.tokens(ids, text.text);
+    const tokens = this.tokenizer.tokens(ids, text.text, text.special);
     return { ids, text: this.tokenizer.textOf(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 

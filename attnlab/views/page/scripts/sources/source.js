@@ -13,8 +13,8 @@ import { headOf, isMasked, layerOf } from "./rows.js";
  *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of a Float32Array
  *   has(trace, name)             whether there is such a pack
  *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and the column's bias
- *   open(text, changes)          trace a text, {text} or {ids}, as in `description.traces`, with changes, see
- *                                numbers/changes.js
+ *   open(text, changes)          trace a text, {text, special} or {ids}, as in `description.traces`, with changes, see
+ *                                numbers/changes.js; special: the names of special tokens that are read as these
  *   predictionAfter(trace, position)
  *                                the predictions after a position, see `predictionOf`, read once
  *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js: each

@@ -140,7 +140,7 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   return {
     ...first,
     training: [others.training, { name: printable(name) || [others.nameless, {}], count: grouped(vocab_size) }],
-    ...{ advice: others.advice, limits: "" },
+    ...{ advice: others.advice, limits: "", special: { names: tokenizer.special, isExact: !tokenizer.wordPiece } },
     ...{ model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },

@@ -3,6 +3,7 @@
 import { ablationOf, changeFrom, isAblation, isAmong, isPossible, textOfChange } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { brief } from "../numbers/formats.js";
+import { specialNamesIn } from "../numbers/words.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { openTraces, showLevel } from "../state/actions.js";
@@ -24,6 +25,7 @@ let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
 let pending; // aborts the pending request
 let refused = null; // the text of the last request, if the model can't read it
+const meant = new Set(); // names of special tokens that are read as these tokens
 let lastGenerated; // the arguments of `showGenerated` for the tokens that are shown, if any
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
@@ -174,7 +176,7 @@ function openModel(files) {
     const open = (text) => nextSource.open(text, [], signal);
     let trace;
     try {
-      trace = await open({ text: byId("prompt").value }).catch(() => open({ ids: [0] })); // if it can't encode the text
+      trace = await open({ text: byId("prompt").value, special: [...meant] }).catch(() => open({ ids: [0] })); // if it can't encode the text
       signal.throwIfAborted();
     } catch (error) {
       nextSource.close();
@@ -259,6 +261,7 @@ function goBack() {
 
 /** Show whether the text in the box differs from the one shown, and whether it is being computed. */
 function markUnsent() {
+  showSpecialNames();
   const { typed, text } = traceHistory.at(-1);
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
   const isTyped = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
@@ -267,6 +270,32 @@ function markUnsent() {
   byId("unsent").hidden = isShown || isTyped(refused);
   byId("explore").classList.toggle("refused", !isShown && refused !== null); // what is shown is of another text
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
+}
+
+/** The names of special tokens that are typed. */
+const namesTyped = () => traceHistory.at(-1).special.names.filter((name) => byId("prompt").value.includes(name));
+
+const tracePrompt = () => requestTrace({ text: byId("prompt").value, special: namesTyped().filter((name) => meant.has(name)) }, lastRequest.changes);
+
+/** For each name of a special token that is typed, whether it is read as this token. */
+function showSpecialNames() {
+  const names = namesTyped();
+  const boxes = [...byId("special-names").querySelectorAll("input")];
+  for (const box of boxes) box.checked = meant.has(box.value);
+  if (boxes.map(({ value }) => value).join() === names.join()) return; // one of them may have focus
+  const change = ({ target: { checked, value } }) => {
+    meant[checked ? "add" : "delete"](value);
+    tracePrompt();
+  };
+  const boxOf = (name) => checkboxOf({ value: name, ...(meant.has(name) && { checked: "" }) }, say("read {name} as one token", { name }), change);
+  byId("special-names").replaceChildren(...names.map(boxOf));
+}
+
+/** Take from the shown trace which names in its text are tokens, such as in a link's or a generated one. */
+function markMeant() {
+  const { text, tokens, special } = traceHistory.at(-1);
+  const { split } = specialNamesIn(tokens, special);
+  for (const name of special.names.filter((name) => text.includes(name))) meant[split.includes(name) ? "delete" : "add"](name);
 }
 
 /** Type the text that is shown, instead of one that was refused. */
@@ -283,6 +312,7 @@ const isBlank = (tokens) => tokens.every(({ bytes }) => bytes.split(" ").every((
 
 /** Update the title, the notes and the controls for the last trace. */
 function markLatest() {
+  markMeant();
   markUnsent();
   const { model, excerpt, tokens } = traceHistory.at(-1);
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
@@ -432,6 +462,7 @@ const controls = () =>
 /** Make the controls again, in the page's language. */
 function remakeControls() {
   const isBusy = byId("explore").ariaBusy === "true";
+  byId("special-names").replaceChildren(); // fields are matched by their number
   replaceWithFields(byId("explore"), controls());
   replaceWithFields(byId("toggles"), headControls());
   if (source.end) replaceWithFields(byId("ending"), endControl());
@@ -467,7 +498,6 @@ export function makeExplorer() {
 
 /** The text box, its button and example texts. */
 function promptControls() {
-  const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.changes);
   const traceExample = (text) => {
     prompt.value = text;
     tracePrompt();
@@ -483,6 +513,7 @@ function promptControls() {
   return [
     make("label", { for: "prompt", class: "unseen" }, say("Text")),
     make("div", { id: "prompt-row" }, prompt, unsent, controlOf("look", say("Show"), tracePrompt)),
+    make("p", { id: "special-names", class: "note" }),
     make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
   ];
 }

@@ -1,7 +1,7 @@
-// Which words of a text the model reads in small pieces or not at all, and what to do: before the headline, which then
-// steps back.
+// Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like words,
+// and what to do: before the headline, which then steps back.
 
-import { difficultIn } from "../numbers/words.js";
+import { difficultIn, specialNamesIn } from "../numbers/words.js";
 import { joinSentences, say, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { traces } from "../state/traces.js";
@@ -9,20 +9,25 @@ import { byId, make } from "../drawing/draw.js";
 import { prefixOf } from "../drawing/names.js";
 
 /** The notice on a trace's text, as in attnlab/model/notice.py; "" if there is nothing to say. */
-export function noticeOn({ training, advice }, { spelledOut, unread, scripts }) {
-  if (!spelledOut.length && !unread.length) return "";
+export function noticeOn({ training, advice, id }, { spelledOut, unread, scripts }, { split, unknown }) {
   const listed = (words) => ({ words: words.join(" · ") });
+  const isAdvised = spelledOut.length || unread.length;
   const advised = new Set(scripts.filter((script) => script in advice).map((script) => sayStored(advice[script])));
   return joinSentences(
+    split.length && say("Names of special tokens, read as plain characters: {words}.", listed(split)),
+    // A page with a model has a checkbox for each.
+    split.length && id === undefined && say("To mean the tokens: trace(text, special=True) in Python, --special in a command."),
+    unknown.length && say("This model has no special tokens of these names, so reads pieces: {words}.", listed(unknown)),
     spelledOut.length && say("Not in this model's vocabulary, so read in three or more pieces, or in pieces of at most two letters: {words}.", listed(spelledOut)),
     unread.length && say("This model can't read at all, and sees as an unknown token: {words}.", listed(unread)),
-    ...[training, ...advised],
+    ...(isAdvised ? [training, ...advised] : []),
   );
 }
 
 function showNotice() {
-  const difficult = traces.map((trace) => difficultIn(trace.words, trace.tokens));
-  const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
+  const names = traces.map((trace) => specialNamesIn(trace.tokens, trace.special));
+  const difficult = traces.map(({ words, tokens }, n) => difficultIn(words, tokens, names[n]));
+  const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n], names[n])]).filter(([, notice]) => notice);
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
   byId("story").classList.toggle("in-doubt", difficult.some(({ isInDoubt }) => isInDoubt));
 }
