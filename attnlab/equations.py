@@ -44,10 +44,8 @@ def position_embedding(positions: Ids, W_P: Array) -> Array:
     return W_P[positions]  # (T, D)
 
 
-def embedding(
-    token_embedding: Array, position_embedding: Array, embedding_dropout: Array | None
-) -> Array:
-    return apply_dropout(token_embedding + position_embedding, embedding_dropout)  # (T, D)
+def embedding(token_embedding: Array, position_embedding: Array) -> Array:
+    return token_embedding + position_embedding  # (T, D)
 
 
 # ---- a block's attention -------------------------------------------------------------------------
@@ -133,8 +131,8 @@ def head_output(context: Array, W_O: Array) -> Array:
 # output = residual(mid, mlp.output)                    of the block, the next block's input
 
 
-def residual(stream: Array, update: Array, dropout: Array | None) -> Array:
-    return stream + apply_dropout(update, dropout)  # (T, D)
+def residual(stream: Array, update: Array) -> Array:
+    return stream + update  # (T, D)
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
@@ -230,7 +228,7 @@ def gpt2(
     p, positions = parameters, np.arange(len(ids))
     mask = positions[:, None] >= positions  # (Tq, Tk): a token attends to itself and earlier ones
     tokens, places = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
-    stream = embedding(tokens, places, None)  # (T, D), which each block adds to twice
+    stream = embedding(tokens, places)  # (T, D), which each block adds to twice
     for n in range(n_layer):
         attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"
         X = layer_norm(stream, p[f"{attention}.gain"], p[f"{attention}.bias"], epsilon)
@@ -240,11 +238,11 @@ def gpt2(
         allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask, None)  # (H, Tq, Tk)
         heads = concat(context(weights(allowed, None), v))  # (T, D), the heads side by side
         update = affine(heads, p[f"{attention}.W_O"], p[f"{attention}.b_O"])
-        mid = residual(stream, update, None)
+        mid = residual(stream, update)
         X = layer_norm(mid, p[f"{mlp}.gain"], p[f"{mlp}.bias"], epsilon)
         hidden = affine(X, p[f"{mlp}.W_1"], p[f"{mlp}.b_1"])  # (T, F)
         update = affine(activated(hidden, activation), p[f"{mlp}.W_2"], p[f"{mlp}.b_2"])
-        stream = residual(mid, update, None)
+        stream = residual(mid, update)
     final = layer_norm(stream, p["gain"], p["bias"], epsilon)
     return logits(final, W_U(p["W_E"]))  # (T, vocab)
 

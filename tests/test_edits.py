@@ -512,7 +512,7 @@ NOT_STEPS: dict[str, tuple[str, ...]] = {
     "similar ones are blocks.0.attention.mask": ("blocks.0.attention.dropout_mask",),
     r"isn't a step to edit; similar ones are": ("x" * 5000, ""),
     "isn't a step to edit": (
-        *("ids", "n_head", "tokens", "blocks.0.mlp_dropout"),
+        *("ids", "n_head", "tokens"),
         *("blocks.0.attention.memory", "blocks.0.attention.K_cache"),
     ),
 }

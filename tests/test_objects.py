@@ -35,7 +35,6 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 from attnlab.steps import Result
 from attnlab.training import initial_parameters
-from attnlab.training.run import draw_dropout
 
 CONFIG = GPT2Config(vocab_size=256, n_positions=200, n_embd=12, n_layer=2, n_head=3)
 LONG = ROWS + 5
@@ -92,16 +91,6 @@ def test_ids_are_copied_and_read_only_parameters_are_not() -> None:
     parameters = in_memory().parameters
     assert ForwardPass([5], parameters).parameters is parameters
     assert GPT2(parameters, Tokenizer.byte_level()).parameters is parameters
-
-
-def test_dropout_masks_stay_writable() -> None:
-    dropped = draw_dropout(CONFIG, (2, 5), 0.3, np.random.default_rng(0))
-    assert dropped is not None
-    ids = np.arange(10).reshape(2, 5)
-    forward = ForwardPass(ids, in_memory().parameters, dropout=dropped)
-    assert forward.blocks[1].attention.dropout_mask is not None
-    assert forward.logits.shape == (2, 5, 256)
-    assert all(array.flags.writeable for array in dropped.values())
 
 
 def test_changing_parameters_does_not_change_traces() -> None:

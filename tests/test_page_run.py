@@ -95,8 +95,8 @@ D = H * Dh
 
 # Shapes of the equations' parameters; a few differ in single equations.
 BY_SHAPE = {
-    (Tq, D): "x centred stream update dropout token_embedding position_embedding final "
-    "embedding_dropout apply_dropout.dropout_mask",
+    (Tq, D): "x centred stream update token_embedding position_embedding final "
+    "apply_dropout.dropout_mask",
     (D,): "gain bias",
     (D, 3 * F): "W rows_of_head.W_O",
     (3 * F,): "b",

@@ -63,10 +63,10 @@ def test_the_graph_as_data() -> None:
 NEEDS = {
     "ids": (),
     "token_embedding": ("ids", "rows_of_W_E"),
-    "embedding": ("token_embedding", "position_embedding", "embedding_dropout"),
+    "embedding": ("token_embedding", "position_embedding"),
     "blocks.0.input": ("embedding",),
     "blocks.2.input": ("blocks.1.output",),
-    "blocks.1.output": ("blocks.1.mid", "blocks.1.mlp.output", "blocks.1.mlp_dropout"),
+    "blocks.1.output": ("blocks.1.mid", "blocks.1.mlp.output"),
     "blocks.1.mlp.activated": ("blocks.1.mlp.hidden", "blocks.1.mlp.activation"),
     "blocks.1.mlp.epsilon": ("epsilon",),
     "blocks.1.mlp.X": (

@@ -259,13 +259,6 @@ def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
         ({"ids": [[1, 2], [3, 263]]}, "token id 263"),
         ({"ids": [[0.5, 1.0]]}, "integers"),
         ({"cache": np.zeros(3)}, r"cache must be a KeyValueCache; got array"),
-        ({"dropout": 0.1}, "dropout must be a Mapping; got 0.1"),
-        ({"dropout": np.zeros(3)}, "dropout must be a Mapping"),
-        ({"dropout": {5: np.zeros((3, 35))}}, "there is no dropout at 5"),
-        ({"dropout": {"blocks.3.mlp_dropout": 0}}, "there is no dropout at.*3 blocks"),
-        ({"dropout": {"embedding_dropout": np.ones((3, 1))}}, r"shape \(3, 35\); got \(3, 1"),
-        ({"dropout": {"embedding_dropout": "a"}}, "embedding_dropout must have a real dtype"),
-        ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
     ],
 )
 def test_invalid_inputs_of_a_forward_pass(odd: GPT2, arguments: Any, message: str) -> None:

@@ -34,7 +34,7 @@ from attnlab.training import (
     train,
 )
 from attnlab.training.parameters import decay_mask
-from attnlab.training.run import batch, draw_dropout
+from attnlab.training.run import batch
 
 RECORDED = np.load(REFERENCE / "training.npz")
 TINY = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
@@ -112,23 +112,6 @@ def test_batches_are_windows_of_the_corpus() -> None:
     assert targets.max() == 119
 
 
-def test_dropout_drops_a_fraction_and_keeps_the_mean() -> None:
-    config = GPT2Config(vocab_size=11, n_positions=32, n_embd=40, n_layer=2, n_head=4)
-    dropout = draw_dropout(config, (8, 32), 0.25, np.random.default_rng(0))
-    assert dropout is not None
-    masks = [*dropout.values()]
-    for path in ("embedding_dropout", "blocks.0.attention_dropout", "blocks.1.mlp_dropout"):
-        assert dropout[path].shape == (8, 32, 40)
-    for layer in range(2):
-        assert dropout[f"blocks.{layer}.attention.dropout_mask"].shape == (8, 4, 32, 32)
-    assert len(masks) == 1 + 2 * 3
-    for mask in masks:
-        assert set(np.unique(mask)) == {0, np.float32(4 / 3)}
-        assert (mask == 0).mean() == pytest.approx(0.25, abs=0.02)
-    assert len({mask.tobytes() for mask in masks}) == len(masks)
-    assert draw_dropout(config, (8, 32), 0.0, np.random.default_rng(0)) is None
-
-
 @pytest.mark.slow
 def test_corpus_of_20_lines_is_memorised() -> None:
     assert len(LINES) == 20
@@ -144,7 +127,7 @@ def test_corpus_of_20_lines_is_memorised() -> None:
 
 
 def test_runs_with_equal_seeds_are_bitwise_equal() -> None:
-    first, reopened, other = (quick(seed=seed, dropout=0.2) for seed in (3, 3, 4))
+    first, reopened, other = (quick(seed=seed) for seed in (3, 3, 4))
     assert first.losses == reopened.losses
     assert np.array_equal(first.parameters.vector, reopened.parameters.vector)
     assert not np.array_equal(first.parameters.vector, other.parameters.vector)
@@ -169,9 +152,9 @@ def test_batches_and_initial_parameters_follow_the_seed(monkeypatch: pytest.Monk
 
 
 def test_every_setting_changes_the_result() -> None:
-    changes = {"dropout": 0.3, "clip": 0.01, "decay": 0.9, "warmup": 5, "learning_rate": 1e-2}
+    changes = {"clip": 0.01, "decay": 0.9, "warmup": 5, "learning_rate": 1e-2}
     vectors = [quick(**{name: value}).parameters.vector for name, value in changes.items()]
-    assert len({vector.tobytes() for vector in [*vectors, quick().parameters.vector]}) == 6
+    assert len({vector.tobytes() for vector in [*vectors, quick().parameters.vector]}) == 5
 
 
 def test_watch_gets_immutable_models() -> None:
@@ -263,13 +246,13 @@ def test_warmup_is_a_tenth_and_at_most_100(steps: int, warmup: int) -> None:
 
 @pytest.mark.parametrize("at", [1, 4, 5, 7, 8])
 def test_a_resumed_run_equals_an_uninterrupted_one(at: int, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"dropout": 0.1, "save_every": 2, "directory": tmp_path}
+    settings: dict[str, Any] = {"save_every": 2, "directory": tmp_path}
     with pytest.raises(Stop):
         quick(**settings, watch=stop_at(at))
     steps: list[int] = []
     resumed = quick(**settings, watch=lambda training: steps.append(training.step))
     assert steps == [*range(at - at % 2 + 1, 9)]
-    unbroken = quick(dropout=0.1)
+    unbroken = quick()
     assert resumed.losses == unbroken.losses
     assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
 
@@ -301,8 +284,7 @@ def test_an_interrupted_write_leaves_the_old_state(
 
 
 OTHER_SETTINGS: dict[str, Any] = {"steps": 9, "batch_size": 4, "sequence_length": 15}
-OTHER_SETTINGS |= {"learning_rate": 1e-3, "warmup": 1, "decay": 0.2, "clip": 0.5}
-OTHER_SETTINGS |= {"dropout": 0.1, "seed": 1}
+OTHER_SETTINGS |= {"learning_rate": 1e-3, "warmup": 1, "decay": 0.2, "clip": 0.5, "seed": 1}
 REVERSED_BYTES = Tokenizer.from_merges(
     {symbol: 255 - id for id, symbol in enumerate(byte_symbols())}, []
 )
@@ -322,7 +304,7 @@ def test_different_runs_are_not_resumed(tmp_path: Path) -> None:
         *(({name: x}, f"{name}: saved .*, current {x}") for name, x in OTHER_SETTINGS.items()),
         ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
         ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
-        ({"seed": 9, "dropout": 0.1}, "dropout: .*, current 0.1; seed: saved 0, current 9"),
+        ({"seed": 9, "clip": 0.5}, "clip: .*, current 0.5; seed: saved 0, current 9"),
         ({"corpus": ids, "tokenizer": REVERSED_BYTES}, "vocabulary: saved 256 tokens, sha256"),
     ):
         with pytest.raises(ResumeError, match=message):
@@ -353,10 +335,10 @@ def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     config = GPT2Config(**numbers, layer_norm_epsilon=np.float64(1e-5))
     assert config == TINY
     settings = {"steps": np.int64(8), "batch_size": np.uint8(3), "seed": np.int32(0)}
-    rates = {"learning_rate": 3e-3, "decay": 0.1, "dropout": 0.2, "clip": 1.0}
+    rates = {"learning_rate": 3e-3, "decay": 0.1, "clip": 1.0}
     settings |= {name: np.float64(rate) for name, rate in rates.items()}
     run = quick(config=config, directory=tmp_path, **settings)
-    assert np.array_equal(run.parameters.vector, quick(dropout=0.2).parameters.vector)
+    assert np.array_equal(run.parameters.vector, quick().parameters.vector)
     assert GPT2.from_pretrained(tmp_path).config == TINY
 
 
@@ -391,7 +373,6 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"learning_rate": 0}, "learning_rate must be a number in (0, inf)"),
         ({"clip": 0}, "clip"),
         ({"decay": -0.1}, "decay must be a number in [0, "),
-        ({"dropout": 1.0}, "dropout must be a number in [0, 1)"),
         ({"save_every": 0}, "save_every"),
         ({"warmup": 8}, "warmup must be less than steps, 8"),
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
@@ -431,7 +412,7 @@ class Odd:
     "name",
     [
         *("steps", "batch_size", "sequence_length", "learning_rate", "warmup", "decay", "clip"),
-        *("dropout", "seed", "directory", "save_every", "watch", "progress", "config", "tokenizer"),
+        *("seed", "directory", "save_every", "watch", "progress", "config", "tokenizer"),
     ],
 )
 def test_values_of_other_kinds_are_refused(name: str) -> None:

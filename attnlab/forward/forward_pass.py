@@ -16,7 +16,6 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,7 +32,7 @@ from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at, view_of
 from attnlab.support import door
-from attnlab.support.checks import as_floats, check_kind, check_shape
+from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message, counted
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
@@ -248,7 +247,6 @@ class Block(Explainable):
     attention : BlockAttention
     mlp : MLP
     tokens : Tokens, or None
-    attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p) in training, else None
     """
 
     _table_steps: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
@@ -256,9 +254,6 @@ class Block(Explainable):
     _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
-    # Only in training; None in every trace.
-    attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
-    mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     input = Step(
         "T D",
         "the previous block's output; for the first block, embedding",
@@ -273,7 +268,6 @@ class Block(Explainable):
         equations.residual,
         stream="input",
         update="attention.output",
-        dropout="attention_dropout",
         # Sums are checked, not each of their terms: NaN and infinity stay in a sum.
         finite=True,
     )
@@ -283,7 +277,6 @@ class Block(Explainable):
         equations.residual,
         stream="mid",
         update="mlp.output",
-        dropout="mlp_dropout",
         finite=True,
     )
 
@@ -318,7 +311,6 @@ class ForwardPass(Explainable):
     ids : integers (..., T)
     parameters : the model's parameters; copied if they are writable
     cache : keys and values of earlier tokens, or None
-    dropout : dropout masks for training, by path; None for no dropout
     tokens : the ids' Tokens, if known
 
     Attributes
@@ -369,7 +361,6 @@ class ForwardPass(Explainable):
     position_embedding = Step(
         "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
-    embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     # Positions enter here and nowhere else.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
     gain = Step[Array]("D")
@@ -393,7 +384,6 @@ class ForwardPass(Explainable):
         ids: ArrayLike,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
-        dropout: Mapping[str, Array] | None = None,
         tokens: Tokens | None = None,
     ) -> None:
         check_kind(parameters, Parameters, "parameters")
@@ -423,7 +413,6 @@ class ForwardPass(Explainable):
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
-            **({} if dropout is None else check_dropout(dropout, config, new_ids.shape, cached)),
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
         # A model with its own output matrix: W_U is read, not computed from W_E.
@@ -478,42 +467,6 @@ def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
     # Each parameter is read once and used for each token. Then Q Kᵀ and weights V: H · Dh = D.
     return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
-
-
-def dropout_shapes(
-    config: GPT2Config, ids_shape: tuple[int, ...], cached: int = 0
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of the dropout masks of a pass over ids (..., T), by path."""
-    *leading, T = ids_shape
-    stream_shape = (*ids_shape, config.n_embd)  # (..., T, D)
-    weights_shape = (*leading, config.n_head, T, cached + T)  # (..., H, Tq, Tk)
-    shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": stream_shape}
-    for layer in range(config.n_layer):
-        shapes |= {
-            f"blocks.{layer}.attention.dropout_mask": weights_shape,  # of the weights
-            f"blocks.{layer}.attention_dropout": stream_shape,  # of what is added to the stream
-            f"blocks.{layer}.mlp_dropout": stream_shape,
-        }
-    return shapes
-
-
-def check_dropout(
-    dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
-) -> dict[str, Array]:
-    """Return dropout masks by path, as views, so that the caller's arrays stay writable."""
-    check_kind(dropout, Mapping, "dropout")
-    shapes = dropout_shapes(config, ids_shape, cached)
-    checked = {}
-    for path, array in dropout.items():
-        if not isinstance(path, str) or path not in shapes:
-            raise InvalidValueError(
-                f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in "
-                f"each of the {config.n_layer} blocks, attention.dropout_mask, "
-                "attention_dropout and mlp_dropout"
-            )
-        checked[path] = as_floats(array, path).view()
-        check_shape(checked[path], shapes[path], f"dropout at {path}")
-    return checked
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:

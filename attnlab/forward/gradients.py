@@ -235,10 +235,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.identity: {"x": lambda d_y: d_y},
     # A sum passes its gradient on to both terms.
-    equations.embedding: dict.fromkeys(
-        ("token_embedding", "position_embedding"),
-        lambda d_y, embedding_dropout: apply_dropout(d_y, embedding_dropout),
-    ),
+    equations.embedding: dict.fromkeys(("token_embedding", "position_embedding"), lambda d_y: d_y),
     equations.token_embedding: {
         "W_E": lambda ids, W_E, d_y: embedding_gradient(ids, d_y, len(W_E))
     },
@@ -265,10 +262,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "b": lambda d_y: affine_b(merge_heads(d_y)),
     },
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
-    equations.residual: {
-        "stream": lambda d_y: d_y,
-        "update": lambda d_y, dropout: apply_dropout(d_y, dropout),
-    },
+    equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)
     },

@@ -61,13 +61,13 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
     """
     attention, mlp = block.attention, block.mlp
 
-    d_X, d_mlp = mlp_gradient(mlp, apply_dropout(d_output, block.mlp_dropout))
+    d_X, d_mlp = mlp_gradient(mlp, d_output)
     d_mid, d_mlp["gain"], d_mlp["bias"] = layer_norm_gradient(block.mid, mlp.gain, mlp.epsilon, d_X)
     d_mid += d_output
 
     d_attention: dict[str, Array] = {}
     d_concat, d_attention["W_O"], d_attention["b_O"] = linear_gradient(
-        attention.concat, attention.W_O, apply_dropout(d_mid, block.attention_dropout)
+        attention.concat, attention.W_O, d_mid
     )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
@@ -102,8 +102,6 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
         d_residual, d_parameters = block_gradient(block, d_residual)
         for path, gradient in d_parameters.items():
             gradients[f"{block.path}.{path}"][...] = gradient
-    if forward.embedding_dropout is not None:
-        d_residual *= forward.embedding_dropout
 
     gradients["W_E"][:] = embedding_gradient(forward.ids, d_residual, config.vocab_size)
     if config.tie_word_embeddings:  # W_E is used twice: its gradient is the sum of both

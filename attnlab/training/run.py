@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.corpus.texts import read_corpus
-from attnlab.equations import Array, Ids, cross_entropy
+from attnlab.equations import Ids, cross_entropy
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
-from attnlab.forward.functional import sample_dropout
+from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support import door
@@ -68,7 +67,6 @@ class Settings:
     warmup: int
     decay: float
     clip: float
-    dropout: float
     seed: int
 
     def __post_init__(self) -> None:
@@ -77,10 +75,11 @@ class Settings:
             most = LARGEST_SEED if name == "seed" else math.inf
             count = as_count(getattr(self, name), name, least, most)
             object.__setattr__(self, name, count)  # the dataclass is frozen
-        for name in ("learning_rate", "clip", "decay", "dropout"):
+        for name in ("learning_rate", "clip", "decay"):
             number = as_float(getattr(self, name), name, least=None)
-            may_be_zero = name in ("decay", "dropout")
-            upper_bound = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
+            may_be_zero, upper_bound = False, math.inf
+            if name == "decay":
+                may_be_zero, upper_bound = True, LARGEST_FLOAT32
             if not (0 < number < upper_bound or (may_be_zero and number == 0)):
                 bounds = f"{'[' if may_be_zero else '('}0, {upper_bound:g})"
                 raise InvalidValueError(f"{name} must be a number in {bounds}; got {number:g}")
@@ -151,10 +150,9 @@ class Training:
         started = time.perf_counter()
         rng = np.random.default_rng((settings.seed, step))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
-        dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             try:
-                forward = ForwardPass(inputs, self.parameters, dropout=dropout)
+                forward = ForwardPass(inputs, self.parameters)
                 loss, gradients = loss_and_gradients(forward, targets)
                 norm = clip(gradients.vector, settings.clip)
             except InvalidValueError:  # a softmax of infinite or NaN scores
@@ -226,7 +224,6 @@ def train(
     warmup: int | None = None,
     decay: float = 0.1,
     clip: float = 1.0,
-    dropout: float = 0.0,
     seed: int = 0,
     directory: str | os.PathLike[str] | None = None,
     save_every: int = 200,
@@ -252,8 +249,6 @@ def train(
     warmup : warm-up steps; None means a tenth of all steps, at most 100
     decay : AdamW's weight decay, for matrices but not biases and LayerNorms
     clip : the largest norm of the gradient of all parameters
-    dropout : probability of dropping an embedding's element, an attention weight, or an element of
-        the output of attention or MLP
     seed : makes the run reproducible, bit for bit on the same machine
     directory : where to save the run's state and, with a tokenizer, the model for
         `GPT2.from_pretrained(directory)`. An interrupted run resumes when it is started again with
@@ -295,7 +290,6 @@ def train(
         warmup=min(100, steps // 10) if warmup is None else warmup,
         decay=decay,
         clip=clip,
-        dropout=dropout,
         seed=seed,
     )
     save_every = as_count(save_every, "save_every", least=1, most=math.inf)
@@ -425,18 +419,6 @@ def batch(
     starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
     sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]
     return sequences[:, :-1], sequences[:, 1:]
-
-
-def draw_dropout(
-    config: GPT2Config, ids_shape: tuple[int, ...], probability: float, rng: np.random.Generator
-) -> dict[str, Array] | None:
-    """Dropout masks for a pass over ids (..., T), by path; None if the probability is 0."""
-    if not probability:
-        return None
-    return {
-        path: sample_dropout(shape, probability, rng, np.float32)
-        for path, shape in dropout_shapes(config, ids_shape).items()
-    }
 
 
 def _corpus_ids(

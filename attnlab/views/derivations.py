@@ -172,21 +172,6 @@ def weights(masked_scores: Symbol, dropout_mask: Symbol | None) -> list[Formula]
     ]
 
 
-def embedding(
-    token_embedding: Symbol, position_embedding: Symbol, embedding_dropout: Symbol | None
-) -> list[Formula]:
-    inputs = (token_embedding, position_embedding)
-    return [
-        Formula("both", on_symbols.embedding(*inputs, None), "{heading}"),
-        Formula(
-            "",
-            on_symbols.embedding(*inputs, embedding_dropout),
-            "{heading}, times {dropout}",
-            {"dropout": "embedding_dropout"},
-        ),
-    ]
-
-
 def layer_norm(x: Symbol, gain: Symbol, bias: Symbol, epsilon: Symbol) -> list[Formula]:
     mean = on_symbols.mean(x)
     centred, D = x - mean, x.shape[-1].tree
@@ -210,13 +195,6 @@ def layer_norm(x: Symbol, gain: Symbol, bias: Symbol, epsilon: Symbol) -> list[F
             on_symbols.layer_norm(x, gain, bias, epsilon),
             "{heading} = normalised · gain + bias",
         ),
-    ]
-
-
-def residual(stream: Symbol, update: Symbol, dropout: Symbol | None) -> list[Formula]:
-    return [
-        Formula("kept", on_symbols.apply_dropout(update, dropout)),
-        Formula("", on_symbols.residual(stream, update, dropout), "{heading}"),
     ]
 
 
@@ -265,17 +243,16 @@ ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
 
 # All other equations move numbers from one place to another.
 COMPUTING: dict[Callable[..., Any], Formulas] = {
-    **dict.fromkeys((equations.token_embedding, equations.position_embedding, equations.affine)),
+    **dict.fromkeys((equations.token_embedding, equations.position_embedding)),
+    **dict.fromkeys((equations.embedding, equations.residual, equations.affine)),
     **dict.fromkeys((equations.scale, equations.scale_of_layer, equations.raw_scores)),
     **dict.fromkeys((equations.scores, equations.masked_scores, equations.context)),
     **dict.fromkeys((equations.head_output, equations.logits, equations.next_logits)),
-    equations.embedding: embedding,
     equations.layer_norm: layer_norm,
     equations.weights: weights,
     equations.softmax: lambda x: softmax(
         x, "the sum of exp over all {n} tokens of the vocabulary{note}"
     ),
-    equations.residual: residual,
     equations.activated: lambda hidden, activation: formulas_of(activation, hidden),
 }
 
@@ -333,7 +310,7 @@ def as_data() -> dict[str, Any]:
     By equation or activation function; for the scale, also by whether it includes √Dk, and whether
     the layer's number.
     """
-    absent = dict.fromkeys(("embedding_dropout", "dropout", "dropout_mask", "score_bias"))
+    absent = dict.fromkeys(("dropout_mask", "score_bias"))
     cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         **{equation.__name__: (equation, {}) for equation in COMPUTING},
         **{f.__name__: (equations.activated, {"activation": f}) for f in ACTIVATIONS},

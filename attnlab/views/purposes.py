@@ -21,12 +21,6 @@ PURPOSES = {
     "layer_number": "Some variants of GPT-2 divide scores by more in later layers.",
     "K_cache": "The keys of earlier tokens don't change, so they are cached.",
     "V_cache": "The values of earlier tokens don't change, so they are cached.",
-    "embedding_dropout": "In training, dropout sets random components to 0, so that the model "
-    "doesn't rely on single ones; the others are scaled up.",
-    "attention_dropout": "In training, dropout sets random components of attention's output to 0, "
-    "so that later steps don't rely on single ones.",
-    "mlp_dropout": "In training, dropout sets random components of the MLP's output to 0, so that "
-    "later steps don't rely on single ones.",
     "dropout_mask": "In training, dropout sets random weights to 0, so that no token relies on a "
     "single other one; the rest are scaled up.",
     # into the residual stream
