@@ -139,7 +139,10 @@ def test_matrices_of_linear_layers_as_in_nanogpt(biases: str) -> None:
         np.testing.assert_allclose(logits, recorded[f"{biases}.logits"], atol=tolerance)
 
 
-# A checkpoint's names in LLMs-from-scratch and in minGPT's first version; c_attn is split there.
+# A checkpoint's names in other implementations, recorded from their sources:
+# rasbt/LLMs-from-scratch 016d230e, ch05/01_main-chapter-code/previous_chapters.py, and 7bd26314,
+# ch05/10_llm-training-speed/01_opt_single_gpu.py; karpathy/minGPT 8860486, mingpt/model.py. In the
+# first and the last, c_attn is split. Names in nanoGPT, llm.c and later minGPTs are transformers'.
 OTHERS = {
     "LLMs-from-scratch": {
         "wte.weight": "tok_emb.weight",
@@ -156,6 +159,19 @@ OTHERS = {
         "mlp.c_proj": "ff.layers.2",
         "attn.c_proj": "att.out_proj",
         "attn.c_attn": "att.W_query att.W_key att.W_value",
+    },
+    "LLMs-from-scratch, faster": {
+        "wte.weight": "tok_emb.weight",
+        "wpe.weight": "pos_emb.weight",
+        "ln_f": "final_norm",
+        "lm_head.weight": "out_head.weight",
+        "h.": "trf_blocks.",
+        "ln_1": "norm1",
+        "ln_2": "norm2",
+        "mlp.c_fc": "ff.layers.0",
+        "mlp.c_proj": "ff.layers.2",
+        "attn.c_proj": "att.proj",
+        "attn.c_attn": "att.qkv",
     },
     "minGPT": {
         "wte.weight": "tok_emb.weight",
@@ -186,11 +202,11 @@ def renamed(model: str, tool: str) -> Arrays:
                     name = before + other + after
         if "c_attn" in name:
             before, after = name.split("attn.c_attn")
-            for part, third in zip(parts, np.split(values, 3), strict=True):
+            for part, third in zip(parts, np.split(values, len(parts)), strict=True):
                 result[before + part + after] = third
         else:
             result[name] = values[np.newaxis] if name == "pos_emb" else values
-    mask = "att.mask" if tool == "LLMs-from-scratch" else "attn.mask"
+    mask = "attn.mask" if tool == "minGPT" else "att.mask"
     block = next(name for name in result if "blocks.0" in name).split(".0.")[0]
     return result | {f"{block}.0.{mask}": np.triu(np.ones((4, 4)))}
 
@@ -203,9 +219,14 @@ def test_names_of_other_implementations(model: str, tool: str) -> None:
     result = GPT2.from_arrays(config_of(model), arrays, TOKENIZER)
     check(result, expected_of(model))
     assert result.parameters.origin == "from arrays in memory"
-    key = next(name for name in arrays if "key.weight" in name or "W_key.weight" in name)
-    with pytest.raises(CheckpointError, match=r"of Q, K and V there is only .*query.*value"):
-        GPT2.from_arrays(config_of(model), {n: a for n, a in arrays.items() if n != key})
+    biases = [name for name in arrays if re.search(r"(query|key|value|qkv)\.bias", name)]
+    without = {name: array for name, array in arrays.items() if name not in biases}
+    assert GPT2.from_arrays(config_of(model), without).parameters.origin == (
+        "from arrays in memory, without query, key and value biases, which are 0"
+    )
+    if key := next((name for name in arrays if "key.weight" in name), None):
+        with pytest.raises(CheckpointError, match=r"of Q, K and V there is only .*query.*value"):
+            GPT2.from_arrays(config_of(model), {n: a for n, a in arrays.items() if n != key})
 
 
 def test_missing_biases_of_queries_keys_and_values_are_zero() -> None:

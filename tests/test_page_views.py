@@ -667,6 +667,11 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
     assert selected(page)[3] == 10
     ((_, weights),) = lines_of(page).items()
     assert np.flatnonzero(weights.any(axis=1)).tolist() == [10]
+    # While the head's numbers are being loaded, keys do nothing.
+    page.evaluate("[window.kept, traces[0].loaded] = [traces[0].loaded, new Map()]")
+    page.keyboard.press("ArrowUp")
+    page.evaluate("traces[0].loaded = kept")
+    assert selected(page)[3] == 10
     choose_look(page, "map")
     assert page.locator("#lines").is_hidden()
     assert box_of(page, ".scroller")["width"] > 200

@@ -90,24 +90,27 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# Names in LLMs-from-scratch, and in minGPT before it took transformers' names: a pattern, and the
-# parameter's path, in a block after its number. Their matrices are nn.Linear's.
+# Names in LLMs-from-scratch (its chapters' model, and the faster one, with qkv), and in minGPT
+# before it took transformers' names: a pattern, and the parameter's path, in a block after its
+# number. Their matrices are nn.Linear's.
 OTHER_BLOCK = r"(?:trf_blocks|blocks)\.(\d+)\."
 OTHER_NAMES = {
     r"tok_emb\.weight": "W_E",
     r"pos_emb(?:\.weight)?": "W_P",
-    r"final_norm\.scale": "gain",
-    r"final_norm\.shift": "bias",
+    r"final_norm\.(?:scale|weight)": "gain",
+    r"final_norm\.(?:shift|bias)": "bias",
     r"(?:out_)?head\.weight": "W_U",
-    OTHER_BLOCK + r"(?:norm1\.scale|ln1\.weight)": "attention.gain",
-    OTHER_BLOCK + r"(?:norm1\.shift|ln1\.bias)": "attention.bias",
+    OTHER_BLOCK + r"(?:norm1\.scale|(?:norm|ln)1\.weight)": "attention.gain",
+    OTHER_BLOCK + r"(?:norm1\.shift|(?:norm|ln)1\.bias)": "attention.bias",
     OTHER_BLOCK + r"(?:att\.W_query|attn\.query)\.(weight|bias)": "Q",
     OTHER_BLOCK + r"(?:att\.W_key|attn\.key)\.(weight|bias)": "K",
     OTHER_BLOCK + r"(?:att\.W_value|attn\.value)\.(weight|bias)": "V",
-    OTHER_BLOCK + r"(?:att\.out_proj|attn\.proj)\.weight": "attention.W_O",
-    OTHER_BLOCK + r"(?:att\.out_proj|attn\.proj)\.bias": "attention.b_O",
-    OTHER_BLOCK + r"(?:norm2\.scale|ln2\.weight)": "mlp.gain",
-    OTHER_BLOCK + r"(?:norm2\.shift|ln2\.bias)": "mlp.bias",
+    OTHER_BLOCK + r"att\.qkv\.weight": "attention.W_QKV",
+    OTHER_BLOCK + r"att\.qkv\.bias": "attention.b_QKV",
+    OTHER_BLOCK + r"(?:att\.out_proj|attn?\.proj)\.weight": "attention.W_O",
+    OTHER_BLOCK + r"(?:att\.out_proj|attn?\.proj)\.bias": "attention.b_O",
+    OTHER_BLOCK + r"(?:norm2\.scale|(?:norm|ln)2\.weight)": "mlp.gain",
+    OTHER_BLOCK + r"(?:norm2\.shift|(?:norm|ln)2\.bias)": "mlp.bias",
     OTHER_BLOCK + r"(?:ff\.layers|mlp)\.0\.weight": "mlp.W_1",
     OTHER_BLOCK + r"(?:ff\.layers|mlp)\.0\.bias": "mlp.b_1",
     OTHER_BLOCK + r"(?:ff\.layers|mlp)\.2\.weight": "mlp.W_2",

@@ -196,15 +196,24 @@ class Lines {
       this.draw();
     };
     let touched; // the line that the last tap named: another tap on it opens it
-    scroller.addEventListener("pointermove", (event) => {
-      if (event.pointerType === "touch") return;
-      const line = this.#lineUnder(event);
+    let pointing = null; // the last movement of the pointer on the lines
+    const follow = onceAFrame(() => {
+      if (!pointing) return;
+      const line = this.#lineUnder(pointing);
       scroller.style.cursor = line ? "pointer" : "";
-      highlight(line ? { isKey: false, index: line.i } : this.#tokenUnder(event));
+      highlight(line ? { isKey: false, index: line.i } : this.#tokenUnder(pointing));
       if (line) this.#describe(line);
       else hideCard();
     });
-    scroller.addEventListener("pointerleave", () => highlight(null));
+    scroller.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      pointing = event;
+      follow();
+    });
+    scroller.addEventListener("pointerleave", () => {
+      pointing = null;
+      highlight(null);
+    });
     scroller.addEventListener("click", (event) => {
       const [line, token] = [this.#lineUnder(event), this.#tokenUnder(event)];
       const isNamed = event.pointerType !== "touch" || (touched && line && touched.i === line.i && touched.j === line.j);
@@ -225,6 +234,7 @@ class Lines {
     const { view } = this;
     const i = nearest(view.rows, selection.query);
     const head = this.#heads.find((head) => isSame(head, selection));
+    if (!head) return; // its numbers are being loaded
     const weights = (row) => this.#weightsOf(head).subarray(row * view.Tk, (row + 1) * view.Tk);
     const lineTo = (row, j) => ({ ...head, i: row, j, row: view.Tk - view.T + row, weight: weights(row)[j] });
     const key = nearest(view.columns, selection.key);

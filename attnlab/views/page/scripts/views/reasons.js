@@ -48,7 +48,7 @@ function partElement(trace, part, side, position) {
 
 /** The largest pairs, the rest, and the total. */
 function barsOf({ trace, layer, query, key, visible, total, pairs }, isCached) {
-  const size = Math.max(...pairs.map(([, , x]) => Math.abs(x)));
+  const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
   const rows = pairs.map(([first, second, x]) => {
     const [one, two] = [partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached)];
