@@ -413,7 +413,7 @@ print(align(grid))
 # somewhere. In many heads of GPT-2 it goes to the first token, a dash in this table (Vig and
 # Belinkov, 2019); such a token is called an **attention sink**. With this text none of the pocket
 # model's eight heads shows a dash. That a head attends there need not mean anything about the word
-# at that position.
+# at that position. ([Chapter 19](19_heads_of_gpt2.py) has GPT-2's own numbers.)
 #
 # A single token is a single sample; a habit shows across all tokens. So here is the mean over all
 # tokens but the first: how much goes to the first token, to the previous one, to the token itself?

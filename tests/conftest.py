@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
@@ -27,7 +26,7 @@ from node import Evaluator, write_modules
 from pages import BALL, LOADED, Open, drawn, gpt2_shaped, settled, until
 from walkthrough_checkpoint import write_checkpoint
 
-from attnlab import GPT2, AttnlabError, Tokenizer, Trace
+from attnlab import GPT2, AttnlabError, Tokenizer, Trace, figures
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page import overview
 
@@ -263,7 +262,7 @@ def ball(pocket: GPT2) -> Trace:
 @pytest.fixture(scope="module")
 def patterns(odd: GPT2) -> Trace:
     """GPT-2's own attention to a prompt of 7 tokens, in a model of its 12 layers of 12 heads."""
-    weights = np.load(REFERENCE / "gpt2_patterns.npz")["weights_1"]
+    weights = figures.load("gpt2_patterns")["weights_1"]
     edits = {f"blocks.{n}.attention.weights": layer for n, layer in enumerate(weights)}
     return gpt2_shaped(odd, 7, n_embd=96, seed=0).edited(edits)
 

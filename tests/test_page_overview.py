@@ -11,7 +11,7 @@ from conftest import REFERENCE, Watched, needs
 from numpy.typing import NDArray
 from pages import BALL, Open, drawn, gpt2_shaped, settled, until
 
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Trace, figures
 from attnlab.training import initial_parameters
 from attnlab.views.page import overview
 from attnlab.views.page.packs import pack
@@ -219,7 +219,7 @@ def test_a_head_that_works_against_the_next_token_says_so(pocket: GPT2, look: Op
 
 
 def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -> None:
-    weights = np.load(REFERENCE / "gpt2_patterns.npz")["weights_1"]
+    weights = figures.load("gpt2_patterns")["weights_1"]
     page = look(patterns)
     keys = "[...new Set(picture.curves.map(({ j }) => j))].sort()"
     assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]

@@ -12,7 +12,7 @@ LANGUAGES = ("en", "zh")
 
 def test_questions_are_the_same_in_both_languages() -> None:
     english, chinese = map(questions, LANGUAGES)
-    assert len(english) == len(chinese) == 104
+    assert len(english) == len(chinese) == 108
     assert {question.chapter for question in english} == {chapter.name[:2] for chapter in CHAPTERS}
     assert {question.difficulty for question in english} == {"basic", "medium", "hard"}
     for question, other in zip(english, chinese, strict=True):
@@ -21,7 +21,7 @@ def test_questions_are_the_same_in_both_languages() -> None:
         for text, translation in ((question.text, other.text), (question.answer, other.answer)):
             for pattern in (NUMBER, CODE):
                 assert sorted(pattern.findall(text)) == sorted(pattern.findall(translation))
-    assert len({question.text for question in english}) == 104
+    assert len({question.text for question in english}) == 108
 
 
 @pytest.mark.parametrize(("language", "first"), [("en", "1 (basic)."), ("zh", "第 1 题（基础）")])
@@ -30,7 +30,7 @@ def test_placeholders_and_numbers_match(language: str, first: str) -> None:
     assert set(NUMBER.findall(text)) == set(numbers())
     assert not NUMBER.search(page(language))
     assert first in page(language)
-    assert page(language).count("<details>") == page(language).count('class="prediction"') == 104
+    assert page(language).count("<details>") == page(language).count('class="prediction"') == 108
 
 
 def test_numbers_of_the_questions() -> None:
@@ -46,4 +46,5 @@ def test_numbers_of_the_questions() -> None:
     assert (actual["rows_cached"], actual["rows_uncached"]) == ("199", "14,950")
     assert (actual["perplexity"], actual["ln_10"]) == ("2.83", "2.303")
     assert (actual["subsets_of_10"], actual["orders_of_10"]) == ("1,024", "3,628,800")
+    assert actual["previous_of_resting"] == "0.1"
     assert (actual["mapped"], actual["slope_099"]) == ("(6, 4)", "0.0099")

@@ -4,18 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import gpt2_shaped
 
 import attnlab
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Trace, figures
 from attnlab.corpus.measures import measure_trace
 from attnlab.support.rest import Attended, excess
 from attnlab.views.attended import attention_in_words
 
-# (12 layers, 12 heads, T, T) of two prompts, see the README.
-PATTERNS = [np.load(REFERENCE / "gpt2_patterns.npz")[f"weights_{n}"] for n in range(2)]
+# (12 layers, 12 heads, T, T) of two prompts, see the figures.
+PATTERNS = [figures.load("gpt2_patterns")[f"weights_{n}"] for n in range(2)]
 
 
 def patterns(odd: GPT2, weights: NDArray[np.float32]) -> Trace:

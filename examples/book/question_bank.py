@@ -129,6 +129,7 @@ def numbers() -> dict[str, str]:
         "grouped_factor": f"{32 / 8:g}",
         "subsets_of_10": f"{2**10:,}",
         "orders_of_10": f"{math.factorial(10):,}",
+        "previous_of_resting": f"{np.eye(11)[[0] * 10, range(10)].mean():g}",
     }
 
 

@@ -6,6 +6,7 @@
 | journey | "Your journey starts with one step", six tokens of three numbers | 6 | computed with PyTorch 2.13.0, float32 |
 | cat_eats_fish | 猫 吃 鱼, three tokens of four numbers | 4 | the printed output of a tutorial's program |
 | gpt3_parameters | GPT-3's attention and embedding parameters | exact | notes on 3Blue1Brown's chapter on attention |
+| gpt2_patterns | GPT-2's attention on two prompts: `prompt_0`, `ids_0`, `weights_0` (layers, heads, T, T), ... | float32 | the examples of github.com/poloclub/transformer-explainer (MIT licence, copyright 2022 Polo Club of Data Science) |
 """  # noqa: E501 (a table)
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ HERE = Path(__file__).parent
 FLOAT32_NOISE = 1e-6
 
 MAX_DECIMALS = 300
+
+FORMATS = ".json", ".npz"
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,12 @@ class Comparison:
 
 def load(name: str) -> dict[str, Any]:
     """Load recorded figures by a name in the module's table."""
-    names = sorted(file.stem for file in HERE.glob("*.json"))
-    check_choice(name, names, "name")
-    return read_json(HERE / f"{name}.json", InvalidValueError)
+    files = {file.stem: file for file in HERE.iterdir() if file.suffix in FORMATS}
+    check_choice(name, sorted(files), "name")
+    if files[name].suffix == ".json":
+        return read_json(files[name], InvalidValueError)
+    with np.load(files[name]) as arrays:
+        return {key: array if array.ndim else array.item() for key, array in arrays.items()}
 
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
