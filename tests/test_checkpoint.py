@@ -851,21 +851,6 @@ def test_file_modified_while_being_opened(
     assert str(odd / WEIGHTS) in refusal(odd)
 
 
-# Variants
-
-
-def test_variant_file_names(tmp_path: Path) -> None:
-    odd, float16 = copy_model("odd", tmp_path), REFERENCE / "float16"
-    shutil.copyfile(float16 / WEIGHTS, odd / "model.fp16.safetensors")
-    config = GPT2Config.from_file(float16 / CONFIG)
-    variant = Checkpoint(odd, config, variant="fp16")
-    assert np.array_equal(variant["W_E"], Checkpoint(float16, config)["W_E"])
-    with pytest.raises(CheckpointError, match="don't match its config"):
-        Checkpoint(odd, config)
-    with pytest.raises(MissingFileError, match=r"no model\.bf16\.safetensors .*variant=\"fp16\""):
-        Checkpoint(odd, config, variant="bf16")
-
-
 # Arguments
 
 
@@ -1055,7 +1040,6 @@ NO_ROWS: tuple[Any, ...] = (
     *([17], [-1], np.array([[3, 100]]), np.array([2**63], np.uint64), [0.5], ["a"], "a", None),
     *([True], [[1, 2], [3]], np.array([1], "m8[s]")),
 )
-NO_VARIANTS: tuple[Any, ...] = (5, [1] * 100_000, "a/b", "", " " * 1000, "\x1b[2J")
 
 
 def test_refused_arguments() -> None:
@@ -1073,10 +1057,6 @@ def test_refused_arguments() -> None:
         (lambda: ParameterVector(config, np.zeros(3)), r"float dtype .*; got shape \(3,\)"),
         (lambda: ParameterVector(config, dtype="int8"), "dtype must be float32 or float64"),
         *((lambda x=x: checkpoint(directory, config).rows("W_P")[x], "rows") for x in NO_ROWS),
-        *(
-            (lambda x=x: checkpoint(directory, config, variant=x), "variant must be")
-            for x in NO_VARIANTS
-        ),
     ]
     for call, message in cases:
         with pytest.raises(AttnlabError, match=message):

@@ -427,38 +427,6 @@ def test_small_files_are_validated_before_the_weights_are_downloaded(
     assert WEIGHTS not in hub.sent()
 
 
-@pytest.mark.parametrize("model", ["odd", "sharded"])
-def test_download_of_a_variant(hub: Hub, client: Client, model: str) -> None:
-    """Named as transformers names them: model.fp16.safetensors, ...index.fp16.json."""
-    stored = contents(model)
-    names = {
-        name: re.sub(r"\.(safetensors|json)$", r".fp16.\1", name)
-        for name in stored
-        if name.startswith("model")
-    }
-    variant = {names.get(name, name): content for name, content in stored.items()}
-    if INDEX in stored:
-        index = json.loads(stored[INDEX])
-        index["weight_map"] = {key: names[file] for key, file in index["weight_map"].items()}
-        variant[names[INDEX]] = json.dumps(index).encode()
-    hub.add(TINY, published("one_head") | variant)
-    hub.add("someone/halves", {n: c for n, c in variant.items() if n not in stored or n in NEEDED})
-    half, whole = (client.ask(TINY, variant=variant) for variant in ("fp16", "int8"))
-    plain = client.ask("someone/halves")
-    assert not half.error
-    snapshot = Path(half.directory)
-    assert half.width == json.loads(stored["config.json"])["n_embd"]
-    assert {file.name for file in snapshot.iterdir()} == NEEDED | set(names.values())
-    whole.check("MissingFileError", "has no model.int8.safetensors", "leave out `variant`")
-    plain.check("MissingFileError", f"has no {WEIGHTS}", 'variant="fp16"')
-    assert "pickle" not in whole.message + plain.message
-    hub.log.clear()
-    again = client.ask(TINY, variant="fp16")
-    in_directory = client.ask(snapshot, variant="fp16")
-    assert again.directory == in_directory.directory == half.directory
-    assert hub.log == []
-
-
 def test_published_models_use_pinned_revisions(hub: Hub, client: Client) -> None:
     owners = {name: "uer" for name in PUBLISHED if "chinese" in name} | {"distilgpt2": "distilbert"}
     repositories = {name: f"{owners.get(name, 'openai-community')}/{name}" for name in PUBLISHED}
@@ -852,17 +820,13 @@ def test_what_needs_no_network(offline_client: Client) -> None:
         assert ask(name).directory == str(BUILT_IN["pocket"].directory)
 
 
-def test_invalid_revisions_and_variants(offline_client: Client) -> None:
-    for key, values in {
-        "revision": ("", "../../x", "a b", "a\x07", "x" * 1000, "/x", 5, ["main"], True),
-        "variant": ("", "../x", "a/b", "fp16\n", "é", "x" * 1000, 16, ["fp16"], False),
-    }.items():
-        for value in values:
-            outcome = offline_client.ask(TINY, **{key: value})
-            kind = "InvalidValueError" if isinstance(value, str) else "InvalidTypeError"
-            outcome.check(kind, f"{key} must be")
-            assert outcome.message.isprintable()
-            assert len(outcome.message) < 300
+def test_invalid_revisions(offline_client: Client) -> None:
+    for value in ("", "../../x", "a b", "a\x07", "x" * 1000, "/x", 5, ["main"], True):
+        outcome = offline_client.ask(TINY, revision=value)
+        kind = "InvalidValueError" if isinstance(value, str) else "InvalidTypeError"
+        outcome.check(kind, "revision must be")
+        assert outcome.message.isprintable()
+        assert len(outcome.message) < 300
 
 
 @pytest.mark.parametrize(

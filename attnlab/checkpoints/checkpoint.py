@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,7 +21,6 @@ from attnlab.equations import AnyArray, Array, Ids, transpose
 from attnlab.errors import (
     CheckpointError,
     InvalidTypeError,
-    InvalidValueError,
     MissingFileError,
     OutOfRangeError,
     quoted,
@@ -195,7 +194,6 @@ class Checkpoint(Parameters):
     directory : holds `model.safetensors`, or its shards and `model.safetensors.index.json`
     config : the sizes that the tensors must have
     dtype : "float32" or "float64", for any dtype in the file
-    variant : such as "fp16" for `model.fp16.safetensors`
 
     Attributes
     ----------
@@ -209,16 +207,14 @@ class Checkpoint(Parameters):
         directory: FilePath,
         config: GPT2Config,
         dtype: DTypeLike = "float32",
-        variant: str | None = None,
     ) -> None:
         self.directory = as_path(directory, "directory")
         check_kind(config, GPT2Config, "config")
-        check_variant(variant)
         self.config = config
         self.dtype = as_model_dtype(dtype)
         self._loaded: dict[str, Array] = {}
         self._entries, self._tied_copy, ignored = select_parameters(
-            _entries(self.directory, variant), config, str(self.directory)
+            _entries(self.directory), config, str(self.directory)
         )
         is_built_in = self.directory.is_relative_to(PACKAGE)
         path = self.directory.relative_to(PACKAGE.parent) if is_built_in else self.directory
@@ -327,27 +323,10 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def check_variant(variant: Any) -> None:
-    """Raise unless a variant can be part of a file name."""
-    if variant is None:
-        return
-    check_kind(variant, str, "variant")
-    if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
-        raise InvalidValueError(
-            f'variant must be part of the file name, such as "fp16"; got {quoted(variant, 200)}'
-        )
-
-
-def name_of_variant(name: str, variant: str | None) -> str:
-    """A file's name for a variant: model.fp16.safetensors for model.safetensors and fp16."""
-    stem, _, ending = name.rpartition(".")
-    return name if variant is None else f"{stem}.{variant}.{ending}"
-
-
-def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
     """The directory's safetensors files, whole or in shards."""
-    unsharded, index = (directory / name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
-    files = [directory / name for name in weight_names(directory, variant)]
+    index = directory / INDEX
+    files = [directory / name for name in weight_names(directory)]
     missing = [file.name for file in files if not os.path.isfile(file)]
     if missing and not os.path.isfile(index):
         advice = ". Add the model's weights"
@@ -355,20 +334,17 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
             os.listdir(directory) if os.path.isdir(directory) else ()
         ):
             advice = f", only {format}"
-        raise MissingFileError(
-            f"there is no {unsharded.name} (nor {index.name}) in {directory}{advice}"
-        )
+        raise MissingFileError(f"there is no {WEIGHTS} (nor {INDEX}) in {directory}{advice}")
     if missing:
         raise MissingFileError(f"{list_names(missing)}, named in {index}, doesn't exist")
     return files
 
 
-def weight_names(directory: Path, variant: str | None) -> list[str]:
+def weight_names(directory: Path) -> list[str]:
     """The names of the safetensors files that a directory needs: shards if it has an index."""
-    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
-    if os.path.isfile(directory / unsharded) or not os.path.isfile(directory / index):
-        return [unsharded]
-    return sorted(set(weight_map(directory / index).values()))
+    if os.path.isfile(directory / WEIGHTS) or not os.path.isfile(directory / INDEX):
+        return [WEIGHTS]
+    return sorted(set(weight_map(directory / INDEX).values()))
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -382,10 +358,10 @@ def weight_map(index: Path) -> dict[str, str]:
     return shards
 
 
-def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
+def _entries(directory: Path) -> dict[str, Entry]:
     """The tensors in a directory's weight files, by name without prefix."""
     entries: dict[str, Entry] = {}
-    files = weight_files(directory, variant)
+    files = weight_files(directory)
     for file in files:
         for name, entry in _read_header(file).items():
             bare = bare_name(name)
@@ -394,8 +370,8 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
                     f"{list_names([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare] = entry
-    index = directory / name_of_variant(INDEX, variant)
-    if [file.name for file in files] != [name_of_variant(WEIGHTS, variant)]:
+    index = directory / INDEX
+    if [file.name for file in files] != [WEIGHTS]:
         listed = set(map(bare_name, weight_map(index)))
         unlisted = [x for x in entries if x not in listed and not MASK_BUFFER.fullmatch(x)]
         if unlisted:

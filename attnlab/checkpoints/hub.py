@@ -17,8 +17,6 @@ from attnlab.checkpoints.checkpoint import (
     INDEX,
     PACKAGE,
     WEIGHTS,
-    check_variant,
-    name_of_variant,
     weight_names,
 )
 from attnlab.errors import (
@@ -195,7 +193,6 @@ def find_model(
     name_or_path: str | os.PathLike[str],
     *,
     revision: str | None = None,
-    variant: str | None = None,
     local_files_only: bool = False,
 ) -> Path:
     """Find or download the directory with a model's files.
@@ -206,7 +203,6 @@ def find_model(
         directory, without the network; otherwise a repository on the hub, by a short name in
         `PUBLISHED` or as `owner/name`
     revision : branch, tag or commit on the hub
-    variant : such as "fp16" for model.fp16.safetensors
     local_files_only : never download
 
     Raises
@@ -218,7 +214,6 @@ def find_model(
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
-    check_variant(variant)
     built_in = BUILT_IN.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
     path = built_in.directory if built_in else as_path(name_or_path, "a model's name or path")
     if os.path.isdir(path):
@@ -233,12 +228,10 @@ def find_model(
         raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
     if not isinstance(name_or_path, str):
         raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
-    return _find_by_name(name_or_path, revision, variant, local_files_only)
+    return _find_by_name(name_or_path, revision, local_files_only)
 
 
-def _find_by_name(
-    name: str, revision: str | None, variant: str | None, local_files_only: bool
-) -> Path:
+def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Path:
     """Find a model in the hub's cache, or download it."""
     choices = _choices(name, revision)
     cached = {
@@ -247,24 +240,24 @@ def _find_by_name(
         if (snapshot := _cached_snapshot(*choice)) is not None
     }
     for snapshot in cached.values():
-        if not _missing_files(snapshot, variant):
+        if not _missing_files(snapshot):
             return snapshot
     repository, revision = choices[0]
     problem = f"{name} is neither a directory nor in the hub's cache"
     if cached:
         # Another tool may have downloaded only the weights: complete that snapshot.
-        with_weights = [c for c in cached if not _missing_weights(cached[c], variant)]
+        with_weights = [c for c in cached if not _missing_weights(cached[c])]
         choice = next(iter(with_weights or cached))
         snapshot = cached[choice]
         problem = (
             f"{name} is in the hub's cache, {snapshot}, without "
-            f"{' and '.join(_missing_files(snapshot, variant))}"
+            f"{' and '.join(_missing_files(snapshot))}"
         )
         if with_weights:
             repository, revision = choice[0], snapshot.name
     if local_files_only:
         raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
-    return _download(repository, revision, variant, problem)
+    return _download(repository, revision, problem)
 
 
 def _check_revision(revision: Any) -> None:
@@ -303,10 +296,10 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     return snapshot if commit and os.path.isdir(snapshot) else None
 
 
-def _missing_files(snapshot: Path, variant: str | None) -> list[str]:
+def _missing_files(snapshot: Path) -> list[str]:
     """Files missing from a snapshot, for instance after an interrupted download."""
     names = {file.name for file in snapshot.iterdir() if file.is_file()}  # without broken links
-    return _missing_small_files(names) + _missing_weights(snapshot, variant)
+    return _missing_small_files(names) + _missing_weights(snapshot)
 
 
 def _missing_small_files(names: Collection[str]) -> list[str]:
@@ -316,15 +309,15 @@ def _missing_small_files(names: Collection[str]) -> list[str]:
     return [name for name in needed if name not in names]
 
 
-def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
+def _missing_weights(snapshot: Path) -> list[str]:
     try:
-        needed = weight_names(snapshot, variant)
+        needed = weight_names(snapshot)
     except CheckpointError:
         return []  # an invalid index, which Checkpoint reports
     return [name for name in needed if not os.path.isfile(snapshot / name)]
 
 
-def _download(repository: str, revision: str | None, variant: str | None, problem: str) -> Path:
+def _download(repository: str, revision: str | None, problem: str) -> Path:
     """Download a model to the cache: the small files first, then, if they are valid, the weights.
 
     Parameters
@@ -332,20 +325,17 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     problem : why a download is necessary, the start of an error message
     """
     names = _files_on_hub(repository, revision, problem)
-    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small_files(names)
-    if not {unsharded, index} & set(names):
+    if not {WEIGHTS, INDEX} & set(names):
         format = describe_unsupported(names)
-        if WEIGHTS in names:
-            format = f"{WEIGHTS}; to open it, leave out `variant`"
-        missing.append(f"{unsharded}, only {format}" if format else unsharded)
+        missing.append(f"{WEIGHTS}, only {format}" if format else WEIGHTS)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
-    small_files = SMALL_FILES if unsharded in names else (*SMALL_FILES, index)
+    small_files = SMALL_FILES if WEIGHTS in names else (*SMALL_FILES, INDEX)
     snapshot = _fetch(repository, revision, [name for name in small_files if name in names])
     config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
-    if weights := _missing_weights(snapshot, variant):
+    if weights := _missing_weights(snapshot):
         _fetch(repository, snapshot.name, weights)
     return snapshot
 

@@ -84,7 +84,6 @@ class GPT2:
         tokenizer: Any = None,
         dtype: DTypeLike = "float32",
         revision: str | None = None,
-        variant: str | None = None,
         local_files_only: bool = False,
     ) -> GPT2:
         """Load a GPT-2 from a directory, from this package, or from the Hugging Face hub.
@@ -102,7 +101,6 @@ class GPT2:
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
         revision : branch, tag or commit on the hub; by default the main branch, and for GPT-2's own
             models a pinned commit
-        variant : of the weights, such as "fp16" for model.fp16.safetensors
         local_files_only : never download
 
         Raises
@@ -112,13 +110,13 @@ class GPT2:
         """
         try:
             directory = find_model(
-                name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
+                name_or_path, revision=revision, local_files_only=local_files_only
             )
         except DownloadError as error:
             raise DownloadError(f"{error}. {BUILT_IN_HINT}") from error.__cause__
-        weight_files(directory, variant)  # missing weights are reported before a wrong config
+        weight_files(directory)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
-        checkpoint = Checkpoint(directory, config, dtype, variant)  # reads no weights yet
+        checkpoint = Checkpoint(directory, config, dtype)  # reads no weights yet
         try:
             return cls(checkpoint, _load_tokenizer(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:

@@ -55,8 +55,8 @@ HOW_TO_MERGE = (
 )
 
 # Patterns of file names and the advice for each, most specific first. {name} is the file's name,
-# {file} the name in a command, {variant} the pattern's group; {merge}, {convert} and {convert_gguf}
-# say how to convert the file.
+# {file} the name in a command, {variant} the pattern's group; {merge}, {convert}, {convert_gguf}
+# and {convert_variant} say how to convert the file.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
@@ -64,7 +64,8 @@ FORMATS = (
     ),
     (
         r"model\.([\w-]+?)(?:-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.([\w-]+)\.json",
-        '{name}, weights of a variant: from_pretrained(..., variant="{variant}") opens it',
+        "{name}, weights of a variant. A single file opens if it is called model.safetensors; "
+        "shards, once transformers has saved them without the variant: {convert_variant}",
     ),
     (
         r"model-\d+-of-\d+\.safetensors",
@@ -117,10 +118,14 @@ def describe_unsupported(names: Iterable[str]) -> str:
                 # Names that could break out of the command's quotes are left out.
                 file = name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE"
                 arguments = f"'OLD', gguf_file='{file}'"
+                variant = next(filter(None, match.groups()), "")
                 return advice.format(
                     name=list_names([name]),
                     file=file,
-                    variant=next(filter(None, match.groups()), ""),
+                    variant=variant,
+                    convert_variant=conversion_command(
+                        IMPORT_GPT2, f"M.from_pretrained('OLD', variant='{variant}')"
+                    ),
                     merge=HOW_TO_MERGE,
                     convert=HOW_TO_CONVERT,
                     convert_gguf=conversion_command(
