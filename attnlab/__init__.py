@@ -13,13 +13,7 @@ from importlib import import_module as _import_module
 from attnlab import errors
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.errors import AttnlabError
-from attnlab.forward.attention import (
-    Attention,
-    CrossAttention,
-    Head,
-    MultiHeadAttention,
-    SelfAttention,
-)
+from attnlab.forward.attention import Attention, Head, MultiHeadAttention, SelfAttention
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import MLP, Block, ForwardPass
 from attnlab.forward.functional import (
@@ -83,7 +77,6 @@ __all__ = [
     "AttnlabError",
     "Block",
     "Checkpoint",
-    "CrossAttention",
     "ForwardPass",
     "GPT2Config",
     "Generation",

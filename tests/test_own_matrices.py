@@ -45,9 +45,9 @@ CASES: dict[str, tuple[Attend, Arrays, str]] = {
         draw(X=(2, 3, 5), W_Q=(5, 4), W_K=(5, 4), W_V=(5, 2), bias=(3, 3)),
         "context",
     ),
-    "two sources": (
+    "cross": (
         lambda **arrays: cross_attention(**arrays),
-        draw(X=(2, 3), memory=(4, 5), memory_V=(4, 6), W_Q=(3, 2), W_K=(5, 2), W_V=(6, 2)),
+        draw(X=(2, 3), memory=(4, 5), W_Q=(3, 2), W_K=(5, 2), W_V=(5, 6)),
         "context",
     ),
     "broadcast": (
@@ -119,20 +119,6 @@ def test_an_edit_equals_other_arguments(edits: dict[str, Any], changed: dict[str
         np.testing.assert_allclose(head.context, expected.context, rtol=0, atol=1e-12)
 
 
-def test_keys_and_values_from_two_sequences() -> None:
-    attend, arrays, _ = CASES["two sources"]
-    result = attend(**arrays)
-    expected = cross_attention(**arrays | {"memory_V": None, "W_V": np.zeros((5, 2))}).weights
-    np.testing.assert_array_equal(result.weights, expected)
-    V = arrays["memory_V"] @ arrays["W_V"]
-    np.testing.assert_allclose(result.context, expected @ V, rtol=0, atol=1e-13)
-    assert result.heading_of("V") == "V = memory_V W_V"
-    assert "memory_V W_V" in str(result.explain(1, step="V"))
-    edited = result.edited({"memory_V": 0})
-    assert not edited.context.any()
-    assert np.array_equal(edited.weights, result.weights)
-
-
 def test_an_edit_of_one_head_changes_no_other() -> None:
     attend, arrays, _ = CASES["heads"]
     result = attend(**arrays)
@@ -178,14 +164,6 @@ RESULT = attention(E, E, E, mask=[[False, True, True], [True] * 3, [True] * 3], 
         (lambda: heads(**CASES["heads"][1]).heads[1].edited({"Q": 0}), r"start with heads\.1\."),
         (lambda: RESULT.gradients().gradients(), "can't be differentiated"),
         (lambda: RESULT.gradients().edited({"Q": 0}), "can't be edited"),
-        (
-            lambda: cross_attention(E, E, E, E, E, memory_V=E[:2]),
-            r"memory and memory_V must .* rows.*\(3, 3\) and \(2, 3\)",
-        ),
-        (
-            lambda: cross_attention(E, E, E, E, E, memory_V=E[:, :2]),
-            "W_V .* memory_V has columns, 2",
-        ),
         (lambda: RESULT.gradients([1, 2]), r"shape of context, \(3, 3\); got \(2,\)"),
         (lambda: RESULT.gradients(np.nan), "d contains NaN"),
         (

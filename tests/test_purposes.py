@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from attnlab.errors import InvalidValueError
-from attnlab.forward.attention import CrossAttention, MultiHeadAttention
+from attnlab.forward.attention import MultiHeadAttention
 from attnlab.model.trace import Trace
 from attnlab.steps import steps_below
 from attnlab.views.purposes import PURPOSES, purpose
@@ -14,7 +14,6 @@ from attnlab.views.purposes import PURPOSES, purpose
 PATHS = [
     *(path.replace("#", "3") for path, _ in steps_below(Trace)),
     *(path.replace("#", "3") for path, _ in steps_below(MultiHeadAttention)),
-    *CrossAttention.steps,
     "probabilities",
 ]
 

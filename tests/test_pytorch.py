@@ -151,7 +151,7 @@ import math
 import numpy as np, torch
 from torch.nn.functional import scaled_dot_product_attention
 from attnlab import (
-    attention, cross_attention, linear, merge_heads, multi_head_attention, split_heads,
+    attention, linear, merge_heads, multi_head_attention, split_heads,
 )
 
 torch.set_default_dtype(torch.float64)
@@ -222,7 +222,7 @@ output = linear(merge_heads(result.context), module.out_proj.weight.T, module.ou
 close(output, numbers(theirs))
 
 W_Q, W_K, W_V = (torch.randn(n, 3) for n in (D, 5, 6))
-ours = cross_attention(X, keys, W_Q, W_K, W_V, memory_V=values)
+ours = attention(linear(X, W_Q), linear(keys, W_K), linear(values, W_V))
 close(ours.context, numbers(scaled_dot_product_attention(X @ W_Q, keys @ W_K, values @ W_V)))
 
 # and all gradients of cross-attention

@@ -320,25 +320,6 @@ class SelfAttention(Attention):
         return f"{self._layer_prefix}memory" not in self._run.graph.given
 
 
-class CrossAttention(SelfAttention):
-    """One head with keys from `memory` and values from another sequence.
-
-    Attributes
-    ----------
-    memory_V, W_V : (..., Tk, D''), (D'', Dv)
-    and the attributes of `SelfAttention`
-    """
-
-    _table_steps: ClassVar[tuple[str, ...]] = (
-        *("X", "memory", "memory_V"),
-        *SelfAttention._table_steps[2:],
-    )
-
-    memory_V = Step[Array]("Tk D''", "the sequence of the values")
-    W_V = Step[Array]("D'' Dv")
-    V = affine_step("Tk Dv", "memory_V", "W_V", "b_V")
-
-
 class Head(SelfAttention):
     """One head of multi-head attention, with the same step names.
 

@@ -15,12 +15,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray, Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import (
-    Attention,
-    CrossAttention,
-    MultiHeadAttention,
-    SelfAttention,
-)
+from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
 from attnlab.steps import Run, graph_of, overflow_error, view_of
 from attnlab.support.checks import (
     Rng,
@@ -175,7 +170,6 @@ def cross_attention(
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
-    memory_V: ArrayLike | None = None,
 ) -> SelfAttention:
     """Compute cross-attention: Q from X, K and V from `memory`.
 
@@ -187,16 +181,12 @@ def cross_attention(
     memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    memory_V : (..., Tk, D''), the sequence that V is computed from, if it isn't `memory`
     scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
-    parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
-    sources = {"memory": memory} | ({} if memory_V is None else {"memory_V": memory_V})
-    inputs = _floats(X=X, **sources, **parameters)
-    shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng)
-    kind = SelfAttention if memory_V is None else CrossAttention
-    labels = tokens, memory_tokens
-    return _attention_result(kind, "Cross-attention", inputs, shape, *settings, *labels)
+    inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    shape, labels = _projected_scores_shape(inputs), (tokens, memory_tokens)
+    settings = scale, bias, mask, dropout, rng
+    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
 
 
 def multi_head_attention(
@@ -284,8 +274,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     X = inputs["X"]
     memory = inputs.get("memory", X)
     # Which array each matrix multiplies.
-    of_V = ("memory_V", inputs["memory_V"]) if "memory_V" in inputs else ("memory", memory)
-    sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": of_V}
+    sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
     if "W_O" in inputs:
         # W_O multiplies concat, which has as many columns as W_V.
         sources["W_O"] = ("W_V", inputs["W_V"])
@@ -313,19 +302,11 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         # W_Q has as many columns as W_K.
         for name in ("W_K", "W_V"):
             _as_n_head(inputs[name].shape[1], n_head)  # raises if n_head doesn't divide the columns
-    if of_V[1].shape[-2] != memory.shape[-2]:
-        raise InvalidValueError(
-            "memory and memory_V must have the same number of rows, one per key; got "
-            f"{memory.shape} and {of_V[1].shape}"
-        )
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
-        np.broadcast_shapes(leading, of_V[1].shape[:-2])
     except ValueError:
-        shapes = [x.shape for name, (_, x) in sources.items() if name != "W_O"]
         raise InvalidValueError(
-            "leading axes of X and memory don't broadcast; got "
-            f"{' and '.join(map(str, dict.fromkeys(shapes)))}"
+            f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
         ) from None
     return (*leading, *heads, X.shape[-2], memory.shape[-2])  # (..., H, Tq, Tk)
 

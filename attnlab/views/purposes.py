@@ -42,7 +42,6 @@ PURPOSES = {
     "learned gain and bias.",
     "heads.X": "The input of attention, shared by all heads; each projects it differently.",
     "memory": "The source of keys and values; in self-attention, X itself.",
-    "memory_V": "The source of the values, where it isn't that of the keys.",
     "gain": "Learned: scales each component after normalization.",
     "bias": "Learned: added to each component after the gain.",
     "W_QKV": "W_Q, W_K and W_V in one matrix, so that one product computes all three.",
