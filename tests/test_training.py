@@ -28,7 +28,6 @@ from attnlab.training import (
     Settings,
     Training,
     clip,
-    evaluate,
     initial_parameters,
     learning_rate,
     train,
@@ -201,21 +200,6 @@ def test_saved_models_can_be_opened(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == [
         "config.json", "merges.txt", "model.safetensors", "vocab.json",
     ]  # fmt: skip
-
-
-def test_evaluate_is_the_mean_over_whole_sequences() -> None:
-    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
-    ids = np.arange(5, 5 + 21)  # 2 sequences of 7, each with the one after; 6 are left
-    surprises = []
-    for start in (0, 7):
-        logits = model.trace(ids[start : start + 7]).logits
-        probabilities = attnlab.softmax(logits)
-        surprises += [-np.log(probabilities[i, ids[start + i + 1]]) for i in range(7)]
-    assert evaluate(model, ids, 7) == pytest.approx(np.mean(surprises), rel=1e-12)
-    with pytest.raises(InvalidValueError, match="positions"):
-        evaluate(model, np.arange(100), 18)
-    with pytest.raises(InvalidValueError, match="sequence_length"):
-        evaluate(model, np.arange(100), 0)
 
 
 class Stop(Exception):
@@ -504,12 +488,6 @@ def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_invalid_arguments() -> None:
-    for model in (None, "gpt2", TINY):
-        with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
-            evaluate(model, TEXT)  # type: ignore[arg-type]
-    for length in ("x", 1.5, 10**5000, MATRIX):
-        with pytest.raises(InvalidValueError, match="sequence_length"):
-            evaluate(quick(steps=1).model, TEXT, length)  # type: ignore[arg-type]
     for rng in (None, "x", 5, MATRIX, np.random.RandomState(0)):
         with pytest.raises(InvalidTypeError, match="rng must be a Generator"):
             initial_parameters(TINY, rng)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.training.gradients import attention_gradient, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters
-from attnlab.training.run import Settings, Training, evaluate, train
+from attnlab.training.run import Settings, Training, train
 
 __all__ = [
     "AdamW",
@@ -25,7 +25,6 @@ __all__ = [
     "attention_gradient",
     "clip",
     "cross_entropy",
-    "evaluate",
     "gelu_gradient",
     "initial_parameters",
     "layer_norm_gradient",

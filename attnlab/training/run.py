@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.corpus.texts import read_corpus
-from attnlab.equations import Ids, cross_entropy
+from attnlab.equations import Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
@@ -367,31 +367,6 @@ def _run(
             bar.update()
             if watch is not None:
                 watch(training)
-
-
-def evaluate(
-    model: GPT2,
-    corpus: str | os.PathLike[str] | ArrayLike | Tokens,
-    sequence_length: int | None = None,
-) -> float:
-    """A model's loss on a corpus: the mean cross-entropy of the next token, in nats.
-
-    The corpus, as in `train`, is cut into independent sequences of `sequence_length` tokens,
-    by default n_positions, so the first tokens of each have little context. The remainder is
-    dropped.
-    """
-    check_kind(model, GPT2, "model")
-    T = model.config.n_positions
-    if sequence_length is not None:
-        T = as_count(sequence_length, "sequence_length", least=1)
-    ids = _corpus_ids(corpus, model.tokenizer, model.config, T)
-    count = (len(ids) - 1) // T
-    inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
-    losses = [
-        float(cross_entropy(ForwardPass(row, model.parameters).logits, target).mean())
-        for row, target in zip(inputs, targets, strict=True)
-    ]
-    return float(np.mean(losses))
 
 
 def _identity(
