@@ -19,7 +19,7 @@ from attnlab.forward.parameters import shapes_in_block, shapes_outside_of_blocks
 from attnlab.steps import as_data, graph_of
 from attnlab.support import formats
 from attnlab.text import bpe, tokenizer_files
-from attnlab.text.tokens import BYTES, END_OF_TEXT
+from attnlab.text.tokens import BYTES
 
 # A config with distinct sizes, so that each axis of a shape can be identified.
 EXAMPLE = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
@@ -54,6 +54,8 @@ def _config_rules() -> dict[str, Any]:
             "quantization_config": None,
         },
         "required": [field.name for field in settings if field.default is MISSING],
+        "sizes": config.DEFAULT_SIZES,
+        "aliases": config.ALIASES,
         "defaults": {f.name: f.default for f in settings if f.default is not MISSING},
         "largest": config.LARGEST,
         "flags": flags,
@@ -89,6 +91,7 @@ def _tensor_rules() -> dict[str, Any]:
         "mask_buffer": checkpoint.MASK_BUFFER.pattern,
         "heads": [*checkpoint.HEADS],
         "adapter": formats.ADAPTER,
+        "formats": [pattern for pattern, _ in formats.FORMATS],
         # How W_U is computed if it is tied to W_E.
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],
     }
@@ -98,8 +101,19 @@ def _tokenizer_rules() -> dict[str, Any]:
     return {
         "pattern": bpe.PIECES,
         "bytes": [*BYTES],
-        "end_of_text": END_OF_TEXT,
-        "classes": tokenizer_files.GPT2_CLASSES,
+        "gpt2": {
+            "classes": tokenizer_files.GPT2_CLASSES,
+            "special": tokenizer_files.GPT2_SPECIAL,
+            "settings": tokenizer_files.BYTE_PAIRS,
+        },
+        "bert": {
+            "classes": tokenizer_files.BERT_CLASSES,
+            "special": tokenizer_files.BERT_SPECIAL,
+            "settings": tokenizer_files.WORD_PIECES,
+            "types": bpe.WORD_PIECE_TYPES,
+        },
+        "openai": tokenizer_files.OPENAI,
+        "sentence_piece": tokenizer_files.SENTENCE_PIECE,
         "special": tokenizer_files.SPECIAL,
         "looks_special": tokenizer_files.LOOKS_SPECIAL,
         "unsupported_model_settings": bpe.UNSUPPORTED_MODEL_SETTINGS,

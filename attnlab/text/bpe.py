@@ -44,6 +44,15 @@ UNSUPPORTED_MODEL_SETTINGS = (
 UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
+# Of BERT's word pieces: the types of the normalizer, pre_tokenizer, model and decoder, and the
+# model's settings by default.
+WORD_PIECE_TYPES = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
+WORD_PIECE_DEFAULTS = {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+
 # GPT-2's pattern as tiktoken has it, since version 0.9 and before; it splits as PIECES does.
 TIKTOKEN_PIECES = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
@@ -297,15 +306,9 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
 def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Data for the page's encoding by BERT's word pieces, see `wordpiece.js`; None for others."""
     parts = ("normalizer", "pre_tokenizer", "model", "decoder")
-    kinds = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
-    model = {
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-        **(settings.get("model") or {}),
-    }
+    model = {**WORD_PIECE_DEFAULTS, **(settings.get("model") or {})}
     if (
-        [_type(settings.get(part)) for part in parts] != kinds
+        [_type(settings.get(part)) for part in parts] != WORD_PIECE_TYPES
         or model["unk_token"] not in model["vocab"]
         or settings["decoder"].get("prefix", "##") != model["continuing_subword_prefix"]
         or not all(token["special"] for token in settings["added_tokens"])

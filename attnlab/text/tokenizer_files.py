@@ -22,6 +22,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.files import read_json, read_text
 from attnlab.text.bpe import (
     TIKTOKEN_PIECES,
+    WORD_PIECE_DEFAULTS,
     Merges,
     invalid_merge,
     is_byte_level,
@@ -58,6 +59,15 @@ LOOKS_SPECIAL = r"<.*>|\[.*\]"
 # Keys of a `tokenizer.json` whose value is null or an object with a "type".
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+
+# The settings, besides the vocabulary, of `vocab.json` and `merges.txt`, and of `vocab.txt`.
+BYTE_PAIRS: JsonObject = {"pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
+WORD_PIECES: JsonObject = {
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+    "model": {"type": "WordPiece", **WORD_PIECE_DEFAULTS},
+}
 
 # tiktoken and the tokenizers library store ids in 32 bits.
 MAX_IDS = 2**32 - 1
@@ -263,12 +273,8 @@ def byte_pair_settings(ids: object, merges: object) -> Settings:
     if isinstance(ids, dict) and END_OF_TEXT in ids:
         added = [{"id": ids[END_OF_TEXT], "content": END_OF_TEXT, "special": True}]
     return check_settings(
-        {
-            "added_tokens": added,
-            "pre_tokenizer": BYTE_LEVEL,
-            "decoder": BYTE_LEVEL,
-            "model": {"type": "BPE", "vocab": ids, "merges": merges},
-        }
+        BYTE_PAIRS
+        | {"added_tokens": added, "model": {"type": "BPE", "vocab": ids, "merges": merges}}
     )
 
 
@@ -292,20 +298,7 @@ def _read_word_pieces(path: Path) -> Settings:
     ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
     if not ids:
         raise VocabularyError(f"{path} has no tokens")
-    return check_settings(
-        {
-            "normalizer": {"type": "BertNormalizer", "clean_text": True},
-            "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-            "model": {
-                "type": "WordPiece",
-                "unk_token": BERT_SPECIAL["unk_token"],
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-                "vocab": ids,
-            },
-        }
-    )
+    return check_settings({**WORD_PIECES, "model": {**WORD_PIECES["model"], "vocab": ids}})
 
 
 def _special_tokens(

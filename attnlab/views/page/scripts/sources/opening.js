@@ -1,21 +1,16 @@
-// Open a model's directory in the page: config.json, model.safetensors or its parts, and the tokenizer, in the forms
-// in which transformers saves GPT-2. Names, shapes and settings are the library's, see attnlab/checkpoints/rules.py.
+// Open a model's directory in the page: config.json, model.safetensors or its parts, and the tokenizer, see tokenizer.js,
+// in the forms in which transformers saves GPT-2. Names, shapes and settings are the library's, see attnlab/checkpoints/rules.py.
 // Whatever else a file has is refused, never ignored; the library opens more, and says more about what is wrong.
 
 import { sizeOf } from "../numbers/arrays.js";
 import { Refusal } from "../numbers/refusal.js";
+import { tokenizerIn, unsupported } from "./tokenizer.js";
 
 const PART_BYTES = 2 ** 22; // of a file at a time; a multiple of each number's size
 
-const unsupported = (file, what) =>
-  new Refusal("The page can't open this model: {file} has {what}. The library opens more models and says what is wrong; try attnlab explore.", { file, what });
-
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const textIn = (buffer) => new TextDecoder("utf-8", { fatal: true }).decode(buffer);
-
 function objectIn(buffer) {
-  const value = JSON.parse(textIn(buffer));
-  if (!isObject(value)) throw new TypeError();
+  const value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(buffer));
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new TypeError();
   return value;
 }
 
@@ -44,8 +39,13 @@ export class Directory {
 
   /** The settings in config.json, checked as attnlab/forward/config.py does. */
   async config() {
-    const { required, defaults, fixed, largest, activations, flags } = this.rules.config;
-    const stored = await this.json("config.json");
+    const { required, defaults, sizes, aliases, fixed, largest, activations, flags } = this.rules.config;
+    const given = await this.json("config.json");
+    const stored = { ...("model_type" in given && sizes), ...given };
+    for (const [alias, name] of Object.entries(aliases).filter(([alias]) => alias in given)) {
+      if (name in given && given[name] !== given[alias]) throw unsupported("config.json", `${name} ≠ ${alias}`);
+      stored[name] = given[alias];
+    }
     const isAllowed = (name, value) => {
       if (name === "n_inner" && value === null) return true;
       if (name in largest) return Number.isInteger(value) && value > 0 && value <= largest[name];
@@ -133,108 +133,20 @@ export class Directory {
     }
   }
 
-  // ---- tokenizer ---------------------------------------------------------------------------------
-
-  /** The arguments of Tokenizer, for an embedding with `rows` rows. */
-  async tokenizer(rows) {
-    const { classes, bytes, pattern } = this.rules.tokenizer;
-    const config = await this.optionalJson("tokenizer_config.json");
-    const isGpt2 = !config.tokenizer_class || classes.includes(config.tokenizer_class);
-    const file = this.has("tokenizer.json") ? "tokenizer.json" : "vocab.json";
-    const settings = file === "vocab.json" ? await this.#olderSettings(config, isGpt2) : await this.json(file);
-    const foreign = this.#foreignPart(settings);
-    if (foreign) throw unsupported(file, `${foreign}: ${JSON.stringify(settings[foreign] ?? null).slice(0, 200)}`);
-    const { model, added_tokens: added } = settings;
-    const ids = new Map(Object.entries(model.vocab));
-    for (const { id, content } of added) {
-      // Those that the vocabulary lacks have the next ids, in the list's order.
-      if (id !== (ids.get(content) ?? ids.size)) throw unsupported(file, `${content} = ${id}`);
-      ids.set(content, id);
-    }
-    const ascending = [...ids.values()].sort((a, b) => a - b);
-    const invalid = ascending.find((id, n) => !Number.isInteger(id) || id < 0 || id >= rows || id === ascending[n - 1]);
-    if (invalid !== undefined) throw unsupported(file, `id = ${JSON.stringify(invalid)}`);
-    const special = await this.#specialTokens(config, ids, isGpt2, added);
-    const names = [...new Set([...added.map(({ content }) => content), ...special])];
-    const merges = model.merges.map((merge) => (typeof merge === "string" ? merge.split(" ") : merge));
-    const wrong = merges.find((pair) => pair.length !== 2 || ![...pair, pair.join("")].every((symbol) => ids.has(symbol)));
-    if (wrong) throw unsupported(file, `merge: ${JSON.stringify(wrong)}`);
-    const explained = new Set([...bytes, ...merges.map((pair) => pair.join(""))]);
-    if (file === "vocab.json") this.#checkMergesComplete(ids, new Set([...explained, ...names]));
-    const found = added.filter(({ content, special: isSpecial }) => content && !isSpecial && !special.has(content)); // in texts
-    return {
-      pattern,
-      vocab: model.vocab,
-      merges,
-      names: names.map((name) => [ids.get(name), name]),
-      literalIds: names.filter((name) => /[^\x00-\x7f]/.test(name) && !explained.has(name)).map((name) => ids.get(name)),
-      addedTokens: [false, true].map((isLater) => found.filter(({ normalized }) => Boolean(normalized) === isLater).map(({ content, id }) => [content, id])),
-      addPrefixSpace: isGpt2 ? config.add_prefix_space === true : (settings.pre_tokenizer.add_prefix_space ?? true),
-      prefix: [],
-      tokens: ids.size,
-      rows,
-    };
-  }
-
-  /** The settings in vocab.json and merges.txt, as in a tokenizer.json. */
-  async #olderSettings(config, isGpt2) {
-    if (!this.has("vocab.json")) throw new Refusal("There is no tokenizer among the files: neither tokenizer.json, nor vocab.json and merges.txt.");
-    for (const flag of ["add_bos_token", "add_eos_token"]) if (config[flag]) throw unsupported("tokenizer_config.json", flag);
-    if (!isGpt2) throw unsupported("tokenizer_config.json", config.tokenizer_class);
-    const lines = (await this.read("merges.txt", textIn)).replace(/^#version.*/, "").split(/\r?\n/);
-    const byteLevel = { type: "ByteLevel" };
-    const model = { type: "BPE", vocab: await this.json("vocab.json"), merges: lines.filter(Boolean) };
-    return { pre_tokenizer: byteLevel, decoder: byteLevel, model, added_tokens: [] };
-  }
-
-  /** The part of a tokenizer.json that differs from GPT-2's in how texts are split or merged; undefined if none does. */
-  #foreignPart({ normalizer, pre_tokenizer: splitter, post_processor: adding, decoder, model, added_tokens: added }) {
-    const { bytes, unsupported_model_settings, unsupported_token_flags } = this.rules.tokenizer;
-    const addsNothing = adding?.type === "TemplateProcessing" && JSON.stringify(adding.special_tokens) === "{}";
-    const isOfMerges = isObject(model?.vocab) && Array.isArray(model.merges) && (model.type ?? "BPE") === "BPE";
-    const isGpt2s = {
-      normalizer: !normalizer,
-      pre_tokenizer: splitter?.type === "ByteLevel" && (splitter.use_regex ?? true),
-      post_processor: !adding || adding.type === "ByteLevel" || addsNothing,
-      decoder: decoder?.type === "ByteLevel",
-      model: isOfMerges && !["dropout", ...unsupported_model_settings].some((name) => model[name]) &&
-        (!model.unk_token || bytes.every((symbol) => Object.hasOwn(model.vocab, symbol))),
-      added_tokens: Array.isArray(added) && !added.some((token) => unsupported_token_flags.some((name) => token[name])),
-    };
-    return Object.keys(isGpt2s).find((part) => !isGpt2s[part]);
-  }
-
-  /** The special tokens that the tokenizer's other files name. */
-  async #specialTokens(config, ids, isGpt2, added) {
-    const { special, end_of_text } = this.rules.tokenizer;
-    // A token, a token's settings, or several of either.
-    const namesIn = (value) => (typeof value === "string" ? [value] : isObject(value) && "content" in value ? [value.content] : Object.values(value ?? {}).flatMap(namesIn));
-    const map = await this.optionalJson("special_tokens_map.json");
-    const more = Object.entries(config.added_tokens_decoder ?? {}).map(([id, token]) => ({ ...token, id: Number(id) }));
-    const names = [...special.flatMap((name) => [config[name], map[name]]), more.filter((token) => token.special)].flatMap(namesIn);
-    if (isGpt2 && ids.has(end_of_text)) names.push(end_of_text);
-    const others = Object.entries(await this.optionalJson("added_tokens.json")).map(([content, id]) => ({ content, id }));
-    const known = new Set([...names, ...added.map(({ content }) => content)]);
-    const unknown = [...more, ...others].find(({ content, id }) => ids.get(content) !== id || !known.has(content))?.content ?? names.find((name) => !ids.has(name));
-    if (unknown !== undefined) throw unsupported("tokenizer_config.json", JSON.stringify(unknown));
-    return new Set(names);
-  }
-
-  /** Refuse a merges.txt that seems truncated. */
-  #checkMergesComplete(ids, explained) {
-    const isSpecial = new RegExp(`^(?:${this.rules.tokenizer.looks_special})$`, "s");
-    const first = [...ids.keys()].find((symbol) => !explained.has(symbol) && !isSpecial.test(symbol));
-    if (first !== undefined) throw unsupported("merges.txt", `… ${JSON.stringify(first)}`);
-  }
-
   // ---- the model ---------------------------------------------------------------------------------
 
   /** A Model's description, the count of its numbers, and a function that reads them; `graph` is another model's. */
   async model(graph) {
     const { tensors, config: rules } = this.rules;
+    const names = [...this.files.keys()].sort();
+    const other = tensors.formats.map((pattern) => names.find((name) => new RegExp(`^(?:${pattern})$`).test(name))).find(Boolean);
+    if (other && !this.has(tensors.weights) && !this.has(tensors.index))
+      throw new Refusal("There is no {name} among the files, only {other}. attnlab explore --model DIRECTORY says how to convert it.", { name: tensors.weights, other });
     if (this.has(tensors.adapter)) throw unsupported(tensors.adapter, "LoRA"); // it changes another model's weights
     const config = await this.config();
-    const tokenizer = await this.tokenizer(config.vocab_size);
+    const tokenizer = await tokenizerIn(this, config.vocab_size).catch((error) => {
+      throw error instanceof Refusal ? error : new Refusal("The tokenizer's files can't be read: they are damaged, or have changed.");
+    });
     const stored = await this.parameters(config);
     const isTied = config.tie_word_embeddings;
     const parameters = stored.filter(({ path }) => path !== "W_U" || !isTied);

@@ -2,7 +2,7 @@
 
 import { inHeading, printable } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
-import { grouped } from "../numbers/formats.js";
+import { decodeUtf8, grouped } from "../numbers/formats.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { description, sayStored } from "./description.js";
@@ -79,7 +79,7 @@ export class ModelSource extends LiveSource {
   #traceOf({ ids, text, tokens, edited, paths }, changes) {
     const { template } = this;
     const T = ids.length;
-    const line = text.replace(/[\r\n\t]+/g, " ");
+    const line = decodeUtf8(this.tokenizer.allBytes(ids)).replace(/[\r\n\t]+/g, " ");
     const characters = [...line];
     const steps = passStepsOf({ ...template, graph: this.graph });
     const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, ""));
