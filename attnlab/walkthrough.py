@@ -8,9 +8,9 @@ Source of the order and the figures: orczhou.com, "understanding-llm-attention",
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from attnlab.equations import Array
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Paragraph, Table, header
+from attnlab.support.tables import Document, Format, Heading, Paragraph, Table, listed
 from attnlab.views.labelled_step import LabelledStep, labelled_step
 
 PROMPT = "It’s very hot in summer. Swimming is"
@@ -64,6 +64,17 @@ class Reproduction(Document):
     def agrees(self) -> bool:
         return not self.reason and all(table.agrees for table in self.tables)
 
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "name": ("table", ""),
+        "figures": "",
+        "largest_difference": ("largest difference", ".2g"),
+        "tolerance": ("allowed", ".2g"),
+        "agrees": ("", lambda agrees: Message("agrees" if agrees else "DOES NOT AGREE")),
+    }
+
+    def _records(self) -> tuple[Comparison, ...]:
+        return self.tables
+
     def pieces(self) -> Iterator[str | Table]:
         template = "Published figures, and {model}\nPrompt: {prompt}"
         yield Heading(template, model=self.model, prompt=self.prompt)
@@ -72,12 +83,7 @@ class Reproduction(Document):
                 "Not compared with the published tables: {reason}", reason=Message(self.reason)
             )
             return
-        lines = [header("table", "figures", "largest difference", "allowed", "")]
-        for table in self.tables:
-            largest, allowed = f"{table.largest_difference:.2g}", f"{table.tolerance:.2g}"
-            agrees = Message("agrees" if table.agrees else "DOES NOT AGREE")
-            lines.append((table.name, f"{table.figures}", largest, allowed, agrees))
-        yield Table(lines, left=(0, 4))
+        yield listed(self._data(), self._shown)
         yield Message("(not compared: the similarity matrix, which its formula doesn't fit)")
         agreeing = sum(table.agrees for table in self.tables)
         verdict = Message("reproduced" if self.agrees else "NOT reproduced")

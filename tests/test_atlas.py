@@ -752,8 +752,15 @@ def test_atlas_plots(serial: Atlas) -> None:
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
 
 
-def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:
-    page = serial.to_html(language="en")
+def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+    page, file = serial.to_html(language="en"), tmp_path / "atlas.html"
+    for before in ("", "an existing file"):
+        file.write_text(before)
+        serial.to_html(file, language="en")
+        assert file.read_text(encoding="utf-8") == page
+    for path, fault in (("atlas.txt", "must end in .html"), ("no/atlas.html", "not found")):
+        with pytest.raises(attnlab.AttnlabError, match=fault):
+            serial.to_html(tmp_path / path)
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {
@@ -783,6 +790,10 @@ def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
         expected[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
     standouts = atlas.standouts()
     assert {s.measure: (s.layer, s.head, s.errors) for s in standouts} == expected
+    first, *_ = (line.split() for line in str(standouts).splitlines()[1:])
+    largest = standouts[0]
+    assert first[:3] == [largest.measure, str(largest.layer), str(largest.head)]
+    assert float(first[3]) == pytest.approx(largest.mean, rel=0.05)
     errors = [standout.errors for standout in standouts]
     assert errors == sorted(errors, reverse=True)
     page = atlas.to_html(language="en")

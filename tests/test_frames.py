@@ -10,7 +10,16 @@ from conftest import needs
 
 import attnlab
 from attnlab import GPT2, AttnlabError
+from attnlab.analysis.base import Analysis
+from attnlab.checking import figures
+from attnlab.checking.comparison import Stages
+from attnlab.checking.hugging_face import Verification
 from attnlab.errors import MissingExtraError
+from attnlab.pocket.truth import open_truth
+from attnlab.support.language import using_language
+from attnlab.support.messages import Message, say
+from attnlab.support.tables import Document, Table
+from attnlab.walkthrough import Reproduction
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +171,158 @@ def test_edits_are_marked(odd: GPT2) -> None:
     assert (data.weights.sel(layer=1, head=2) == 0.25).all()
     assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
     assert path in edited.head(1, 2).to_dataframe().attrs["title"]
+
+
+TEXTS = ("The dog chased the ball, but it", "The cat chased the ball, but it")
+
+
+@pytest.fixture(scope="module")
+def results(pocket: GPT2) -> dict[str, Any]:
+    """A result of every kind, by a name."""
+    texts = pocket.trace([*TEXTS])
+    trace, other = texts
+    pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
+    words = [(" barked", " meowed"), (" meowed", " barked")]
+    settings: Any = {"metric": words[0], "progress": False}
+    edges = attnlab.edges(trace, other, **settings)
+    lens, truth, why = trace.logit_lens(), open_truth(), trace.head(1, 2).why("it", "dog")
+    sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
+    atlas, second = (
+        attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False)
+        for x in (sentences, sentences[:2])
+    )
+    return {
+        "patching": attnlab.patch(trace, other, by_position=True, **settings),
+        "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
+        "attribution patching": attnlab.attribution_patch(trace, other, metric=words[0]),
+        "path patching": attnlab.path_patch(trace, other, **settings),
+        "edges": edges,
+        "circuit": edges.circuit(3),
+        "circuits": edges.circuits([0, 5]),
+        "attribution": trace.attribution(" barked"),
+        "attribution of texts": texts.attribution([x for x, _ in words]),
+        "by token": trace.attribution(" barked").by_token(),
+        "lens": lens,
+        "one token": lens.of(" barked"),
+        "top": lens.top(3),
+        "lens of texts": texts.logit_lens([x for x, _ in words]),
+        "reads": trace.reads(1, 2, " it"),
+        "writes": trace.writes(1, 2, " dog"),
+        "composition": trace.composition(),
+        "QK": trace.head(1, 2).QK,
+        "why": why,
+        "why by token": why.by_token(),
+        "without": why.without("blocks.0.mlp.output"),
+        "why of a head": texts.why(1, 2),
+        "jobs": trace.jobs(),
+        "rollout": trace.rollout(),
+        "norms": trace.value_weighted(),
+        "next tokens": trace.next_tokens(3),
+        "generation": pocket.generate("The dog", 2, temperature=0),
+        "traces": texts,
+        "comparison": attnlab.compare(trace, other),
+        "check": attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)),
+        "verification": Verification(attnlab.compare(trace, other).stages, "title", 1),
+        "figures": Reproduction("", "", (figures.compare("ids", [1], [1], 0),)),
+        "atlas": atlas,
+        "measure": atlas["entropy"],
+        "loss": atlas["loss"],
+        "profile": atlas.head(1, 2),
+        "two atlases": atlas.compare(second),
+        "standouts": atlas.standouts(),
+        "passages": atlas["entropy"].most(1, 2),
+        "truth": truth,
+        "truth's circuits": truth.circuits("pronoun"),
+        "Shapley values": truth.shapley(),
+        "interactions": truth.interactions("pronoun"),
+        "methods": truth.methods(),
+    }
+
+
+def documents(kind: type = Document) -> set[type]:
+    """The package's classes that are printed as tables."""
+    below = {x for x in kind.__subclasses__() if x.__module__.startswith("attnlab.")}
+    return below.union(*map(documents, below))
+
+
+def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
+    assert {*map(type, results.values())} == documents() - {Analysis, Stages}
+    for name, result in results.items():
+        frame = result.to_dataframe()
+        assert len(frame), name
+        assert frame.columns.is_unique, name
+        assert "<table" in result._repr_html_() or name in ("QK", "circuit"), name
+        tables = [piece for piece in result.pieces() if isinstance(piece, Table)]
+        headings = {x for table in tables for x in table.lines[0] if isinstance(x, Message) and x}
+        assert not {x for x in headings if say(x, "zh") == f"{x}"} - {"logit", "id"}, name
+
+
+# The columns that say what a number is of, the column of the number, and the array.
+NUMBERS: dict[str, tuple[list[str], str, Any]] = {
+    "patching": (["layer", "head", "position"], "restored", lambda x: x.restored),
+    "patching of pairs": (["layer", "head"], "standard_error", lambda x: x.standard_errors),
+    "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
+    "lens": (["position"], "probability", lambda x: x.probabilities[0]),
+    "composition": (
+        ["writes_layer", "writes_head", "reads_layer", "reads_head"],
+        "score",
+        lambda x: x.scores,
+    ),
+    "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
+    "rollout": (["position", "other_position"], "fraction", lambda x: x.layers[-1]),
+    "norms": (["layer", "head", "query", "key"], "norm", lambda x: x.lengths),
+    "why by token": (["key"], "total", lambda x: x.shares),
+    "atlas": (["layer", "head"], "error", lambda x: x["induction"].error),
+    "measure": (["layer", "head"], "mean", lambda x: x.mean),
+    "QK": ([], "singular_value", lambda x: x.singular_values),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_numbers_of_results(results: dict[str, Any], name: str) -> None:
+    indices, column, array_of = NUMBERS[name]
+    frame, array = results[name].to_dataframe(), array_of(results[name])
+    rows = frame.iloc[: array.size]
+    assert np.array_equal(rows[column], array.ravel(), equal_nan=True)
+    if indices:
+        assert [*rows[indices].itertuples(index=False, name=None)] == [*np.ndindex(array.shape)]
+
+
+def test_the_rows_of_results(results: dict[str, Any]) -> None:
+    frames = {name: result.to_dataframe() for name, result in results.items()}
+    edges, effects = frames["edges"], results["edges"].effects
+    assert len(edges) == np.isfinite(effects).sum() == 110
+    assert (edges.effect.abs().diff().dropna() <= 0).all()
+    assert [*edges.head(3).itertuples(index=False, name=None)] == results["edges"].strongest(3)
+    assert frames["circuits"].edges.tolist() == [0, 5]
+    attribution, terms = results["attribution"], frames["attribution"]
+    assert terms.contribution.sum() == pytest.approx(attribution.total)
+    head = terms[(terms["layer"] == 1) & (terms["head"] == 2)]
+    assert head.contribution.item() == attribution.heads[1, 2]
+    assert frames["why"].score.sum() == pytest.approx(results["why"].total, abs=1e-5)
+    tokens, trace = frames["traces"], results["traces"][1]
+    assert tokens.symbol[8:].tolist() == [*trace.tokens.symbols]
+    assert np.array_equal(tokens.loss[9:], trace.losses)
+    assert np.isnan(tokens.loss[8])
+    assert tokens.loss[8:].equals(tokens.loss[8:].set_axis(range(8, 16)))
+    assert frames["next tokens"].id.tolist() == [token.id for token in results["next tokens"]]
+    last = frames["two atlases"].iloc[-1]  # of the loss
+    assert (last.measure, last.layer is last["head"]) == ("loss", True)
+    measures = [standout.measure for standout in results["standouts"]]
+    assert frames["standouts"].measure.tolist() == measures
+    with using_language("zh"):  # texts are data
+        assert results["jobs"].to_dataframe().equals(frames["jobs"])
+        assert results["why by token"].to_dataframe().equals(frames["why by token"])
+
+
+def test_steps_and_gradients_are_data_frames(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXTS[0])
+    assert np.array_equal(trace.to_dataframe("embedding"), trace.embedding)
+    assert np.array_equal(trace.blocks[1].to_dataframe("mid"), trace.blocks[1].mid)
+    gradients = trace.gradients(" barked")
+    head = gradients.blocks[1].attention.heads[2]
+    assert np.array_equal(head.to_dataframe(), head.weights)
+    assert np.array_equal(trace.to_dataframe().loss[1:], trace.losses)
 
 
 def test_dataset_of_an_atlas() -> None:

@@ -210,8 +210,8 @@ def test_dataframes_and_heatmaps(it: Trace) -> None:
     needs("matplotlib", "plot")
     why = it.head(1, 2).why("it", "dog", "ball")
     frame = why.to_dataframe()
-    assert frame.loc[MLP, MLP] == why.pairs[7, 7]
-    assert frame.to_numpy().sum() == pytest.approx(why.total)
+    assert frame.set_index(["query_part", "key_part"]).loc[MLP, MLP].item() == why.pairs[7, 7]
+    assert frame.score.sum() == pytest.approx(why.total)
     assert frame.attrs["title"] == why.title
     picture = why.plot()
     np.testing.assert_array_equal(picture.axes.images[0].get_array(), why.pairs)

@@ -25,7 +25,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table
+from attnlab.support.tables import Columns, Table
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
@@ -65,6 +65,11 @@ class Attribution(Analysis, MeansOfTexts):
 
     averaged: ClassVar[tuple[str, ...]] = (
         *("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total"),
+    )
+
+    # Of the total, in the order of the data frame.
+    _terms: ClassVar[tuple[str, ...]] = (
+        *("token_embedding", "position_embedding", "heads", "mlps", "bias"),
     )
 
     heads: AnyArray
@@ -151,6 +156,22 @@ class Attribution(Analysis, MeansOfTexts):
         columns = named_axis("part", (*heads, "MLP"))
         return np.column_stack([self.heads, self.mlps]), numbered_axis("layer", L), columns
 
+    def _data(self) -> Columns:
+        """Every term of the total: embeddings, heads, MLPs and biases."""
+        L, H = self.heads.shape
+        terms = [
+            *(("token_embedding", None, None), ("position_embedding", None, None)),
+            *(("head", layer, head) for layer in range(L) for head in range(H)),
+            *(("MLP", layer, None) for layer in range(L)),
+            ("biases", None, None),
+        ]
+        parts, layers, heads = map(list, zip(*terms, strict=True))
+        numbers = {"contribution": [getattr(self, name) for name in self._terms]}
+        if len(self.each) > 1:
+            numbers["standard_error"] = [self.standard_errors[name] for name in self._terms]
+        joined = {name: np.concatenate([*map(np.ravel, x)]) for name, x in numbers.items()}
+        return {"part": parts, "layer": layers, "head": heads, **joined}
+
     def _tables(self) -> Iterator[str | Table]:
         numbers, _, columns = self._grid()
         lines = [[Message("layer"), *columns.labels]]
@@ -191,6 +212,7 @@ class ByToken(Analysis):
         "position may come from other tokens."
     )
     source: ClassVar[str] = Attribution.source
+    _number: ClassVar[str] = "contribution"
 
     def __init__(self, attribution: Attribution) -> None:
         trace, position = attribution._trace, attribution.target.position

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
-from attnlab.steps.labels import Axis, Grid, axis_of, token_index
+from attnlab.steps.labels import Axis, Grid, axis_of, long_columns, token_index
 from attnlab.support import door
 from attnlab.support.checks import as_floats, as_index
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
+from attnlab.support.tables import Columns, Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token, Tokens
 
 if TYPE_CHECKING:
@@ -47,10 +47,19 @@ class Analysis(Document):
     note: ClassVar[str]
     source: ClassVar[str]
     decimals: ClassVar[int] = 2
+    _number: ClassVar[str] = "number"  # what a data frame calls the numbers
 
     @abstractmethod
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         """The numbers shown, (m, n), with the axes of rows and columns."""
+
+    def _data(self) -> Columns:
+        numbers, *axes = self._grid()
+        return long_columns(axes, {self._number: numbers, **self._further_numbers()})
+
+    def _further_numbers(self) -> dict[str, AnyArray]:
+        """More columns of a data frame, in the order of the numbers, such as their errors."""
+        return {}
 
     def _cell_tokens(self) -> Sequence[Sequence[Token]]:
         """The token of each number, row by row; () if numbers don't belong to tokens."""
@@ -130,7 +139,8 @@ def named_axis(name: str, labels: tuple[str, ...]) -> Axis:
 
 
 def heads_axis(name: str, layers: int, heads: int) -> Axis:
-    return named_axis(name, tuple(head_name(n, h) for n in range(layers) for h in range(heads)))
+    names = tuple(head_name(n, h) for n in range(layers) for h in range(heads))
+    return replace(named_axis(name, names), n_head=heads)
 
 
 def head_name(layer: int, head: int) -> Message:

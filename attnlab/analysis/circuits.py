@@ -15,7 +15,7 @@ from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header
+from attnlab.support.tables import Columns, Table, header
 from attnlab.text.tokens import Token
 
 FRAMEWORK_PAPER = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
@@ -53,6 +53,10 @@ class TokensOfHead(Analysis):
         self.ids = read_only(np.argsort(-numbers, kind="stable")[:k])
         self.numbers = read_only(numbers[self.ids])
         self.tokens = tuple(trace.vocabulary.token(int(id)) for id in self.ids)
+
+    def _data(self) -> Columns:
+        tokens = [token.readable for token in self.tokens]
+        return {"id": self.ids, "token": tokens, self._column: self.numbers}
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         rows = Axis("token", range(len(self.ids)), self.tokens)
@@ -116,6 +120,8 @@ class Composition(Analysis):
         "its division by the standard deviation, and MLPs in between, are ignored."
     )
     source: ClassVar[str] = f"{FRAMEWORK_PAPER}, ‖OV · reads‖ / (‖OV‖ ‖reads‖), LayerNorm folded in"
+
+    _number: ClassVar[str] = "score"
 
     scores: Array
 

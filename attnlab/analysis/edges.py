@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,13 +43,16 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Table, format_with_error, header, plus_minus
+from attnlab.support.tables import PLUS_MINUS, Columns, Document, Format, Table, listed, plus_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from attnlab.support.door import Picture
 
+
+# The columns of the two ends of an edge.
+ENDS = "sender", "receiver"
 
 # The maximum number of edges in a table or picture.
 EDGES_SHOWN = 20
@@ -115,12 +118,9 @@ class Edges(Analysis):
         """The `n` edges, by default 20, of the largest effects, as (sender, receiver, effect)."""
         shown = min(EDGES_SHOWN, self._count)
         n = shown if n is None else as_count(n, "n", least=0, most=self._count)
-        sizes = np.where(np.isnan(self.effects), -1, np.abs(self.effects))
-        order = np.argsort(-sizes, axis=None, kind="stable")[:n]
-        return [
-            (self.senders[s], self.receivers[r], float(self.effects[s, r]))
-            for s, r in zip(*np.unravel_index(order, self.effects.shape), strict=True)
-        ]
+        columns = self._strongest(n)
+        effects = map(float, columns["effect"])
+        return [*zip(columns["sender"], columns["receiver"], effects, strict=True)]
 
     def circuit(self, n: int) -> Circuit:
         """A run with only the `n` strongest edges, or one for each pair; see `Circuit`."""
@@ -128,6 +128,10 @@ class Edges(Analysis):
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of `circuit(n)` for each n in counts, (len(counts),)."""
+        return np.array([circuit.faithfulness for circuit in self.circuits(counts)])
+
+    def circuits(self, counts: Sequence[int]) -> Circuits:
+        """`circuit(n)` for each n in counts; `print` shows how faithful each is."""
         try:
             numbers = list(counts)
         except TypeError:  # also of an array without axes
@@ -135,7 +139,7 @@ class Edges(Analysis):
                 "counts must be a list of numbers of edges, such as [1, 10, 100]; "
                 f"got {quoted(counts)}"
             ) from None
-        return np.array([self.circuit(n).faithfulness for n in numbers])
+        return Circuits(self.circuit(n) for n in numbers)
 
     def plot(  # type: ignore[override]
         self, ax: Axes | None = None, n: int = EDGES_SHOWN, *, language: str | None = None
@@ -178,21 +182,30 @@ class Edges(Analysis):
     def _below_grids(self) -> list[str | Table]:
         return [*self._tables()]  # with the table: a heatmap doesn't list the strongest edges
 
+    def _data(self) -> Columns:
+        return self._strongest(self._count)
+
+    def _strongest(self, n: int) -> Columns:
+        """The n edges of the largest effects."""
+        sizes = np.where(np.isnan(self.effects), -1, np.abs(self.effects))
+        order = np.argsort(-sizes, axis=None, kind="stable")[:n]
+        senders, receivers = np.unravel_index(order, self.effects.shape)
+        columns = {
+            "sender": [self.senders[s] for s in senders],
+            "receiver": [self.receivers[r] for r in receivers],
+            "effect": self.effects.ravel()[order],
+        }
+        errors = {"standard_error": self.standard_errors.ravel()[order]}
+        return columns | (errors if len(self.each) > 1 else {})
+
     def _tables(self) -> Iterator[str | Table]:
-        edges = self.strongest()
-        lines = [(start, end, *self._cells(start, end)) for start, end, _ in edges]
-        columns = ("effect",) if len(self.each) == 1 else ("effect", "± standard error")
-        yield Table([header("sender", "receiver", *columns), *lines], left=(0, 1))
-        yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
-
-    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
-        """The numbers of an edge in the table."""
-        edge = self.senders.index(sender), self.receivers.index(receiver)
-        effect, error = float(self.effects[edge]), float(self.standard_errors[edge])
-        return (f"{effect:+.3f}",) if len(self.each) == 1 else format_with_error(effect, error)
+        shown = min(EDGES_SHOWN, self._count)
+        form = "+.3f" if len(self.each) == 1 else PLUS_MINUS
+        yield listed(self._strongest(shown), {"effect": form})
+        yield Message("{shown} of {count} edges", shown=shown, count=self._count)
 
 
-class Circuit:
+class Circuit(Document):
     """A run in which some edges carry clean values and all others corrupted ones; or one each pair.
 
     Each receiver reads the corrupted stream, plus what the senders of its edges in the circuit
@@ -211,11 +224,15 @@ class Circuit:
     def __init__(self, result: Edges, edges: Sequence[tuple[str, str]]) -> None:
         self._result, self.edges = result, list(edges)
 
-    def __repr__(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
         faithfulness = f"{self.faithfulness:.3f}"
         if not math.isnan(self.standard_error):
             faithfulness = plus_minus(self.faithfulness, self.standard_error)
-        return f"Circuit of {len(self.edges)} edges, faithfulness {faithfulness}"
+        template = "Circuit of {count} edges, faithfulness {faithfulness}"
+        yield Message(template, count=len(self.edges), faithfulness=faithfulness)
+
+    def _data(self) -> Columns:
+        return {name: [edge[n] for edge in self.edges] for n, name in enumerate(ENDS)}
 
     @cached_property
     def trace(self) -> Trace:
@@ -278,6 +295,19 @@ class Circuit:
                 if stage_of(sender) == stage + 1:
                     changes[sender] = difference(run, corrupted, sender)
         return run
+
+
+class Circuits(Document, tuple[Circuit, ...]):
+    """Circuits of several sizes, as `Edges.circuits` returns them."""
+
+    _shown: ClassVar[Mapping[str, Format]] = {"faithfulness": PLUS_MINUS}
+
+    def _data(self) -> Columns:
+        return {
+            "edges": [len(circuit.edges) for circuit in self],
+            "faithfulness": [circuit.faithfulness for circuit in self],
+            "standard_error": [circuit.standard_error for circuit in self],
+        }
 
 
 def edges(

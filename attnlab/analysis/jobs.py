@@ -13,11 +13,11 @@ from attnlab.analysis.many import ratio_of_means
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
-from attnlab.steps.labels import Axis, Grid
+from attnlab.steps.labels import Axis, Grid, long_columns
 from attnlab.support.checks import as_array, check_choice, check_shape
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS
-from attnlab.support.tables import Table
+from attnlab.support.tables import Columns, Table
 from attnlab.text.tokens import Tokens
 
 # A function of a text's tokens that returns bool (T, T), the keys that each query should attend to.
@@ -105,6 +105,13 @@ class HeadJobs(Analysis):
         jobs, L, H = self.attention.shape
         numbers = self.attention.reshape(jobs, -1).T
         return numbers, heads_axis("head", L, H), named_axis("job", self.jobs)
+
+    def _data(self) -> Columns:
+        L, H = self.attention.shape[1:]
+        axes = named_axis("job", self.jobs), heads_axis("head", L, H)
+        even = np.repeat(self.even, L * H)
+        numbers = {"attention": self.attention, "error": self.error, "even": even}
+        return long_columns(axes, numbers)
 
     def _grids(self) -> list[Grid]:
         L, H = self.attention.shape[1:]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +28,16 @@ from attnlab.steps.labels import Axis, Grid, label, token_index
 from attnlab.support.checks import as_count, as_index, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.scale import PROBABILITIES
-from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, format_with_error, header
+from attnlab.support.tables import (
+    ELLIPSIS,
+    PLUS_MINUS,
+    Columns,
+    Format,
+    Paragraph,
+    Table,
+    elide,
+    listed,
+)
 from attnlab.text.tokens import Token
 
 # Columns in a printed table.
@@ -65,6 +73,8 @@ class Lens(Analysis):
         "LayerNorm(stream) W_U"
     )
 
+    _number: ClassVar[str] = "probability"
+
     stops: tuple[str, ...]
     ids: Ids
     ranks: NDArray[np.int64]
@@ -88,6 +98,10 @@ class Lens(Analysis):
 
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return self.tokens
+
+    def _further_numbers(self) -> dict[str, AnyArray]:
+        tokens = np.array([token.readable for row in self.tokens for token in row], object)
+        return {"rank": self.ranks, "id": self.ids, "token": tokens}
 
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
@@ -145,6 +159,23 @@ class OneToken(Lens):
         ranks, probabilities = map(read_only, errors or (nan, nan))
         self.standard_errors = {"ranks": ranks, "probabilities": probabilities}
 
+    def _data(self) -> Columns:
+        if self.ranks.ndim == 2:
+            return super()._data()
+        errors = self.standard_errors
+        return {
+            "stop": self.stops,
+            "probability": self.probabilities,
+            "standard_error": errors["probabilities"],
+            "rank": self.ranks,
+            "standard_error_of_rank": errors["ranks"],
+        }
+
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "stop": ("", ""),
+        **dict.fromkeys(("probability", "rank"), PLUS_MINUS),
+    }
+
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
@@ -154,17 +185,8 @@ class OneToken(Lens):
     def _tables(self) -> Iterator[Table]:
         if self.ranks.ndim == 2:
             yield from super()._tables()
-            return
-        lines = [header("", "probability", "± standard error", "rank", "± standard error")]
-        for row, stop in enumerate(self.stops):
-            cells = (
-                format_with_error(
-                    float(getattr(self, name)[row]), float(self.standard_errors[name][row])
-                )
-                for name in ("probabilities", "ranks")
-            )
-            lines.append((stop, *chain(*cells)))
-        yield Table(lines)
+        else:
+            yield listed(self._data(), self._shown)
 
 
 def mean_lens(

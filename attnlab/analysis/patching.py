@@ -51,7 +51,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, format_with_error, header, plus_minus
+from attnlab.support.tables import PLUS_MINUS, Table, listed, plus_minus
 
 HEADS = "blocks.*.attention.heads.*.context"
 
@@ -98,6 +98,7 @@ class Patching(Analysis):
     source: ClassVar[str] = (
         "Meng et al., “Locating and Editing Factual Associations in GPT” (2022), causal tracing"
     )
+    _number: ClassVar[str] = "restored"
 
     titles: ClassVar[tuple[str, str]] = (
         "Patching of {parts}: {target}",
@@ -143,21 +144,25 @@ class Patching(Analysis):
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
 
+    def _further_numbers(self) -> dict[str, AnyArray]:
+        return {"standard_error": self.standard_errors} if len(self.effects) > 1 else {}
+
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
         if len(self.effects) == 1:
             return
         numbers, rows, columns = self._grid()
         order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
-        lines = [header("strongest", "restored", "± standard error")]
-        for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True):
-            name = ", ".join(
+        names = [
+            ", ".join(
                 f"{axis.name} {axis.labels[i]}".strip()
                 for axis, i in ((rows, row), (columns, column))
             )
-            error = self.standard_errors.reshape(numbers.shape)[row, column]
-            lines.append((name, *format_with_error(float(numbers[row, column]), float(error))))
-        yield Table(lines)
+            for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True)
+        ]
+        restored, errors = (x.ravel()[order] for x in (numbers, self.standard_errors))
+        strongest = {"strongest": names, "restored": restored, "standard_error": errors}
+        yield listed(strongest, {"restored": PLUS_MINUS})
         clean, corrupted = (
             plus_minus(float(metric.mean()), float(standard_error(metric)))
             for metric in (self.clean, self.corrupted)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,14 +25,10 @@ from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
-from attnlab.steps.labels import Axis, token_axes, token_index
-from attnlab.support import door
+from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header, printable
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from attnlab.support.tables import Columns, Document, Format, Table, header, printable
 
 # Pairs in a printed table; parts in a table of a head, and along each axis of a heatmap.
 PAIRS_SHOWN, PARTS_SHOWN = 8, 12
@@ -52,13 +48,32 @@ SOURCE = (
 )
 
 
-class Without(NamedTuple):
-    """A score, or difference of scores, without a part of the stream; see `Why.without`."""
+class Scores(NamedTuple):
+    """The fields of `Without`."""
 
-    score: float  #: with the part
-    held: float  #: without its pairs: LayerNorm's deviation is still that of the whole stream
-    recomputed: float  #: with LayerNorm of the stream without the part
-    ablated: float  #: with the part set to 0 in the trace, and all later parts computed again
+    score: float
+    held: float
+    recomputed: float
+    ablated: float
+
+
+class Without(Document, Scores):
+    """A score, or difference of scores, without a part of the stream; see `Why.without`.
+
+    Attributes
+    ----------
+    score : with the part
+    held : without its pairs: LayerNorm's deviation is still that of the whole stream
+    recomputed : with LayerNorm of the stream without the part
+    ablated : with the part set to 0 in the trace, and all later parts computed again
+    """
+
+    _shown: ClassVar[Mapping[str, Format]] = dict.fromkeys(
+        ("score", "held", "recomputed", "ablated"), "z.2f"
+    )
+
+    def _records(self) -> list[Without]:
+        return [self]
 
 
 class Why(Analysis):
@@ -307,10 +322,18 @@ class Why(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return grid_of(self.pairs, *([term.label for term in x] for x in self.parts.values()))
 
-    def to_dataframe(self) -> DataFrame:
-        """Return all pairs as a pandas DataFrame, labelled with the parts' names."""
-        rows, columns = ([term.name for term in terms] for terms in self.parts.values())
-        return door.frame_of(self.pairs, rows, columns, self.title)
+    def _data(self) -> Columns:
+        names = ([term.name for term in terms] for terms in self.parts.values())
+        return columns_of_pairs(names, self.pairs)
+
+
+def columns_of_pairs(names: Iterable[Sequence[str]], pairs: Array) -> Columns:
+    """All pairs, (m, n), with the names of their parts."""
+    axes = [
+        named_axis(f"{side}_part", tuple(parts))
+        for side, parts in zip(("query", "key"), names, strict=True)
+    ]
+    return long_columns(axes, {"score": pairs})
 
 
 class WhyByToken(Analysis):
@@ -351,9 +374,16 @@ class WhyByToken(Analysis):
         check_sum(np.array([*kinds.values()]).ravel(), np.array(why.total), "the score", head)
         self._tokens = why._axes["key"]
 
+    @property
+    def _terms(self) -> dict[str, Array]:
+        return {**self.kinds, "total": self.shares}
+
+    def _data(self) -> Columns:
+        return {**self._tokens.columns, **self._terms}
+
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        names = tuple(map(Message, (*self.kinds, "total")))
-        numbers = np.column_stack([*self.kinds.values(), self.shares])
+        names = tuple(map(Message, self._terms))
+        numbers = np.column_stack([*self._terms.values()])
         return numbers, self._tokens, named_axis("part", names)
 
 
@@ -488,6 +518,11 @@ class WhyOfHead(Analysis, MeansOfTexts):
             errors = (f"{self.standard_errors[name].max():.2g}" for name in ("queries", "keys"))
             template = "Standard errors are at most {queries} for queries and {keys} for keys."
             yield Message(template, **dict(zip(("queries", "keys"), errors, strict=True)))
+
+    def _data(self) -> Columns:
+        columns = columns_of_pairs(self.names.values(), self.pairs)
+        errors = {"standard_error": np.ravel(self.standard_errors["pairs"])}
+        return columns | (errors if len(self.each) > 1 else {})
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return grid_of(self.pairs, *self._labels.values())

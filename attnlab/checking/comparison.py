@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,15 @@ from attnlab.steps import Result, Run, at
 from attnlab.steps.labels import TOKEN_AXES, label
 from attnlab.support import door
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Paragraph, Table, header
+from attnlab.support.tables import (
+    Document,
+    Format,
+    Heading,
+    Paragraph,
+    Table,
+    header,
+    listed,
+)
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
@@ -85,18 +93,6 @@ class Stage:
     def agrees(self) -> bool:
         return self.rounding <= 1
 
-    def line(self) -> tuple[str, ...]:
-        """The row of a table, see `table_of`."""
-        shape = " x ".join(map(str, self.shape))
-        numbers = (f"{self.difference:.2g}", f"{self.relative:.2g}", f"{self.rounding:.2g}")
-        verdict = Message("agrees") if self.agrees else Message("differs")
-        return (self.path, shape, *numbers, verdict, self.place)
-
-
-def table_of(stages: Iterable[Stage]) -> Table:
-    names = header("step", "shape", "difference", "relative", "x rounding", "", "largest at")
-    return Table([names, *(stage.line() for stage in stages)], left=(0, 1, 5, 6))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stages(Document):
@@ -109,7 +105,23 @@ class Stages(Document):
     agrees : whether all stages agree
     """
 
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "path": ("step", ""),
+        "shape": lambda shape: " x ".join(map(str, shape)),
+        **dict.fromkeys(("difference", "relative"), ".2g"),
+        "rounding": ("x rounding", ".2g"),
+        "agrees": ("", lambda agrees: Message("agrees" if agrees else "differs")),
+        "place": ("largest at", ""),
+    }
+
     stages: tuple[Stage, ...]
+
+    def _records(self) -> Sequence[Stage]:
+        return self.stages
+
+    def _table(self, stages: Sequence[Stage]) -> Table:
+        """Some of the stages."""
+        return listed(replace(self, stages=tuple(stages))._data(), self._shown)
 
     @property
     def first(self) -> Stage | None:
@@ -178,9 +190,9 @@ class Differences(Stages):
                 for layer, head in self.heads[:HEADS_SHOWN]
             ]
             yield Table([header("layer", "head", "moved"), *ranked], left=())
-        yield table_of(self._shown())
+        yield self._table(self._stages_shown())
 
-    def _shown(self) -> tuple[Stage, ...]:
+    def _stages_shown(self) -> tuple[Stage, ...]:
         if len(self.stages) <= MAX_STAGES:
             return self.stages
         block = block_of(self.first.path) if self.first else ""

@@ -14,7 +14,6 @@ from attnlab.checking.comparison import (
     forward_order,
     join_words,
     path_in_block,
-    table_of,
 )
 from attnlab.checking.submission import array_and_epsilon, submissions
 from attnlab.equations import AnyArray
@@ -56,7 +55,7 @@ class Verification(Stages):
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
-        yield table_of(worst(self.stages, key=lambda stage: path_in_block(stage.path)))
+        yield self._table(worst(self.stages, key=lambda stage: path_in_block(stage.path)))
         yield self.verdict
 
     @property

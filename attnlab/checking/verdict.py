@@ -21,7 +21,6 @@ from attnlab.checking.comparison import (
     forward_order,
     index_in_words,
     join_words,
-    table_of,
 )
 from attnlab.checking.mistakes import ACTIVATION_CODE, PREPENDED_TOKEN, Mistake
 from attnlab.checking.orders import Reading, in_another_order
@@ -95,7 +94,7 @@ class Verdict(Stages):
             template = "{heading}; the first that differs is {path}"
             heading = Message(template, heading=heading, path=self.first.path)
         yield Heading(heading)
-        yield table_of(self.stages)
+        yield self._table(self.stages)
         if self.first or self.notes:
             yield ""
         yield from map(Paragraph, self.notes)

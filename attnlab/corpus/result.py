@@ -7,12 +7,19 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
+from attnlab.analysis.base import (
+    Analysis,
+    head_name,
+    heads_axis,
+    named_axis,
+    number_of_texts,
+    numbered_axis,
+)
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
     ALL_TOKENS,
@@ -35,7 +42,7 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
-from attnlab.steps.labels import Axis, Grid
+from attnlab.steps.labels import Axis, Grid, label, long_columns
 from attnlab.support import door
 from attnlab.support.checks import check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
@@ -43,13 +50,16 @@ from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import (
+    PLUS_MINUS,
+    SIGNED_PLUS_MINUS,
+    Columns,
     Document,
+    Format,
     Heading,
     Paragraph,
     Table,
-    format_with_error,
     header,
-    printable,
+    listed,
 )
 
 if TYPE_CHECKING:
@@ -85,11 +95,22 @@ class Passage:
     content: str  #: the text of the window
 
     def __str__(self) -> str:
-        content = printable(self.content)
-        is_long = len(content) > CHARACTERS_SHOWN
-        shown = f"{content[: CHARACTERS_SHOWN - 1]}…" if is_long else content
         start = Message("{text}, token {start}: ", text=self.text, start=self.start)
-        return f"{self.value:.3f}  {start}{shown}"
+        return f"{self.value:.3f}  {start}{label(self.content, CHARACTERS_SHOWN)}"
+
+
+class Passages(Document, tuple[Passage, ...]):
+    """Passages, as `Measured.most` and `Measured.least` return them."""
+
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "value": ".3f",
+        "text": "",
+        "start": ("first token", ""),
+        "content": lambda content: label(content, CHARACTERS_SHOWN),
+    }
+
+    def _records(self) -> Passages:
+        return self
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,27 @@ class Standout:
     error: float
     median: float  #: of all heads' means
     errors: float  #: (mean - median) / error; NaN if the error is 0 or unknown
+
+
+class Standouts(Document, tuple[Standout, ...]):
+    """The heads that stand out, as `Atlas.standouts` returns them."""
+
+    _shown: ClassVar[Mapping[str, Format]] = {
+        **dict.fromkeys(("measure", "layer", "head"), ""),
+        "mean": PLUS_MINUS,
+        "error": "",
+        "median": ("median head", ".3g"),
+        "errors": ("errors above the median", ",.0f"),
+    }
+
+    def _records(self) -> Standouts:
+        return self
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield from super().pieces()
+        yield Paragraph(
+            "The largest of many heads is a few standard errors above the median by chance alone."
+        )
 
 
 def title_of_mean(title: str, atlas: Atlas) -> Message:
@@ -176,17 +218,15 @@ class Measured(Analysis):
         shape = 2, *self.mean.shape
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
-    def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
+    def most(self, layer: int | None = None, head: int | None = None) -> Passages:
         """Up to three passages with a head's largest values, or the loss's, largest first."""
         return self._extremes(layer, head, smallest=False)
 
-    def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
+    def least(self, layer: int | None = None, head: int | None = None) -> Passages:
         """Up to three passages with the smallest values, smallest first; see `most`."""
         return self._extremes(layer, head, smallest=True)
 
-    def _extremes(
-        self, layer: int | None, head: int | None, *, smallest: bool
-    ) -> tuple[Passage, ...]:
+    def _extremes(self, layer: int | None, head: int | None, *, smallest: bool) -> Passages:
         tally = self._atlas._tally
         column = self._columns.start
         if is_per_head(self.name):
@@ -200,11 +240,17 @@ class Measured(Analysis):
         numbers = tally.passages[int(smallest), :, column]
         ranks = tally.ranks[int(smallest), :, column]
         values = ranks if smallest else -ranks
-        return tuple(
+        return Passages(
             self._atlas._passage(int(number), float(value))
             for number, value in zip(numbers, values, strict=True)
             if number != NO_PASSAGE
         )
+
+    def _data(self) -> Columns:
+        names = ("mean", "error", "texts", "places")
+        L, H = self.mean.shape or (1, 1)
+        axes = [heads_axis("head", L, H)] if self.mean.ndim else []  # loss has no head
+        return long_columns(axes, {name: getattr(self, name) for name in names})
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = np.atleast_2d(self.mean).shape
@@ -261,18 +307,25 @@ class HeadProfile(Analysis):
             )
 
     def _repr_html_(self) -> str:
-        return door.document_view(self)  # the measures have different units
+        return Document._repr_html_(self)  # no heatmap: the measures have different units
 
     def _tables(self) -> Iterator[Table]:
-        lines: list[tuple[str, ...]] = [header("measure", "mean", "error", "rank", "texts")]
-        for measure in self._measured:
-            larger = int((measure.mean > measure.mean[self._index]).sum())
-            numbers = (measure.mean[self._index], measure.error[self._index])
-            cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
-            rank = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
-            texts = f"{measure.texts[self._index]:,}"
-            lines.append((measure.name, *cells, rank if cells[0] else "", texts))
-        yield Table(lines)
+        count = self._measured[0].mean.size
+        ranks = {"rank": lambda rank: Message("{rank} of {count}", rank=rank, count=count)}
+        yield listed(self._data(), {"mean": ".3f", "error": ".3f", "texts": ",", **ranks})
+
+    def _data(self) -> Columns:
+        means = [measure.mean for measure in self._measured]
+        return {
+            "measure": self.measures,
+            "mean": self.mean,
+            "error": self.error,
+            "rank": [
+                None if np.isnan(own) else 1 + int((mean > own).sum())
+                for mean, own in zip(means, self.mean, strict=True)
+            ],
+            "texts": [measure.texts[self._index] for measure in self._measured],
+        }
 
 
 class Difference(Analysis):
@@ -338,21 +391,29 @@ class Difference(Analysis):
         grid = np.stack([self._z_scores(name).ravel() for name in measures], axis=1)
         return grid, named_axis("head", names), named_axis("measure", measures)
 
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "difference": SIGNED_PLUS_MINUS,
+        "ratio": ("difference / error", "+.1f"),
+    }
+
+    def _data(self) -> Columns:
+        """Every difference; loss has no layer and no head."""
+        numbers = self.difference, self.error, {n: self._z_scores(n) for n in self.measures}
+        heads = [(n, index) for n in self.measures for index in np.ndindex(self.error[n].shape)]
+        columns: Columns = {
+            "measure": [name for name, _ in heads],
+            "layer": [index[0] if index else None for _, index in heads],
+            "head": [index[1] if index else None for _, index in heads],
+        }
+        for name, values in zip(("difference", "error", "ratio"), numbers, strict=True):
+            columns[name] = np.concatenate([values[n].ravel() for n in self.measures])
+        return columns
+
     def _tables(self) -> Iterator[Table]:
-        lines = []
-        for name in self.measures:
-            z_scores = self._z_scores(name)
-            for index in np.ndindex(z_scores.shape):
-                difference, error = format_with_error(
-                    float(self.difference[name][index]), float(self.error[name][index])
-                )
-                sign = "" if difference.startswith("-") else "+"
-                cells = [name, _name_of(index), f"{sign}{difference}", error]
-                if not np.isnan(z_scores[index]):
-                    lines.append((-abs(z_scores[index]), [*cells, f"{z_scores[index]:+.1f}"]))
-        lines.sort(key=lambda line: line[0])
-        names = header("measure", "head", "difference", "error", "difference / error")
-        yield Table([names, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
+        columns = self._data()
+        order = np.argsort(-np.abs(columns["ratio"]), kind="stable")  # NaN last
+        shown = [n for n in order[: self.lines_shown] if not np.isnan(columns["ratio"][n])]
+        yield listed({name: [x[n] for n in shown] for name, x in columns.items()}, self._shown)
 
 
 def _name_of(index: tuple[int, ...]) -> str:
@@ -433,7 +494,7 @@ class Atlas(Document, Mapping[str, Measured]):
             families.setdefault(VARIANT_TITLES[split_name(name)[1]], []).append(self[name])
         return families
 
-    def standouts(self) -> tuple[Standout, ...]:
+    def standouts(self) -> Standouts:
         """The head with the largest mean of each raw measure.
 
         They are sorted by how many standard errors they are above the median, largest first. Among
@@ -450,7 +511,7 @@ class Atlas(Document, Mapping[str, Measured]):
                 standouts.append(
                     Standout(name, layer, head, largest, largest_error, median, errors)
                 )
-        return tuple(sorted(standouts, key=lambda x: -np.nan_to_num(x.errors, nan=-1.0)))
+        return Standouts(sorted(standouts, key=lambda x: -np.nan_to_num(x.errors, nan=-1.0)))
 
     def head(self, layer: int, head: int) -> HeadProfile:
         """All measures of one head."""
@@ -488,6 +549,15 @@ class Atlas(Document, Mapping[str, Measured]):
             cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
             lines.append([*map(str, index), *cells])
         return lines
+
+    def _data(self) -> Columns:
+        """The measures of all heads."""
+        heads = {name: self[name]._data() for name in self._per_head()}
+        rows = self.n_layer * self.n_head
+        return {"measure": np.repeat(np.array([*heads], object), rows)} | {
+            column: np.concatenate([columns[column] for columns in heads.values()])
+            for column in next(iter(heads.values()))
+        }
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
@@ -566,13 +636,24 @@ class Atlas(Document, Mapping[str, Measured]):
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
         return door.grid(numbers, heads, about)
 
-    def to_html(self, *, language: str | None = None) -> str:
-        """A page with a map of every measure; each cell links to its head's passages.
+    @overload
+    def to_html(self, path: None = None, *, language: str | None = None) -> str: ...
+    @overload
+    def to_html(self, path: FilePath, *, language: str | None = None) -> None: ...
+    def to_html(self, path: FilePath | None = None, *, language: str | None = None) -> str | None:
+        """Write a page with a map of every measure; each cell links to its head's passages.
 
         It is self-contained. `explore` serves it with links to traces.
+
+        Parameters
+        ----------
+        path : such as "atlas.html", which is replaced; None to return the page as text
         """
         self._per_head()
-        return door.atlas_page(self, language)
+        if path is None:
+            return door.atlas_page(self, language)
+        door.save_atlas_page(self, path, language)
+        return None
 
     def explore(
         self,

@@ -230,7 +230,7 @@ class Attention(Result):
             position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token", axis=1)`, or
             `frame.stack(["key", "key_token"])` for one line per pair
         """
-        return door.dataframe(self, step)
+        return super().to_dataframe(step)
 
     def to_xlsx(self, path: FilePath) -> None:
         """Write a spreadsheet with live formulas: change a number, and later steps update.

@@ -13,7 +13,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.support import door
 from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Document, Heading, Paragraph, Table
+from attnlab.support.tables import Columns, Document, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,6 +122,9 @@ class Product(Document):
     def title(self) -> str:
         (n, m), r = self.shape, len(self.right)
         return f"{say(self.name) or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
+
+    def _data(self) -> Columns:
+        return {"singular_value": self.singular_values}
 
     def table(self) -> str:
         """The largest singular values, and the smallest, as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from attnlab.steps import at
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Table, header
+from attnlab.support.tables import Columns, Document, Format, Table, listed
 from attnlab.text.tokens import Tokens, Vocabulary, text_in_quotes
 
 
@@ -69,6 +70,12 @@ class Generation(Document):
         rows; else empty
     """
 
+    _shown: ClassVar[Mapping[str, Format]] = {
+        "position": ("", ""),
+        **dict.fromkeys(("logit", "probability"), ".4f"),
+        "sampled_with": ("sampled with", ".4f"),
+    }
+
     prompt: Tokens
     new: Tokens
     tokens: Tokens
@@ -84,13 +91,19 @@ class Generation(Document):
     def pieces(self) -> Iterator[str | Table]:
         template = "New tokens: {new}, after a prompt of {prompt}"
         yield Message(template, new=len(self.new), prompt=len(self.prompt))
-        names = "", "id", "symbol", "text", "logit", "probability", "sampled with"
-        lines = [header(*names)]
-        for i, token in enumerate(self.chosen, start=len(self.prompt)):
-            numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
-            text = text_in_quotes(self.tokens, i)
-            lines.append((str(i), str(token.id), token.symbol, text, *numbers))
-        yield Table(lines, left=(2, 3))
+        yield listed(self._data(), self._shown)
+
+    def _data(self) -> Columns:
+        positions = range(len(self.prompt), len(self.tokens))
+        return {
+            "position": positions,
+            "id": self.new.ids,
+            "symbol": self.new.symbols,
+            "text": [text_in_quotes(self.tokens, i) for i in positions],
+            "logit": [token.logit for token in self.chosen],
+            "probability": [token.share for token in self.chosen],
+            "sampled_with": [token.probability for token in self.chosen],
+        }
 
     def _repr_html_(self) -> str:
         return door.generation_view(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -25,13 +25,14 @@ from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message, say
 from attnlab.support.rest import NOTABLE
-from attnlab.support.tables import Document, Paragraph, Table, header, percent
+from attnlab.support.tables import Columns, Document, Format, Paragraph, percent
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
     from xarray import Dataset
 
     from attnlab.analysis.attribution import Attribution
@@ -193,6 +194,15 @@ class Trace(ForwardPass):
         """
         with door.drawing_in(language):
             return door.plot_tokens(self, layer, head, query, ax)
+
+    def to_dataframe(self, step: str | None = None) -> DataFrame:
+        """Return a step as a labelled DataFrame, see `Attention.to_dataframe`.
+
+        Without a step, it is the text's tokens, each with its loss; see `losses`.
+        """
+        if step is not None:
+            return super().to_dataframe(step)
+        return door.frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
 
     def to_xarray(
         self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
@@ -495,14 +505,26 @@ class NextTokens(Document, tuple[NextToken, ...]):
     """Possible next tokens; `repr` is a table of them."""
 
     _before: Sequence[Token] = ()  # the text's last tokens, which may begin a character
+    _shown: ClassVar[Mapping[str, Format]] = {"logit": ".4f", "probability": ".4f"}
 
-    def pieces(self) -> Iterator[Table]:
-        lines = [header("id", "symbol", "text", "logit", "probability")]
-        for token in self:
-            numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
-            text = text_in_quotes(Tokens([*self._before, token]), -1)
-            lines.append((str(token.id), token.symbol, text, *numbers))
-        yield Table(lines, left=(1, 2))
+    def _data(self) -> Columns:
+        return {
+            "id": [token.id for token in self],
+            "symbol": [token.symbol for token in self],
+            "text": [text_in_quotes(Tokens([*self._before, token]), -1) for token in self],
+            "logit": [token.logit for token in self],
+            "probability": [token.probability for token in self],
+        }
 
     def _repr_html_(self) -> str:
         return door.candidates_view(self)
+
+
+def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:
+    """A text's tokens from position `start`, and each one's loss, but for the first."""
+    return {
+        "position": np.arange(start, start + len(tokens)),
+        "id": tokens.ids,
+        "symbol": np.array(tokens.symbols, object),
+        "loss": np.append(losses.dtype.type(np.nan), losses),
+    }

@@ -20,13 +20,13 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
-from attnlab.model.trace import Trace
+from attnlab.model.trace import Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
-from attnlab.support.tables import Document, Heading, Table, elide, header
+from attnlab.support.tables import Columns, Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -196,6 +196,14 @@ class Traces(ReadOnly, TraceSequence, Document):
         for indices in self.groups():
             _, traces_of_group = self.side_by_side(indices)
             yield from traces_of_group
+
+    def _data(self) -> Columns:
+        """Each token of each text with its loss, see `Trace.to_dataframe`."""
+        texts = [np.full(len(text), n) for n, text in enumerate(self.texts)]
+        of_texts = [*map(columns_of_tokens, self.texts, self.losses)]
+        return {"text": np.concatenate(texts)} | {
+            name: np.concatenate([columns[name] for columns in of_texts]) for name in of_texts[0]
+        }
 
     def pieces(self) -> Iterator[str | Table]:
         lengths = sorted({len(text) for text in self.texts})

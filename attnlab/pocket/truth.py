@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import factorial
 from pathlib import Path
@@ -40,7 +40,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_float, check_choice, check_kind
 from attnlab.support.files import write_atomically
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Table, header
+from attnlab.support.tables import Columns, Document, Format, Heading, Table, header, listed
 
 DIRECTORY = Path(__file__).parent
 FILE, CARD = DIRECTORY / "truth.npz", DIRECTORY / "TRUTH_CARD.md"
@@ -182,7 +182,7 @@ class Truth(Document):
 
     def circuits(
         self, task: str | None = None, faithfulness: float = 0.9, ablation: str = "mean"
-    ) -> list[tuple[tuple[str, ...], float]]:
+    ) -> Circuits:
         """The smallest subsets with at least this faithfulness, each with its faithfulness.
 
         faithfulness(S) = (v(S) - v(none)) / (v(all) - v(none)), where v(S) is the mean difference
@@ -200,10 +200,10 @@ class Truth(Document):
                 f"{faithfulness_of.max():.3g}"
             )
         smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
-        return [
+        return Circuits(
             (tuple(np.array(PARTS)[kept[subset]].tolist()), float(faithfulness_of[subset]))
             for subset in sorted(smallest, key=lambda subset: -faithfulness_of[subset])
-        ]
+        )
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
         """How well other methods rank the parts; with a model, their scores are computed again."""
@@ -228,13 +228,30 @@ class Truth(Document):
                 sentences=len(self.sentences),
             )
         )
-        lines = [header("task", "sentence", "expected", "wrong", "difference")]
-        for task in self.tasks:
-            number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
-            sentence = self.sentences[number]
-            difference = f"{self.table[1, number, -1, 0]:.2f}"  # all parts kept
-            lines.append((task, sentence.clean, sentence.right, sentence.wrong, difference))
-        yield Table(lines, left=(0, 1, 2, 3))
+        tasks = [sentence.task for sentence in self.sentences]
+        firsts = [tasks.index(task) for task in self.tasks]
+        shown = {name: [x[n] for n in firsts] for name, x in self._data().items()}
+        yield listed(shown, self._shown)
+
+    _shown: ClassVar[Mapping[str, Format]] = {"difference": ".2f"}
+
+    def _data(self) -> Columns:
+        tasks, clean, _, right, wrong = zip(*self.sentences, strict=True)
+        differences = self.table[1, :, -1, 0]  # all parts kept
+        columns = {"task": tasks, "sentence": clean, "expected": right, "wrong": wrong}
+        return {**columns, "difference": differences}
+
+
+class Circuits(Document, tuple[tuple[tuple[str, ...], float], ...]):
+    """The parts of each circuit and its faithfulness, as `Truth.circuits` returns them."""
+
+    _shown: ClassVar[Mapping[str, Format]] = {"faithfulness": ".3f"}
+
+    def _data(self) -> Columns:
+        return {
+            "circuit": [", ".join(parts) for parts, _ in self],
+            "faithfulness": [faithfulness for _, faithfulness in self],
+        }
 
 
 def open_truth() -> Truth:
@@ -315,6 +332,7 @@ class Shapley(Analysis):
     source: ClassVar[str] = (
         "Shapley, “A Value for n-Person Games” (1953); from every subset, so without sampling"
     )
+    _number: ClassVar[str] = "value"
 
     def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
         self._tasks, self._parts = truth.tasks, truth.parts
@@ -326,6 +344,9 @@ class Shapley(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)
+
+    def _further_numbers(self) -> dict[str, AnyArray]:
+        return {"standard_error": self.standard_errors}
 
     def _tables(self) -> Iterator[str | Table]:
         lines = [(*header("task"), *self._parts)]
@@ -361,6 +382,7 @@ class Interactions(Analysis):
         "Grabisch and Roubens, “An axiomatic approach to the concept of interaction among players "
         "in cooperative games” (1999)"
     )
+    _number: ClassVar[str] = "interaction"
 
     def __init__(self, truth: Truth, task: str | None, ablation: str, measure: str) -> None:
         v = truth.values(task, ablation, measure).mean(axis=0)
@@ -403,6 +425,7 @@ class Methods(Analysis):
     source: ClassVar[str] = (
         "Spearman (1904); Meng et al. (2022); Nanda (2023); Syed et al. (2023); Hanna et al. (2024)"
     )
+    _number: ClassVar[str] = "correlation"
     names: ClassVar[tuple[str, ...]] = (
         "patching",
         "attribution patching",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
@@ -31,6 +34,7 @@ class Axis:
     positions: range  # for each index, its position in the text, or the index itself
     tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
     names: tuple[str, ...] = ()  # of the indices; () for tokens and numbers
+    n_head: int = 0  # if its indices are the heads of all layers, how many a layer has
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -50,6 +54,17 @@ class Axis:
     def numbered_labels(self) -> tuple[str, ...]:
         """Positions with their labels, such as `5 (Ġhot)`."""
         return tuple(map(numbered_label, self.positions, self.labels))
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Its indices in a data frame, as one column or several by name; {} without a name."""
+        if self.n_head:
+            prefix = "" if self.name == "head" else f"{self.name}_"
+            layers, heads = np.divmod(self.positions, self.n_head)
+            return {f"{prefix}layer": layers, f"{prefix}head": heads}
+        if self.has_tokens:
+            return {self.name: self.positions, f"{self.name}_token": self.labels}
+        return {self.name: self.names or self.positions} if self.name else {}
 
     def in_words(self, index: int) -> str:
         """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
@@ -82,6 +97,19 @@ class Grid:
     @property
     def scale(self) -> Scale:
         return self.fixed_scale or Scale.of(self.array)
+
+
+def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[str, Any]:
+    """Arrays with these axes as columns of one length: the indices of each number, and itself."""
+    columns: dict[str, Any] = {}
+    shape = [len(axis.positions) for axis in axes]
+    indices = np.indices(shape).reshape(len(axes), math.prod(shape))
+    for axis, index in zip(axes, indices, strict=True):
+        for name, values in axis.columns.items():
+            is_text = isinstance(values[0], str)
+            array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
+            columns[f"other_{name}" if name in columns else name] = array[index]
+    return columns | {name: array.ravel() for name, array in numbers.items()}
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Computation(NamedTuple):
@@ -231,6 +234,10 @@ class Result(ReadOnly, StdoutSafe):
         if not formula:
             heading = Message(name)
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
+
+    def to_dataframe(self, step: str) -> DataFrame:
+        """Return a step as a labelled pandas DataFrame, see `Attention.to_dataframe`."""
+        return door.dataframe(self, step)
 
     def _steps_shown(self) -> tuple[str, ...]:
         return self._table_steps

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnlab.views.notebook import trace_view as trace_view
     from attnlab.views.notebook import view_of_tokens as view_of_tokens
     from attnlab.views.page.atlas import atlas_page as atlas_page
+    from attnlab.views.page.atlas import save_atlas_page as save_atlas_page
     from attnlab.views.page.page import page as page
     from attnlab.views.page.page import save as save
     from attnlab.views.page.playground import playground as playground
@@ -58,7 +59,7 @@ _NAMES = {
         "View candidates_view document_view explanation_view frame generation_view "
         "result_view tokens_view trace_view view_of_tokens"
     ),
-    "views.page.atlas": "atlas_page",
+    "views.page.atlas": "atlas_page save_atlas_page",
     "views.page.page": "page save",
     "views.page.playground": "playground",
     "views.pictures": "curves",

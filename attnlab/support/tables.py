@@ -5,19 +5,35 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import as_array, as_count
+from attnlab.support import door
+from attnlab.support.checks import as_array, as_count, is_real
 from attnlab.support.console import StdoutSafe, StdoutSafeStr
 from attnlab.support.messages import Message
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 ELLIPSIS = "…"
+
+# A result's numbers: columns by name, whose rows are long, one number or thing a row.
+Columns: TypeAlias = dict[str, Any]
+
+# How a printed table shows a column: a format of numbers, or a function; with a heading or without.
+Format: TypeAlias = str | Callable[[Any], str] | tuple[str, str | Callable[[Any], str]]
+
+# The format of numbers whose standard errors are in the next column, and with a sign.
+PLUS_MINUS, SIGNED_PLUS_MINUS = "±", "+±"
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # The maximum number of lines in a repr: GPT-2's longest text has 1,024 tokens.
 MAX_LINES = 1024
@@ -134,15 +150,73 @@ class Table:
         return align([header, *picked], left=self.left)
 
 
-class Document(StdoutSafe):
-    """An object printed as headings, tables and paragraphs; a terminal fits them to its width."""
+def listed(columns: Columns, shown: Mapping[str, Format] = NOTHING) -> Table:
+    """Columns as a printed table, with numbers aligned to the right; NaN and None are empty.
 
-    @abstractmethod
+    A column's heading is its name, unless `shown` has another.
+    """
+    names, titles, left, cells = [*columns], dict[str, str](), list[int](), dict[str, list[str]]()
+    for n, name in enumerate(names):
+        form = shown.get(name, "")
+        heading, form = form if isinstance(form, tuple) else (name, form)
+        titles.setdefault(name, Message(heading))
+        if not all(is_real(x) or x is None for x in columns[name]):
+            left.append(n)
+        if form in (PLUS_MINUS, SIGNED_PLUS_MINUS):
+            error = names[n + 1]
+            titles[error] = Message("± standard error")
+            pairs = [*map(format_with_error, columns[name], columns[error])]
+            cells[name], cells[error] = ([pair[i] for pair in pairs] for i in (0, 1))
+            if form == SIGNED_PLUS_MINUS:
+                cells[name] = [x if x.startswith("-") else f"+{x}" for x in cells[name]]
+        elif name not in cells:
+            cells[name] = [cell(value, form) for value in columns[name]]
+    lines = zip(*(cells[name] for name in names), strict=True)
+    return Table([[titles[name] for name in names], *lines], left)
+
+
+def cell(value: Any, form: str | Callable[[Any], str]) -> str:
+    """A value of a column as text."""
+    if callable(form):
+        return form(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None or value != value else f"{value:{form}}"  # NaN differs from itself
+
+
+class Document(StdoutSafe):
+    """An object printed as headings, tables and paragraphs; a terminal fits them to its width.
+
+    It declares its numbers once, as columns: they are its data frame, and `listed` prints them.
+    """
+
+    # The columns that are printed in a format or under another heading; without `_data`, all.
+    _shown: ClassVar[Mapping[str, Format]] = NOTHING
+
     def pieces(self) -> Iterator[str | Table]:
         """The headings, tables and paragraphs, from top to bottom."""
+        yield listed(self._data(), self._shown)
+
+    def _data(self) -> Columns:
+        """The columns of the data frame: attributes of the rows, unless a subclass has others."""
+        return {name: [getattr(row, name) for row in self._records()] for name in self._shown}
+
+    def _records(self) -> Iterable[Any]:
+        """The objects that have the columns as attributes."""
+        raise NotImplementedError
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the numbers as a pandas DataFrame: all of them, unrounded, one a row.
+
+        Other columns say what each number is of, such as `layer`, `head` and `position`.
+        """
+        return door.frame_of(self._data(), getattr(self, "title", ""))
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.pieces()))
+
+    def _repr_html_(self) -> str:
+        return door.document_view(self)
 
 
 def header(*names: str) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
+from attnlab.steps import Result
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_texts, importing_extra
 from attnlab.support.messages import say
@@ -25,30 +25,35 @@ with importing_extra("frames"):
     import xarray as xr
 
 
-def dataframe(attention: Attention, name: str) -> pd.DataFrame:
-    """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = labelled_matrix(attention, name, "take all of them with trace.to_xarray()")
+def dataframe(result: Result, name: str) -> pd.DataFrame:
+    """A step as a DataFrame, see `Attention.to_dataframe`."""
+    step = labelled_matrix(result, name, "take all of them with trace.to_xarray()")
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)
-    frame.attrs["title"] = f"{say(attention.title)}: {say(step.heading)}"
+    frame.attrs["title"] = f"{say(result.title)}: {say(step.heading)}"
     return frame
 
 
 def _index(axis: Axis) -> pd.Index[Any]:
     if not axis.has_tokens:
         return pd.Index(axis.positions, name=axis.name)
-    names = [axis.name, f"{axis.name}_token"]
-    return pd.MultiIndex.from_arrays([list(axis.positions), list(axis.labels)], names=names)
+    return pd.MultiIndex.from_arrays(list(map(list, axis.columns.values())), names=[*axis.columns])
 
 
-def frame_of(
-    array: AnyArray, rows: Sequence[str], columns: Sequence[str], title: str
-) -> pd.DataFrame:
-    """A matrix as a DataFrame with these labels."""
-    frame = pd.DataFrame(array, index=list(rows), columns=list(columns))
+def frame_of(columns: Mapping[str, Any], title: str) -> pd.DataFrame:
+    """A result's columns as a DataFrame. Its texts are in English, like names of steps."""
+    frame = pd.DataFrame({name: _series(values) for name, values in columns.items()})
     frame.attrs["title"] = say(title)
     return frame
+
+
+def _series(values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return values
+    if None in values:  # integers, such as of the head of an MLP, which has none
+        return pd.array([*values], "Int64")
+    return [f"{value}" if isinstance(value, str) else value for value in values]
 
 
 def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:

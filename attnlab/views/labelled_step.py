@@ -110,19 +110,19 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
     return LabelledStep(name, result.heading_of(name), array, named, masked)
 
 
-def labelled_matrix(attention: Attention, name: str, all_heads: str) -> LabelledStep:
+def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
     all_heads : how to show the step of all heads, for the error message
     """
-    step = labelled_step(attention, name)
+    step = labelled_step(result, name)
     if not step.axes:
         raise InvalidValueError(f"{name} is a single number, {step.array:.4g}, not a matrix or row")
     if len(step.axes) > 2:
         raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, "
+            f"{result.title} has {name} of shape {step.array.shape}; first choose a head, "
             f"such as .heads[0], or {all_heads}"
         )
     return step

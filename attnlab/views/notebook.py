@@ -327,8 +327,9 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid] | Non
 
     Heatmaps among those are side by side, and the text that `print` shows is collapsed below.
     """
-    title, *rest = document.pieces() if pieces is None else pieces
-    first, *lines = say(cast(str, title)).splitlines()
+    rest = [*(document.pieces() if pieces is None else pieces)]
+    title = rest.pop(0) if isinstance(rest[0], str) else ""
+    first, *lines = say(cast(str, title)).splitlines() or [""]
     body = [f"<div class=title>{safe(line)}</div>" for line in lines]
     if grids := [piece for piece in rest if isinstance(piece, Grid)]:
         body.append(_grids(grids))
@@ -417,7 +418,7 @@ def view_of_tokens(attention: Attention, tokens: slice | None) -> View:
 
 
 def _page(title: str, *body: str) -> str:
-    heading = f"<div class=title>{safe(title)}</div>"
+    heading = f"<div class=title>{safe(title)}</div>" if title else ""
     return f'<div class="attnlab"><style>{STYLE}</style>{heading}{"".join(body)}</div>'
 
 

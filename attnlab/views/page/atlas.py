@@ -19,12 +19,13 @@ from urllib.parse import urlencode
 import numpy as np
 
 from attnlab.corpus.result import Atlas, Measured, Passage
+from attnlab.support.files import FilePath, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
-from attnlab.views.page.page import MARK, as_json, digest, source, style
+from attnlab.views.page.page import MARK, as_json, as_page_path, digest, source, style
 
 # Characters of a passage that are shown.
 PASSAGE_LENGTH = 240
@@ -90,6 +91,12 @@ def atlas_page(
         "</body></html>",
     ]
     return "\n".join(parts)
+
+
+def save_atlas_page(atlas: Atlas, path: FilePath, language: str | None = None) -> None:
+    """Write the page to a file."""
+    file = as_page_path(path)
+    write_atomically(file, atlas_page(atlas, language).encode())
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:
