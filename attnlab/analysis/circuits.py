@@ -15,7 +15,7 @@ from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Table, header
+from attnlab.support.tables import Columns, Table, header, listed
 from attnlab.text.tokens import Token
 
 FRAMEWORK_PAPER = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
@@ -57,6 +57,9 @@ class TokensOfHead(Analysis):
     def _data(self) -> Columns:
         tokens = [token.readable for token in self.tokens]
         return {"id": self.ids, "token": tokens, self._column: self.numbers}
+
+    def _tables(self) -> Iterator[Table]:
+        yield listed(self._data(), {self._column: f".{self.decimals}f"})
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         rows = Axis("token", range(len(self.ids)), self.tokens)
