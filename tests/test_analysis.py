@@ -705,10 +705,8 @@ def test_tokens_that_a_head_reads_and_writes(odd: Trace) -> None:
     assert np.array_equal(wrote.ids, np.argsort(-logits)[:7])
     assert np.allclose(wrote.numbers, np.sort(logits)[::-1][:7])
     assert [token.id for token in wrote.tokens] == wrote.ids.tolist()
-    assert repr(wrote).splitlines()[2].split() == [
-        wrote.tokens[0].symbol,
-        f"{wrote.numbers[0]:.4f}",
-    ]
+    first = [str(wrote.ids[0]), wrote.tokens[0].symbol, f"{wrote.numbers[0]:.4f}"]
+    assert repr(wrote).splitlines()[2].split() == first
     assert "score" in repr(read).splitlines()[1]
 
 
