@@ -253,7 +253,7 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     ablated = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
     shows(page, ablated, 1, 2)
     assert page.locator(".next data").first.inner_text() == "0.9416"  # as in the README
-    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
+    assert page.locator("#head-toggle").inner_text() == "Restore this head (S)"
     assert "its output, the context, is set to 0" in page.locator("#is-ablated").inner_text()
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
     (marked,) = page.locator(".map.ablated").all()
@@ -262,7 +262,7 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     ask(page, "The hen")
     shows(page, pocket.trace("The hen").edited({"blocks.1.attention.heads.2.context": 0}), 1, 2)
     open_head(page, 0, 0)
-    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
+    assert page.locator("#head-toggle").inner_text() == "Ablate this head (S)"
     assert page.locator("#is-ablated").is_hidden()
     page.get_by_role("button", name="layer 1, head 2: undo the ablation").click()
     idle(page)
@@ -499,7 +499,7 @@ def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
     until(page, "document.querySelector('#explore').ariaBusy === 'false'")
     assert status_of(page) == lost
     # It stays ablated as long as it is shown as ablated.
-    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
+    assert page.locator("#head-toggle").inner_text() == "Restore this head (S)"
     assert is_off(page)
     page.evaluate(
         "showStatus('');"

@@ -432,6 +432,11 @@ def test_a_map_that_is_the_level_fills_the_window_with_numbers(ball: Trace, look
     weights = ball.head(1, 2).weights
     rows, columns = np.tril_indices(8)
     assert page.evaluate("written") == [f"{x:.2f}" for x in weights[rows, columns]]
+    # The sentence about where attention goes is of the selected token, and there once.
+    page.evaluate("select(3)")
+    drawn(page)
+    assert page.locator("#strongest").inner_text().startswith("“the”")
+    assert "attention" not in page.locator("#story").inner_text()
     # The sentence about a head has no link to it there.
     page.evaluate("zoomTo('block')")
     at_level(page, "block")
@@ -507,6 +512,9 @@ def test_back_returns_to_the_level_before(ball: Trace, look: Open) -> None:
     page = look(ball)
     page.locator("#story .leads").nth(1).click()
     at_level(page, "head")
+    # Its button opens nothing there, and has no card.
+    page.locator("#story button:visible").hover(force=True)
+    assert page.locator("#card").is_hidden()
     until(page, "location.hash.includes('level=head')")
     page.locator("#crumbs button").nth(1).click()
     at_level(page, "block")

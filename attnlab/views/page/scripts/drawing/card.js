@@ -66,7 +66,7 @@ function placeCard() {
 }
 
 const isTouch = ({ pointerType }) => pointerType === "touch";
-const DESCRIBED = ":is([data-tip], button[aria-label])";
+const DESCRIBED = ":is([data-tip]:not(:disabled), button[aria-label])";
 const ownerOf = ({ target }) => target.closest?.(DESCRIBED) ?? null;
 
 /** Show the card of what is touched once it has been held; the click that may follow is none. */

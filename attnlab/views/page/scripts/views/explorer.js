@@ -408,13 +408,13 @@ function markAblated() {
 function markToggles() {
   const { layer, head } = selection;
   const isAblated = isAmong(lastRequest.changes, ablationOf(layer, head));
-  byId("head-toggle").ariaPressed = String(isAblated);
-  byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.changes, ablationOf(layer)));
+  byId("head-toggle").textContent = isAblated ? say("Restore this head (S)") : say("Ablate this head (S)");
+  const isMlpAblated = isAmong(lastRequest.changes, ablationOf(layer));
+  byId("mlp-toggle").textContent = isMlpAblated ? say("Restore the MLP of layer {layer}", { layer }) : say("Ablate the MLP of layer {layer}", { layer });
   showFactor(100 * (changeOf(byId("changed-step").value)?.factor ?? 1));
   byId("cell-toggle").ariaPressed = String(toggledCells().some((cell) => cell.join() === cellOfMask()?.join()));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const kind of ["uncausal", "unscaled"]) byId(kind).checked = isAmong(lastRequest.changes, { kind });
-  byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
 }
 
 function showFactor(percent) {
@@ -550,7 +550,7 @@ const endControl = () =>
   );
 
 function headControls() {
-  const ablateHead = controlOf("head-toggle", say("Ablate this head (S)"), () => toggle(ablationOf(selection.layer, selection.head)));
+  const ablateHead = controlOf("head-toggle", "", () => toggle(ablationOf(selection.layer, selection.head)));
   const ablateMlp = controlOf("mlp-toggle", "", () => toggle(ablationOf(selection.layer)));
   return make("div", { id: "toggles" }, ablateHead, ablateMlp, makeChanges());
 }

@@ -20,7 +20,7 @@ const IMPROBABLE = 0.01; // if the most probable token is below it, the model is
 /** The sentences about a head, as elements and strings: where its attention goes, and the effect of its ablation. */
 function sentencesOf(trace, story, { attended, affected, after }, isAgain) {
   const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordInSentence(trace.keys[j]), isAgain);
-  return [...attention, spaceBetween(), ...effectInWords(trace, story, affected, after)];
+  return [make("span", { class: "attends" }, ...attention, spaceBetween()), ...effectInWords(trace, story, affected, after)];
 }
 
 /** The paragraphs about heads. Under the first, the headline, it says why this head looks there. */
