@@ -10,22 +10,23 @@ import numpy as np
 from attnlab.analysis.base import (
     Analysis,
     Target,
-    TokenLike,
-    Trace,
-    TraceSequence,
     heads_axis,
     named_axis,
     number_of_texts,
     numbered_axis,
     positions_of,
 )
-from attnlab.analysis.many import MeansOfTexts, value_for_each
+from attnlab.analysis.many import MeansOfTexts
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.steps import read_only
+from attnlab.forward.forward_pass import Block
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces, value_for_each
+from attnlab.steps import Result, read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
+from attnlab.text.tokens import TokenLike
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
@@ -83,12 +84,12 @@ class Attribution(Analysis, MeansOfTexts):
 
     def __init__(
         self,
-        traces: Trace | TraceSequence,
+        traces: Trace | Traces,
         token: TokenLike | list[TokenLike],
         against: TokenLike | list[TokenLike] | None = None,
         position: int | str = -1,
     ) -> None:
-        if isinstance(traces, TraceSequence):
+        if isinstance(traces, Traces):
             self._measure_all(traces, token, against, position)
         else:
             self._measure(traces, token, against, position)
@@ -120,7 +121,7 @@ class Attribution(Analysis, MeansOfTexts):
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
-    def _measure_all(self, traces: TraceSequence, token: Any, against: Any, position: Any) -> None:
+    def _measure_all(self, traces: Traces, token: Any, against: Any, position: Any) -> None:
         """Set the means over several texts."""
         tokens = value_for_each(token, len(traces), "token")
         others = value_for_each(against, len(traces), "against")
@@ -145,7 +146,7 @@ class Attribution(Analysis, MeansOfTexts):
             )
         return ByToken(self.each[0])
 
-    def _project_heads(self, vectors: Array, block: Trace) -> Array:
+    def _project_heads(self, vectors: Array, block: Block) -> Array:
         """Each head's vectors projected on u: vector W_O · u, (H, ..., Dh) -> (H, ...)."""
         pairs = zip(vectors, block.attention.heads, strict=True)
         return np.stack([vector @ (head.W_O @ self._u) for vector, head in pairs])
@@ -241,7 +242,7 @@ def direction(gain: Array, w: Array) -> Array:
     return through_gain - mean(through_gain)
 
 
-def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None:
+def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Result) -> None:
     """Raise unless the sum of parts over the first axis is the total."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > TOLERANCE * sizes).any():

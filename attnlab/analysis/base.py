@@ -5,30 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
+from attnlab.model.trace import Trace
 from attnlab.steps import at
 from attnlab.steps.labels import Axis, Grid, axis_of, long_columns, token_index
 from attnlab.support import door
 from attnlab.support.checks import as_floats, as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Document, Heading, Paragraph, Table, matrix_table
-from attnlab.text.tokens import Token, Tokens
+from attnlab.text.tokens import Token, TokenLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from attnlab.support.door import Picture
-
-
-# The classes of attnlab.model, which can't be imported here, since it imports the analyses.
-Trace: TypeAlias = Any
-Traces: TypeAlias = Any
-
-# A token's id, text or symbol, or a Token.
-TokenLike: TypeAlias = int | str | Token
 
 
 class Analysis(Document):
@@ -110,23 +103,6 @@ class Analysis(Document):
         """
         with door.drawing_in(language):
             return door.plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
-
-
-class TraceSequence(Sequence[Trace]):
-    """Traces of several texts; see `attnlab.model.traces.Traces`."""
-
-    texts: tuple[Tokens, ...]
-
-    @abstractmethod
-    def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
-        """One trace of several texts of one length, with a leading axis, and the trace of each.
-
-        The traces are new, so the steps they compute are freed with them.
-        """
-
-    @abstractmethod
-    def groups(self) -> list[list[int]]:
-        """The indices of texts that are computed side by side; in a group, lengths are equal."""
 
 
 def numbered_axis(name: str, count: int) -> Axis:

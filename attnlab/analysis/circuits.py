@@ -8,15 +8,18 @@ from typing import ClassVar
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, TokenLike, Trace, head_name, heads_axis, named_axis
+from attnlab.analysis.base import Analysis, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
+from attnlab.forward.attention import Head
+from attnlab.forward.forward_pass import BlockAttention
 from attnlab.forward.products import r_factor
+from attnlab.model.trace import Trace
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table, header, listed
-from attnlab.text.tokens import Token
+from attnlab.text.tokens import Token, TokenLike
 
 FRAMEWORK_PAPER = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
 
@@ -77,7 +80,7 @@ def writes(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> Tok
     """See `Trace.writes`."""
     result, source = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
-    output = (x @ result.W_V + result.b_V) @ result.W_O
+    output = equations.affine(x, result.W_V, result.b_V) @ result.W_O
     template = "{title}: tokens it promotes when it attends to {token}"
     title = Message(template, title=result.title, token=source.readable)
     return TokensOfHead(title, trace, equations.logits(centred(output) * trace.gain, trace.W_U), k)
@@ -87,9 +90,9 @@ def reads(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> Toke
     """See `Trace.reads`."""
     result, query = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([query.id]))[0]
-    q = x @ result.W_Q + result.b_Q
+    q = equations.affine(x, result.W_Q, result.b_Q)
     X = attention_input(trace, layer, np.arange(trace.config.vocab_size))
-    K = X @ result.W_K + result.b_K
+    K = equations.affine(X, result.W_K, result.b_K)
     template = "{title}: tokens it attends to from {token}"
     title = Message(template, title=result.title, token=query.readable)
     return TokensRead(title, trace, equations.scores(K @ q, result.scale), k)
@@ -169,7 +172,7 @@ def composition_scores(writers: Array, readers: Array) -> Array:
     return np.divide(norm(writers @ readers), sizes, where=sizes > 0, out=np.zeros_like(sizes))
 
 
-def write_factors(attention: Trace) -> Array:
+def write_factors(attention: BlockAttention) -> Array:
     """R W_O of each head, (H, Dh, D), with the same norms as OV.
 
     W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
@@ -179,10 +182,10 @@ def write_factors(attention: Trace) -> Array:
     )
 
 
-def read_factors(attention: Trace, kind: str) -> Array:
+def read_factors(attention: BlockAttention, kind: str) -> Array:
     """A factor F for each head's read matrix R, (H, D, Dh), with ‖W F‖ = ‖W R‖ for any W."""
 
-    def thin_factors(head: Trace) -> tuple[Array, Array]:
+    def thin_factors(head: Head) -> tuple[Array, Array]:
         """Matrices (D, Dh) with R = left @ right.T."""
         if kind == "V":
             return fold_layer_norm(attention, head.W_V), transpose(centred(head.W_O))
@@ -193,7 +196,7 @@ def read_factors(attention: Trace, kind: str) -> Array:
     return np.stack([left @ transpose(r_factor(right)) for left, right in pairs])
 
 
-def fold_layer_norm(attention: Trace, W: Array) -> Array:
+def fold_layer_norm(attention: BlockAttention, W: Array) -> Array:
     """W with LayerNorm's gain and centring folded in: C gain W, see `centred`."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
+from attnlab.analysis.base import Analysis, Target, named_axis
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.many import ratio_of_means
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
     baselines_of,
+    check_pairs,
     check_traces,
     describe_metric,
     for_each_pair,
@@ -36,7 +37,10 @@ from attnlab.analysis.paths import (
 )
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.forward_pass import MLP, BlockAttention
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid
 from attnlab.support import door
@@ -237,7 +241,7 @@ class Circuit(Document):
     @cached_property
     def trace(self) -> Trace:
         clean, corrupted, _ = self._result._pairs
-        if isinstance(clean, TraceSequence):
+        if isinstance(clean, Traces):
             raise InvalidTypeError(
                 "a circuit of several pairs has a run for each. Give `edges` one pair, such as "
                 "clean[0] and corrupted[0]"
@@ -262,7 +266,7 @@ class Circuit(Document):
             return (as_metric(measured) - baselines[1]) / change, change
 
         clean, corrupted, metric = self._result._pairs
-        if not isinstance(clean, TraceSequence):
+        if not isinstance(clean, Traces):
             return analyse(clean, corrupted, metric)[0], math.nan
         fractions, changes = np.array(for_each_pair(clean, corrupted, metric, analyse)).T
         ratios, errors = ratio_of_means((fractions * changes)[:, np.newaxis], changes)
@@ -346,7 +350,8 @@ def edges(
     if exact and steps > 1:
         raise InvalidValueError(f"steps must be 1 with exact=True, without integral; got {steps}")
     pairs = clean, corrupted, metric
-    if isinstance(clean, TraceSequence):
+    if isinstance(clean, Traces) or isinstance(corrupted, Traces):
+        clean, corrupted = check_pairs(clean, corrupted)
         analyse = partial(edges, steps=steps, exact=exact, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         title = title_of(steps, exact, describe_metric(clean, metric), corrupted[0])
@@ -445,7 +450,7 @@ def gradients_by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
     return np.stack([by_path[path].ravel() for path in paths_of(trace, RECEIVERS)])
 
 
-def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:
+def through_layer_norm(x: Array, layer: BlockAttention | MLP, d_y: Array) -> Array:
     """The gradient of a LayerNorm's input, (..., T, D)."""
     d_x, _, _ = layer_norm_gradient(np.broadcast_to(x, d_y.shape), layer.gain, layer.epsilon, d_y)
     return d_x

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
-from attnlab.analysis.base import Target, Trace
+from attnlab.analysis.base import Target
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_part
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
+from attnlab.model.trace import Trace
 from attnlab.steps import Graph, Node, Run, Step, read_only
 from attnlab.steps.declaration import parameters_of
 from attnlab.support.checks import as_floats

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis, numbered_axis
+from attnlab.analysis.base import Analysis, heads_axis, named_axis, numbered_axis
 from attnlab.analysis.many import ratio_of_means
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.model.trace import Trace
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, Grid, long_columns
 from attnlab.support.checks import as_array, check_choice, check_shape
@@ -139,8 +140,9 @@ class HeadJobs(Analysis):
                 yield Message("No query has keys for the job {job}: its column is empty.", job=job)
 
 
-def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
+def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] | None = None) -> HeadJobs:
     """Measure how well each head does each job in some texts, see `Trace.jobs`."""
+    jobs = JOBS if jobs is None else jobs
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
             f"jobs must be a dict from names to functions of Tokens; got {quoted(jobs)}"

@@ -11,18 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import (
-    Analysis,
-    TokenLike,
-    Trace,
-    TraceSequence,
-    named_axis,
-    number_of_texts,
-    positions_of,
-)
-from attnlab.analysis.many import standard_error, value_for_each
+from attnlab.analysis.base import Analysis, named_axis, number_of_texts, positions_of
+from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.forward.fast import ROWS
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid, label, token_index
 from attnlab.support.checks import as_count, as_index, check_choice
@@ -38,7 +32,7 @@ from attnlab.support.tables import (
     elide,
     listed,
 )
-from attnlab.text.tokens import Token
+from attnlab.text.tokens import Token, TokenLike
 
 # Columns in a printed table.
 COLUMNS_SHOWN = 12
@@ -189,9 +183,7 @@ class OneToken(Lens):
             yield listed(self._data(), self._shown)
 
 
-def mean_lens(
-    traces: TraceSequence, token: TokenLike | list[TokenLike] | None, position: int
-) -> OneToken:
+def mean_lens(traces: Traces, token: TokenLike | list[TokenLike] | None, position: int) -> OneToken:
     """See `Traces.logit_lens`."""
     stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
     tokens = value_for_each(token, len(traces), "token")

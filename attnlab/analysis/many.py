@@ -6,22 +6,18 @@ Texts of one length are computed side by side; see `attnlab.model.traces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
 from attnlab.steps import read_only
-
-if TYPE_CHECKING:
-    from attnlab.analysis.base import Trace, TraceSequence
-
-# Tokens that are computed side by side: enough for fast matrix products, with little memory.
-TOKENS_IN_GROUP = 512
 
 
 def as_result(numbers: AnyArray) -> Any:
@@ -51,7 +47,7 @@ class MeansOfTexts:
 
     _each: tuple[Self, ...] = ()
 
-    def _average(self, traces: TraceSequence, result_of: Callable[[int, Trace], Self]) -> None:
+    def _average(self, traces: Traces, result_of: Callable[[int, Trace], Self]) -> None:
         """Set the means of results; a function has them by the index and the trace of a text."""
         each: dict[int, Self] = {}
         for indices in traces.groups():
@@ -85,29 +81,3 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
         raise InvalidValueError("the mean change over these texts is 0: nothing to restore")
     ratio = effects.mean(axis=0) / totals.mean()
     return ratio, standard_error(effects - ratio * totals[:, np.newaxis]) / abs(totals.mean())
-
-
-def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
-    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin so.
-
-    A group has at most `most` tokens; a longer text is a group by itself.
-    """
-    groups: list[list[int]] = []
-    by_key: dict[Any, list[int]] = {}
-    for i, key in enumerate(keys):
-        by_key.setdefault(key, []).append(i)
-    for key, indices in by_key.items():
-        size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
-        groups += [indices[start : start + size] for start in range(0, len(indices), size)]
-    return groups
-
-
-def value_for_each(value: Any, count: int, name: str) -> list[Any]:
-    """A list with a value for each text: `value` if it is a list, or else its repetitions."""
-    if not isinstance(value, list):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidValueError(
-            f"{name} must have a value for each of the {count} texts; got {len(value)}"
-        )
-    return value

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attnlab.analysis.base import Target, TokenLike, Trace, TraceSequence
-from attnlab.analysis.many import value_for_each
+from attnlab.analysis.base import Target
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Result
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
+from attnlab.text.tokens import TokenLike
 
 # A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
 Metric = Callable[[Any], float] | TokenLike | tuple[TokenLike, TokenLike]
@@ -29,7 +31,7 @@ def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str
     return target.value, target.message, target
 
 
-def describe_metric(traces: TraceSequence, metric: Any) -> str:
+def describe_metric(traces: Traces, metric: Any) -> str:
     """The metric of several pairs in words."""
     if isinstance(metric, list):
         return Message("a target for each pair")
@@ -82,10 +84,10 @@ def baselines_of(
 # ---- several pairs -------------------------------------------------------------------------------
 
 
-def check_pairs(clean: Any, corrupted: Any) -> None:
-    """Raise unless both are traces of several texts, in pairs of equal length."""
+def check_pairs(clean: Any, corrupted: Any) -> tuple[Traces, Traces]:
+    """Return both; raise unless they are traces of several texts, in pairs of equal length."""
     for traces in (clean, corrupted):
-        if not isinstance(traces, TraceSequence):
+        if not isinstance(traces, Traces):
             raise InvalidTypeError(
                 "clean and corrupted must both be traces of one text, or both of several, as "
                 f"model.trace returns them; got {type(traces).__name__}"
@@ -97,6 +99,7 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         )
     for number in range(len(clean)):
         check_traces(clean[number], corrupted[number], f" (pair {number})")
+    return clean, corrupted
 
 
 @contextmanager
@@ -109,10 +112,13 @@ def in_pair(number: int) -> Iterator[None]:
 
 
 def for_each_pair(
-    clean: Any, corrupted: Any, metric: Any, analyse: Callable[..., Any], progress: bool = False
+    clean: Traces,
+    corrupted: Traces,
+    metric: Any,
+    analyse: Callable[..., Any],
+    progress: bool = False,
 ) -> list[Any]:
     """Return `analyse(clean, corrupted, metric=...)` of each pair; traces are freed by group."""
-    check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
     with progress_bar(progress, total=len(clean), unit="pair") as bar:

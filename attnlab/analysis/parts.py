@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.analysis.base import Trace, head_name
+from attnlab.analysis.base import head_name
 from attnlab.analysis.circuits import centred, fold_layer_norm
 from attnlab.equations import AnyArray, Array, deviation
-from attnlab.forward.forward_pass import Block
-from attnlab.steps import view_of
+from attnlab.forward.attention import Head
+from attnlab.forward.forward_pass import MLP, Block, BlockAttention
+from attnlab.steps import Result, view_of
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 
@@ -52,9 +53,15 @@ class Term:
         return replace(self, name=f"{outer.name} < {self.name}", label=label)
 
 
-def block_at(part: Trace, layer: int) -> Trace:
+def block_at(part: Result, layer: int) -> Block:
     """A block of the pass that a part belongs to."""
     return view_of(Block, Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
+
+
+def bias_of(head: Head, name: str) -> Array:
+    """A bias of a block's head; other heads may have none."""
+    bias: Array = getattr(head, name)
+    return bias
 
 
 def weighted(rows: Array, x: Array) -> Array:
@@ -62,19 +69,19 @@ def weighted(rows: Array, x: Array) -> Array:
     return rows @ x if rows.shape[-1] == x.shape[-2] else rows * x
 
 
-def scaled_rows(attention: Trace, rows: Array) -> Array:
+def scaled_rows(attention: BlockAttention, rows: Array) -> Array:
     """rows / deviation, the deviation of LayerNorm at each position."""
     deviations = deviation(centred(attention.residual), attention.epsilon)  # (T, 1)
     return rows / (deviations if rows.shape[-1] == 1 else deviations.T)
 
 
-def written_by_mlp(block: Trace) -> Array:
+def written_by_mlp(block: Block) -> Array:
     """What an MLP adds to the stream, (T, D)."""
     # Both stops are kept, the MLP's output isn't: a difference is quicker than two products.
     return block.mlp.output if block.is_edited("output") else block.output - block.mid
 
 
-def written_by_heads(block: Trace, rows: Array) -> Array:
+def written_by_heads(block: Block, rows: Array) -> Array:
     """What each head adds to the stream, (H, 1, D), or (H, T, D) at each position."""
     attention = block.attention
     width = (attention.n_head, -1, attention.W_O.shape[-1])
@@ -86,7 +93,7 @@ def written_by_heads(block: Trace, rows: Array) -> Array:
 
 
 def stream_terms(
-    part: Trace, layer: int, rows: Array, W: Array, b: tuple[str, Array]
+    part: Result, layer: int, rows: Array, W: Array, b: tuple[str, Array]
 ) -> list[Term]:
     """The terms of Σ rows[t] (X[t] W + b) at a block's attention.
 
@@ -132,7 +139,7 @@ def bias_name(name: str, layer: int) -> Message:
 
 
 def head_terms(
-    head: Trace, layer: int, rows: Array, read: Array, outer: Term, other: Array
+    head: Head, layer: int, rows: Array, read: Array, outer: Term, other: Array
 ) -> list[Term]:
     """A head's part as a sum over the tokens that it attends to."""
     weights = (rows @ head.weights)[0]  # (Tk,)
@@ -150,17 +157,17 @@ def head_terms(
 
 
 def value_terms(
-    head: Trace, layer: int, key: int, weight: float, read: Array, outer: Term, other: Array
+    head: Head, layer: int, key: int, weight: float, read: Array, outer: Term, other: Array
 ) -> list[Term]:
     """A token's value as a sum over the parts of the stream at that token."""
     rows = np.zeros((1, head.scores_shape[-2]), read.dtype)
     rows[0, key - head.tokens_before] = weight
-    terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", head.b_V @ read))
+    terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", bias_of(head, "b_V") @ read))
     return [term.within(outer) for term in terms]
 
 
 def mlp_terms(
-    mlp: Trace, layer: int, rows: Array, read: Array, outer: Term, other: Array
+    mlp: MLP, layer: int, rows: Array, read: Array, outer: Term, other: Array
 ) -> list[Term]:
     """An MLP's part as its largest neurons, the rest, and b_2."""
     activated = (rows @ mlp.activated)[0]  # (F,)
@@ -190,7 +197,7 @@ def mlp_terms(
 
 
 def shares_of_tokens(
-    part: Trace, layer: int, rows: Array, w: Array, b: float
+    part: Result, layer: int, rows: Array, w: Array, b: float
 ) -> dict[str, AnyArray]:
     """Each position's share of Σ rows[t] (X[t] · w + b), (Tk,) by kind, through all earlier heads.
 
@@ -221,7 +228,7 @@ def shares_of_tokens(
                 of_V = head.weights.T @ (slope @ head.W_O.T)  # (Tk, Dv)
                 from_cache = np.where(np.arange(len(zeros)) < cached, (of_V * head.V).sum(-1), 0)
                 add("cached values", from_cache)
-                add("biases", of_V[cached:] @ head.b_V)
+                add("biases", of_V[cached:] @ bias_of(head, "b_V"))
                 slope_of_X += of_V[cached:] @ head.W_V.T
         add("biases", slope_of_X @ attention.bias)
         ones = np.ones((len(slope_of_X), 1), w.dtype)

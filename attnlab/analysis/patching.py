@@ -11,25 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import (
-    Analysis,
-    TokenLike,
-    Trace,
-    Traces,
-    TraceSequence,
-    heads_axis,
-    named_axis,
-    numbered_axis,
-    positions_of,
-)
+from attnlab.analysis.base import Analysis, heads_axis, named_axis, numbered_axis, positions_of
 from attnlab.analysis.gradients import CONSTANTS, Gradients
-from attnlab.analysis.many import (
-    TOKENS_IN_GROUP,
-    group_equal,
-    ratio_of_means,
-    standard_error,
-    value_for_each,
-)
+from attnlab.analysis.many import ratio_of_means, standard_error
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
@@ -46,12 +30,15 @@ from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.edits import changed_step, edit_run
 from attnlab.forward.edits import expand as expand_edits
 from attnlab.forward.slices import final_row, with_step
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces, group_equal, value_for_each
 from attnlab.steps import Graph, at, read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import PLUS_MINUS, Table, listed, plus_minus
+from attnlab.text.tokens import TokenLike
 
 HEADS = "blocks.*.attention.heads.*.context"
 
@@ -242,8 +229,9 @@ def patch(
     >>> attnlab.patch(clean, corrupted, metric=[(" dog", " cat"), (" ball", " kite")])
     """
     by_position = as_flag(by_position, "by_position")
-    if isinstance(clean, TraceSequence):
-        return patch_pairs(clean, corrupted, parts, metric, by_position, progress)
+    if isinstance(clean, Traces) or isinstance(corrupted, Traces):
+        pairs = check_pairs(clean, corrupted)
+        return patch_pairs(*pairs, parts, metric, by_position, progress)
     check_traces(clean, corrupted)
     measure, description, target = parse_metric(clean, metric)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
@@ -269,14 +257,13 @@ def patch(
 
 
 def patch_pairs(
-    clean: TraceSequence,
+    clean: Traces,
     corrupted: Traces,
     parts: str,
     metric: Metric | list[Any],
     by_position: bool,
     progress: bool,
 ) -> Patching:
-    check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     targets: list[Any] = []  # a Target each, or None for a function
     for i, pair_metric in enumerate(metrics):
@@ -366,13 +353,13 @@ def first_change(value: AnyArray, original: AnyArray) -> int:
     return int(rows.argmax()) if rows.any() else len(rows) - 1
 
 
-def groups_of_pairs(clean: TraceSequence, corrupted: Traces) -> list[list[int]]:
+def groups_of_pairs(clean: Traces, corrupted: Traces) -> list[list[int]]:
     """The indices of pairs of equal length whose first different token is at the same position."""
     keys = []
     for clean_trace, corrupted_trace in zip(clean, corrupted, strict=True):
         differs = clean_trace.tokens.ids != corrupted_trace.tokens.ids
         keys.append((len(differs), int(differs.argmax())))
-    return group_equal(keys, TOKENS_IN_GROUP)
+    return group_equal(keys)
 
 
 def effects_of(results: Sequence[Patching]) -> tuple[AnyArray, AnyArray]:
@@ -397,8 +384,8 @@ def attribution_patch(
     Parameters are as for `patch`; the metric is a token or a pair of tokens.
     """
     by_position = as_flag(by_position, "by_position")
-    if isinstance(clean, TraceSequence):
-        check_pairs(clean, corrupted)
+    if isinstance(clean, Traces) or isinstance(corrupted, Traces):
+        clean, corrupted = check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)
         analyse = partial(attribution_patch, parts=parts, by_position=by_position)
         results = for_each_pair(clean, corrupted, metric, analyse)

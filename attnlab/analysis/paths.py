@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from attnlab.analysis.base import Trace, Traces, TraceSequence
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
     baselines_of,
+    check_pairs,
     check_traces,
     describe_metric,
     for_each_pair,
@@ -27,6 +27,8 @@ from attnlab.analysis.metrics import (
 from attnlab.analysis.patching import Patching, effects_of, expand
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
 from attnlab.steps import at
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
@@ -166,7 +168,8 @@ def path_patch(
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
     baselines: Any
-    if isinstance(clean, TraceSequence):
+    if isinstance(clean, Traces) or isinstance(corrupted, Traces):
+        clean, corrupted = check_pairs(clean, corrupted)
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         trace, description = corrupted[0], describe_metric(clean, metric)

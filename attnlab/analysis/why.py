@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from attnlab.analysis.attribution import check_sum
-from attnlab.analysis.base import Analysis, Trace, TraceSequence, named_axis, number_of_texts
+from attnlab.analysis.base import Analysis, named_axis, number_of_texts
 from attnlab.analysis.circuits import (
     FRAMEWORK_PAPER,
     composition_scores,
@@ -20,10 +20,13 @@ from attnlab.analysis.circuits import (
     write_factors,
 )
 from attnlab.analysis.many import MeansOfTexts
-from attnlab.analysis.parts import Term, block_at, shares_of_tokens, stream_terms, weighted
+from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms, weighted
 from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.attention import Head
 from attnlab.forward.edits import edit_run
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
@@ -105,7 +108,7 @@ class Why(Analysis):
     total: float
 
     def __init__(
-        self, head: Trace, query: int | str, key: int | str, against: int | str | None, plain: bool
+        self, head: Head, query: int | str, key: int | str, against: int | str | None, plain: bool
     ) -> None:
         layer = check_head(head)
         # The trace keeps the stream, as when a user reads it; a fork, nothing larger.
@@ -144,7 +147,7 @@ class Why(Analysis):
                     f"score. The query sees keys {', '.join(map(str, self._visible))}"
                 )
 
-    def _measured(self, head: Trace) -> float:
+    def _measured(self, head: Head) -> float:
         return float(head.scores[self.query] @ self._rows["key"][0])
 
     def _multiply(self) -> None:
@@ -362,10 +365,12 @@ class WhyByToken(Analysis):
         head, cached = why._head, why._head.tokens_before
         template = "{title}, by token: what the {side} reads"
         self.title = Message(template, title=why.title, side=Message(side))
-        W, b = (head.W_Q, head.b_Q) if side == "query" else (head.W_K, head.b_K)
+        W, name = (head.W_Q, "b_Q") if side == "query" else (head.W_K, "b_K")
         rows, other = why._rows[side], why._other_side(side)
         of_text = rows[:, -len(why._axes["query"].positions) :]
-        kinds = shares_of_tokens(head, layer_of(head), of_text, W @ other, float(b @ other))
+        kinds = shares_of_tokens(
+            head, layer_of(head), of_text, W @ other, float(bias_of(head, name) @ other)
+        )
         if cached and side == "key":
             kinds["cached keys"] = rows[0] * (head.K @ other)
             kinds["cached keys"][cached:] = 0
@@ -422,13 +427,13 @@ class WhyOfHead(Analysis, MeansOfTexts):
     keys: Array
     total: float
 
-    def __init__(self, traces: Trace | TraceSequence, layer: int, head: int) -> None:
-        if isinstance(traces, TraceSequence):
+    def __init__(self, traces: Trace | Traces, layer: int, head: int) -> None:
+        if isinstance(traces, Traces):
             self._measure_all(traces, layer, head)
         else:
             self._measure(traces.head(layer, head).fork())
 
-    def _measure(self, head: Trace) -> None:
+    def _measure(self, head: Head) -> None:
         check_head(head)
         self._head, fork = head, head.fork()  # a fork, so that no steps are kept
         self.title = Message("{head}: what its queries and keys read", head=head.title)
@@ -445,7 +450,7 @@ class WhyOfHead(Analysis, MeansOfTexts):
         self.total = float((preferred * fork.scores).sum() / Tq)
         check_sum(self.pairs.ravel(), np.array(self.total), "the scores", head)
 
-    def _measure_all(self, traces: TraceSequence, layer: int, head: int) -> None:
+    def _measure_all(self, traces: Traces, layer: int, head: int) -> None:
         self._average(traces, lambda _, trace: WhyOfHead(trace, layer, head))
         vars(self).update({n: x for n, x in vars(self.each[0]).items() if n not in vars(self)})
         texts = number_of_texts(len(traces))
@@ -528,7 +533,7 @@ class WhyOfHead(Analysis, MeansOfTexts):
         return grid_of(self.pairs, *self._labels.values())
 
 
-def check_head(head: Trace) -> int:
+def check_head(head: Head) -> int:
     """The layer of a head of one text's trace; an error for other heads."""
     if not re.fullmatch(r"blocks\.\d+\.attention\.heads\.\d+", head.path):
         raise InvalidValueError(
@@ -542,17 +547,17 @@ def check_head(head: Trace) -> int:
     return layer_of(head)
 
 
-def layer_of(head: Trace) -> int:
+def layer_of(head: Head) -> int:
     return int(head.path.split(".")[1])
 
 
-def terms_of(head: Trace, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
+def terms_of(head: Head, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
     """The terms of a head's queries and keys, by side; of `rows` see `stream_terms`."""
     layer, cached = layer_of(head), head.tokens_before
     is_sum = rows["key"].shape[0] == 1
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
-    query = stream_terms(head, layer, rows["query"], head.W_Q, ("b_Q", head.b_Q))
-    key = stream_terms(head, layer, of_text, head.W_K, ("b_K", head.b_K))
+    query = stream_terms(head, layer, rows["query"], head.W_Q, ("b_Q", bias_of(head, "b_Q")))
+    key = stream_terms(head, layer, of_text, head.W_K, ("b_K", bias_of(head, "b_K")))
     if cached:  # of earlier passes, whose parts aren't in this one
         K = head.K.copy()
         K[cached:] = 0
@@ -564,7 +569,7 @@ def terms_of(head: Trace, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]
     return {"query": tuple(query), "key": tuple(key)}
 
 
-def terms_at_all_positions(head: Trace) -> dict[str, tuple[Term, ...]]:
+def terms_at_all_positions(head: Head) -> dict[str, tuple[Term, ...]]:
     """The terms of a head's queries and keys, with vectors (Tq, Dh) and (Tk, Dh), by side."""
     ones = (np.ones((T, 1), head.Q.dtype) for T in head.scores_shape)
     return terms_of(head, dict(zip(("query", "key"), ones, strict=True)))

@@ -223,6 +223,7 @@ class BlockAttention(MultiHeadAttention):
     b_K = Step("H·Dk", "the second third of b_QKV", equations.W_K, W="b_QKV", view=True)
     W_V = Step("D H·Dv", "the last third of W_QKV", equations.W_V, W="W_QKV", view=True)
     b_V = Step("H·Dv", "the last third of b_QKV", equations.W_V, W="b_QKV", view=True)
+    b_O = Step[Array]("D")
     QKV = affine_step("Tq 3·H·Dh", "X", "W_QKV", "b_QKV", fast=fast.affine)
     # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import Array
@@ -26,7 +27,7 @@ from attnlab.support.files import FilePath
 from attnlab.support.messages import Message, say
 from attnlab.support.rest import NOTABLE
 from attnlab.support.tables import Columns, Document, Format, Paragraph, percent
-from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
+from attnlab.text.tokens import Token, TokenLike, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
@@ -35,14 +36,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from xarray import Dataset
 
-    from attnlab.analysis.attribution import Attribution
-    from attnlab.analysis.base import TokenLike
-    from attnlab.analysis.circuits import Composition, TokensOfHead
-    from attnlab.analysis.gradients import Gradients
-    from attnlab.analysis.jobs import HeadJobs, Job
-    from attnlab.analysis.lens import LogitLens
-    from attnlab.analysis.why import WhyOfHead
-    from attnlab.support.door import Picture, View
+    from attnlab.support.door import (
+        Attribution,
+        Composition,
+        Gradients,
+        HeadJobs,
+        LogitLens,
+        Picture,
+        TokensOfHead,
+        View,
+        WhyOfHead,
+    )
 
 
 class Trace(ForwardPass):
@@ -75,14 +79,18 @@ class Trace(ForwardPass):
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: Tokens | list[Tokens],
         vocabulary: Vocabulary,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
     ) -> None:
-        check_kind(tokens, Tokens, "tokens")
+        """The trace of a text; or of several of one length, with a leading axis and no `tokens`."""
         check_kind(vocabulary, Vocabulary, "vocabulary")
-        super().__init__(tokens.ids, parameters, cache, tokens=tokens)
+        if isinstance(tokens, list):
+            super().__init__(np.stack([text.ids for text in tokens]), parameters)
+        else:
+            check_kind(tokens, Tokens, "tokens")
+            super().__init__(tokens.ids, parameters, cache, tokens=tokens)
         vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -300,9 +308,7 @@ class Trace(ForwardPass):
             `print` shows the most probable tokens; `.of(token)` gives one token's rank and
             probability, `.top(k, position)` the k most probable at one position
         """
-        from attnlab.analysis.lens import LogitLens
-
-        return LogitLens(self)
+        return door.LogitLens(self)
 
     def attribution(
         self, token: TokenLike, against: TokenLike | None = None, position: int | str = -1
@@ -330,9 +336,7 @@ class Trace(ForwardPass):
         InvalidValueError
             An edit replaced a sum, so its parts no longer add up to it.
         """
-        from attnlab.analysis.attribution import Attribution
-
-        return Attribution(self, token, against, position)
+        return door.Attribution(self, token, against, position)
 
     def gradients(
         self,
@@ -351,15 +355,12 @@ class Trace(ForwardPass):
             cross-entropy of the text's tokens
         against, position : as for `attribution`
         """
-        from attnlab.analysis.base import Target
-        from attnlab.analysis.gradients import Gradients
-
         if of is None and against is not None:
             raise InvalidValueError(
                 f"against={quoted(against)} needs a token to compare with. Give of= too"
             )
-        target = None if of is None else Target.from_names(self, of, against, position)
-        return Gradients(self, target)
+        target = None if of is None else door.Target.from_names(self, of, against, position)
+        return door.Gradients(self, target)
 
     def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The k tokens that a head promotes most when it attends to a token.
@@ -370,9 +371,7 @@ class Trace(ForwardPass):
         and bias are left out. It doesn't depend on the text, and ignores what other heads and MLPs
         add to the token's vector.
         """
-        from attnlab.analysis.circuits import writes
-
-        return writes(self, layer, head, token, k)
+        return door.writes(self, layer, head, token, k)
 
     def reads(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The k tokens that a head attends to most from a token: its QK circuit.
@@ -380,9 +379,7 @@ class Trace(ForwardPass):
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
         on the text.
         """
-        from attnlab.analysis.circuits import reads
-
-        return reads(self, layer, head, token, k)
+        return door.reads(self, layer, head, token, k)
 
     def why(self, layer: int, head: int) -> WhyOfHead:
         """What a head's queries and keys read: all its scores, by pairs of parts.
@@ -397,9 +394,7 @@ class Trace(ForwardPass):
             `.queries` and `.keys` by part, `.pairs`; `.of(query_part, key_part)` is (T, T),
             `.scores` all of these; `print` shows composition scores beside them
         """
-        from attnlab.analysis.why import WhyOfHead
-
-        return WhyOfHead(self, layer, head)
+        return door.WhyOfHead(self, layer, head)
 
     def composition(self, kind: str = "K") -> Composition:
         """Q-, K- or V-composition: how strongly each head reads each earlier head's output.
@@ -410,11 +405,9 @@ class Trace(ForwardPass):
         C, where C = I - 1/D subtracts the mean. Scores say what a head can read; in a given text,
         it need not do so.
         """
-        from attnlab.analysis.circuits import Composition
+        return door.Composition(self, kind)
 
-        return Composition(self, kind)
-
-    def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
+    def jobs(self, jobs: Mapping[str, Callable[[Tokens], ArrayLike]] | None = None) -> HeadJobs:
         """Score how well each head matches known attention patterns, called jobs.
 
         The score of a head is the mean attention of queries on the keys of the job. A pattern says
@@ -426,9 +419,7 @@ class Trace(ForwardPass):
             query should attend to; None for previous token, first token, same token, and induction
             (the token after the last earlier occurrence)
         """
-        from attnlab.analysis.jobs import JOBS, head_jobs
-
-        return head_jobs([self], JOBS if jobs is None else jobs)
+        return door.head_jobs([self], jobs)
 
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A possible next token; `share` is its probability before temperature, top_k, top_p."""

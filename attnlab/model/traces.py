@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from attnlab.analysis.attribution import Attribution
-from attnlab.analysis.base import TokenLike, TraceSequence
-from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
-from attnlab.analysis.lens import OneToken, mean_lens
-from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, value_for_each
-from attnlab.analysis.why import WhyOfHead
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
+from attnlab.support import door
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
 from attnlab.support.tables import Columns, Document, Heading, Table, elide, header
-from attnlab.text.tokens import Tokens, Vocabulary
+from attnlab.text.tokens import TokenLike, Tokens, Vocabulary
 
 if TYPE_CHECKING:
-    from attnlab.analysis.gradients import Gradients
+    from attnlab.support.door import Attribution, Gradients, HeadJobs, OneToken, WhyOfHead
 
 # The maximum number of texts that a printed table lists.
 MAX_LISTED = 20
 
+# Tokens that are computed side by side: enough for fast matrix products, with little memory.
+TOKENS_IN_GROUP = 512
 
-class Traces(ReadOnly, TraceSequence, Document):
+
+class Traces(ReadOnly, Sequence[Trace], Document):
     """The traces of several texts, as `GPT2.trace` returns them for a list.
 
     A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one trace
@@ -116,9 +114,14 @@ class Traces(ReadOnly, TraceSequence, Document):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def groups(self) -> list[list[int]]:
-        return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
+        """The indices of texts that are computed side by side; in a group, lengths are equal."""
+        return group_equal([len(text) for text in self.texts])
 
     def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
+        """One trace of several texts of one length, with a leading axis, and the trace of each.
+
+        The traces are new, so the steps they compute are freed with them.
+        """
         texts = [self.texts[as_index(i, "text", len(self))] for i in indices]
         if len({len(text) for text in texts}) != 1:
             raise InvalidValueError(
@@ -127,9 +130,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:  # the fork stands for the stack, so that its steps are stored separately
             return first._with_run(first._run.fork()), [first]
-        stacked = object.__new__(Trace)  # its __init__ takes the Tokens of one text
-        ForwardPass.__init__(stacked, np.stack([text.ids for text in texts]), self.parameters)
-        vars(stacked).update(vocabulary=self.vocabulary)
+        stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
             trace._with_run(TextRun(trace._run, stacked._run, number))
             for number, trace in enumerate([first, *others])
@@ -149,7 +150,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         token : as in `LogitLens.of`, or a list with one for each text; None for the token that the
             model finds most probable in each text
         """
-        return mean_lens(self, token, position)
+        return door.mean_lens(self, token, position)
 
     def attribution(
         self,
@@ -162,14 +163,14 @@ class Traces(ReadOnly, TraceSequence, Document):
         Parameters are as in `Trace.attribution`; tokens may be lists with one for each text. The
         result has `.standard_errors` by name, and the attribution of text n in `.each[n]`.
         """
-        return Attribution(self, token, against, position)
+        return door.Attribution(self, token, against, position)
 
     def why(self, layer: int, head: int) -> WhyOfHead:
         """What a head's queries and keys read: means over the texts, with standard errors.
 
         See `Trace.why`; the result of text n is `.each[n]`.
         """
-        return WhyOfHead(self, layer, head)
+        return door.WhyOfHead(self, layer, head)
 
     def gradients(
         self,
@@ -178,18 +179,16 @@ class Traces(ReadOnly, TraceSequence, Document):
         position: int = -1,
     ) -> tuple[Gradients, ...]:
         """The gradients of each text, see `Trace.gradients`; for tokens, lists have one each."""
-        count = len(self)
-        targets = zip(
-            value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True
-        )
+        tokens = value_for_each(of, len(self), "of")
+        others = value_for_each(against, len(self), "against")
         return tuple(
             trace.gradients(token, other, position)
-            for trace, (token, other) in zip(self, targets, strict=True)
+            for trace, token, other in zip(self, tokens, others, strict=True)
         )
 
-    def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
+    def jobs(self, jobs: Mapping[str, Callable[[Tokens], ArrayLike]] | None = None) -> HeadJobs:
         """Score how well each head does each job in all texts, see `Trace.jobs`."""
-        return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
+        return door.head_jobs(self.in_groups(), jobs)
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""
@@ -222,3 +221,29 @@ class Traces(ReadOnly, TraceSequence, Document):
                 text = self.texts[number]
                 lines.append((str(number), str(len(text)), " ".join(map(label, text.readable))))
         yield Table(lines, left=(2,))
+
+
+def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[int]]:
+    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin so.
+
+    A group has at most `most` tokens; a longer text is a group by itself.
+    """
+    groups: list[list[int]] = []
+    by_key: dict[Any, list[int]] = {}
+    for i, key in enumerate(keys):
+        by_key.setdefault(key, []).append(i)
+    for key, indices in by_key.items():
+        size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
+        groups += [indices[start : start + size] for start in range(0, len(indices), size)]
+    return groups
+
+
+def value_for_each(value: Any, count: int, name: str) -> list[Any]:
+    """A list with a value for each text: `value` if it is a list, or else its repetitions."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValueError(
+            f"{name} must have a value for each of the {count} texts; got {len(value)}"
+        )
+    return value

@@ -11,8 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnlab.analysis.attribution import Attribution as Attribution
+    from attnlab.analysis.base import Target as Target
+    from attnlab.analysis.circuits import Composition as Composition
+    from attnlab.analysis.circuits import TokensOfHead as TokensOfHead
+    from attnlab.analysis.circuits import reads as reads
+    from attnlab.analysis.circuits import writes as writes
+    from attnlab.analysis.gradients import Gradients as Gradients
     from attnlab.analysis.gradients import gradients_of as gradients_of
+    from attnlab.analysis.jobs import HeadJobs as HeadJobs
+    from attnlab.analysis.jobs import head_jobs as head_jobs
+    from attnlab.analysis.lens import LogitLens as LogitLens
+    from attnlab.analysis.lens import OneToken as OneToken
+    from attnlab.analysis.lens import mean_lens as mean_lens
     from attnlab.analysis.why import Why as Why
+    from attnlab.analysis.why import WhyOfHead as WhyOfHead
     from attnlab.views.explain import explain as explain
     from attnlab.views.explanation import Explanation as Explanation
     from attnlab.views.explorer import Explorer as Explorer
@@ -49,8 +62,13 @@ if TYPE_CHECKING:
 
 # The names above by their module in attnlab, and the module of each name.
 _NAMES = {
-    "analysis.gradients": "gradients_of",
-    "analysis.why": "Why",
+    "analysis.attribution": "Attribution",
+    "analysis.base": "Target",
+    "analysis.circuits": "Composition TokensOfHead reads writes",
+    "analysis.gradients": "Gradients gradients_of",
+    "analysis.jobs": "HeadJobs head_jobs",
+    "analysis.lens": "LogitLens OneToken mean_lens",
+    "analysis.why": "Why WhyOfHead",
     "views.explain": "explain",
     "views.explanation": "Explanation",
     "views.explorer": "Explorer",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,6 +79,10 @@ class Token:
     def readable(self) -> str:
         """The text with Ġ for a space; `Tokens.readable` also knows the token's neighbours."""
         return Tokens([self]).readable[0]
+
+
+# A token's id, text or symbol, or a Token.
+TokenLike: TypeAlias = int | str | Token
 
 
 class Tokens(StdoutSafe, Sequence[Token]):
