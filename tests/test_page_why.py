@@ -105,10 +105,12 @@ def test_a_saved_page_has_the_largest_pairs(opened: Open, name: str, text: str) 
 
 def test_a_saved_page_hardly_grows(pocket: GPT2) -> None:
     for model, text in ((pocket, BALL), (GPT2.from_pretrained("english"), SHE)):
-        html = model.trace(text).to_html()
-        found = re.findall(r'<script type="text/plain" id="trace-0-why\.[^<]+</script>', html)
-        assert len(found) == model.config.n_layer * model.config.n_head
-        assert sum(map(len, found)) < MOST * len(html)
+        trace = model.trace(text)
+        html = trace.to_html()
+        (found,) = re.findall(r'<script type="text/plain" id="trace-0-why">[^<]+</script>', html)
+        heads = pairs.description(trace)["heads"]
+        assert len(heads) == model.config.n_layer * model.config.n_head
+        assert len(found) < MOST * len(html)
 
 
 OTHER = "The cat chased the kite, but it"

@@ -17,7 +17,7 @@ from attnlab.analysis.base import (
     positions_of,
 )
 from attnlab.analysis.many import MeansOfTexts
-from attnlab.equations import AnyArray, Array, deviation, mean
+from attnlab.equations import AnyArray, Array, Mask, deviation, mean
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.forward_pass import Block
 from attnlab.model.trace import Trace
@@ -244,9 +244,15 @@ def direction(gain: Array, w: Array) -> Array:
 
 def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Result) -> None:
     """Raise unless the sum of parts over the first axis is the total."""
-    sizes = np.abs(parts).sum(axis=0) + np.abs(total)
-    if (np.abs(parts.sum(axis=0) - total) > TOLERANCE * sizes).any():
+    if not adds_up(parts, total).all():
         raise InvalidValueError(
             f"the contributions don't sum to {name}{trace._note}. This needs a trace in which no "
             "sum is edited, such as concat, mid or output"
         )
+
+
+def adds_up(parts: AnyArray, total: AnyArray, axis: int = 0) -> Mask:
+    """Where the sum of parts over an axis is the total, up to rounding."""
+    sizes = np.abs(parts).sum(axis=axis) + np.abs(total)
+    is_sum: Mask = np.abs(parts.sum(axis=axis) - total) <= TOLERANCE * sizes
+    return is_sum

@@ -130,7 +130,7 @@ class Why(Analysis):
             of_key[0, others] = -1 / len(others)
         of_key[0, self.key] += 1
         self._rows = {"query": of_query, "key": of_key}
-        self.parts = terms_of(self._head, self._rows)
+        self.parts = terms_of([self._head], self._rows)
         self.total = self._measured(self._head)
         self._multiply()
 
@@ -551,15 +551,19 @@ def layer_of(head: Head) -> int:
     return int(head.path.split(".")[1])
 
 
-def terms_of(head: Head, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
-    """The terms of a head's queries and keys, by side; of `rows` see `stream_terms`."""
-    layer, cached = layer_of(head), head.tokens_before
+def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
+    """The terms of a layer's heads side by side; of `rows` see `stream_terms`."""
+    layer, cached = layer_of(heads[0]), heads[0].tokens_before
     is_sum = rows["key"].shape[0] == 1
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
-    query = stream_terms(head, layer, rows["query"], head.W_Q, ("b_Q", bias_of(head, "b_Q")))
-    key = stream_terms(head, layer, of_text, head.W_K, ("b_K", bias_of(head, "b_K")))
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(head, name) for head in heads], axis=-1)
+
+    query = stream_terms(heads[0], layer, rows["query"], joined("W_Q"), ("b_Q", joined("b_Q")))
+    key = stream_terms(heads[0], layer, of_text, joined("W_K"), ("b_K", joined("b_K")))
     if cached:  # of earlier passes, whose parts aren't in this one
-        K = head.K.copy()
+        K = joined("K")
         K[cached:] = 0
         if not is_sum:
             none = np.zeros_like(K[:cached])
@@ -572,7 +576,7 @@ def terms_of(head: Head, rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
 def terms_at_all_positions(head: Head) -> dict[str, tuple[Term, ...]]:
     """The terms of a head's queries and keys, with vectors (Tq, Dh) and (Tk, Dh), by side."""
     ones = (np.ones((T, 1), head.Q.dtype) for T in head.scores_shape)
-    return terms_of(head, dict(zip(("query", "key"), ones, strict=True)))
+    return terms_of([head], dict(zip(("query", "key"), ones, strict=True)))
 
 
 def stacked(terms: Sequence[Term]) -> Array:

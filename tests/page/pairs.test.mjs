@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { countOfParts, readPart, sumInRows } from "../scripts/numbers/pairs.js";
+import { countOfParts, readPart, sumInFile } from "../scripts/numbers/pairs.js";
 
 test("parts are in the order of the stream", () => {
   const names = Array.from({ length: countOfParts(2, 2) + 1 }, (_, n) => Object.values(readPart(n, 2, 2)).join(" "));
@@ -9,34 +9,35 @@ test("parts are in the order of the stream", () => {
   assert.deepEqual(names, ["token", "position", ...blocks, "norm", "bias", "cached"]);
 });
 
-// Two queries from 3 on, which see the keys 1 and 4, and 1, 2 and 4; the first one's sum was edited. The second one compares
-// 4 with 1, and 1 with 2.
-const PAIRS = [0, 2, ...[5, 7], ...[6, 8], ...[1, -4, 3, 2, 0.5, -2.5], ...[0.75, 0.5, 0.25]];
+// Two heads of a text of three tokens, queries from 1 on. Sums of the first head and of query 1 were edited. The other
+// query compares key 2 with key 0, and 0 with 1.
+const PAIRS = [0, 0, 0, 2, ...[5, 7], ...[6, 8], ...[1, -4, 3, 2, 0.5, -2.5], ...[0.75, 0.5, 0.25]];
 const BOUNDS_END = PAIRS.length;
 const ROWS = Float32Array.from([...PAIRS, ...[2, 0, 1], ...[7, 5, 5, 9, 5], ...[8, 6, 6, 9, 6], ...[2, -4, 3, -0.75, 5]]);
-const SEEN = { 3: [1, 4], 4: [1, 2, 4] };
-const sum = (query, key, other) => sumInRows(ROWS, 3, (i) => SEEN[i], { query, key, other });
+const KNOWN = { heads: [[0, 1], [1, 2]], first: 1 };
+const sumOf = (rows, key, other, query = 2) =>
+  sumInFile(rows, KNOWN, { T: 3, Tk: 3 }, { layer: 1, head: 2, query, key, other });
 
 test("a file's pairs are given where they are the largest", () => {
-  assert.deepEqual(sum(3, 1, null), []);
-  assert.deepEqual(sum(4, 1, null), [[7, 8, 2], [5, 6, 1]]);
-  assert.deepEqual(sum(4, 2, null), [[5, 6, -4], [7, 8, 0.5]]);
-  assert.deepEqual(sum(4, 1, 2), [[5, 6, 5], [7, 8, 1.5]]);
-  assert.deepEqual(sum(4, 2, 1), [[5, 6, -5], [7, 8, -1.5]]);
+  assert.deepEqual(sumOf(ROWS, 0, null, 1), []);
+  assert.equal(sumOf(ROWS, 0, null, 0), null);
+  assert.equal(sumInFile(ROWS, KNOWN, { T: 3, Tk: 3 }, { layer: 1, head: 1, query: 2, key: 0, other: null }), null);
+  assert.deepEqual(sumOf(ROWS, 0, null), [[7, 8, 2], [5, 6, 1]]);
+  assert.deepEqual(sumOf(ROWS, 1, null), [[5, 6, -4], [7, 8, 0.5]]);
+  assert.deepEqual(sumOf(ROWS, 0, 1), [[5, 6, 5], [7, 8, 1.5]]);
+  assert.deepEqual(sumOf(ROWS, 1, 0), [[5, 6, -5], [7, 8, -1.5]]);
 });
 
 test("a pair that another may exceed isn't given", () => {
-  const sumOf = (rows, key, other) => sumInRows(rows, 3, (i) => SEEN[i], { query: 4, key, other });
   const rows = ROWS.with(BOUNDS_END - 1, 2.75);
-  assert.deepEqual(sumOf(rows, 4, null), [[5, 6, 3]]);
-  assert.equal(sumOf(rows.with(BOUNDS_END - 1, 9), 4, 2), null);
+  assert.deepEqual(sumOf(rows, 2, null), [[5, 6, 3]]);
+  assert.equal(sumOf(rows.with(BOUNDS_END - 1, 9), 2, 1), null);
 });
 
 test("the leading pair is given where a file has it", () => {
   const rows = ROWS.with(BOUNDS_END - 1, 9);
-  const sumOf = (key, other) => sumInRows(rows, 3, (i) => SEEN[i], { query: 4, key, other });
-  assert.deepEqual(sumOf(4, null), [[5, 6, 3]]);
-  assert.deepEqual(sumOf(4, 1), [[9, 9, -0.75]]);
-  assert.deepEqual(sumOf(1, 4), [[9, 9, 0.75]]);
-  assert.equal(sumOf(4, 2), null);
+  assert.deepEqual(sumOf(rows, 2, null), [[5, 6, 3]]);
+  assert.deepEqual(sumOf(rows, 2, 0), [[9, 9, -0.75]]);
+  assert.deepEqual(sumOf(rows, 0, 2), [[9, 9, 0.75]]);
+  assert.equal(sumOf(rows, 2, 1), null);
 });

@@ -47,7 +47,7 @@ SAID = re.compile(r'\b(?:say(?:Parts)?|Refusal)\(\s*("[^"]*")')
 IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=\w)", re.MULTILINE)
 
-INDENTED = re.compile(r"^ +", re.MULTILINE)
+INDENTED = re.compile(r"^ +|^\n", re.MULTILINE)  # and empty lines
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # after code
 
@@ -127,7 +127,7 @@ def joined(entries: tuple[str, ...]) -> str:
     before = modules_of(*entries[:-1])
     modules = [module for module in modules_of(*entries) if module not in before]
     script = "\n".join(EXPORT.sub("", IMPORT.sub("", source(module))) for module in modules)
-    # Modules are strict. Comments and indentation aren't written into each page.
+    # Modules are strict. Comments, indentation and empty lines aren't written into each page.
     return '"use strict";\n' + INDENTED.sub("", TRAILING_COMMENT.sub("", COMMENT.sub("", script)))
 
 

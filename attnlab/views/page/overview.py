@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 
+from attnlab.analysis.patching import can_be_batched
 from attnlab.equations import AnyArray, Array, Mask, softmax
+from attnlab.forward.slices import with_step
 from attnlab.model.trace import Trace
 from attnlab.views.page.prediction import logits_after
 
@@ -71,13 +74,8 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     probabilities = _probabilities(trace)
     ids = np.argsort(-probabilities, kind="stable")[:COMPARED]
     yield from (np.array([ids.size]), ids, probabilities[ids])
-    for layer, head in _candidates(trace, probabilities):
-        ablated = _without(trace, layer, head)
-        for block in ablated.blocks[layer:]:
-            _ = block.output
-            yield np.empty(0)  # so that a server can answer others in between
-        yield np.array([layer, head])
-        yield _probabilities(ablated)[ids]
+    for place, of_ablated in _ablations(trace, probabilities):
+        yield from (np.array(place), of_ablated[ids]) if place else [of_ablated]
 
 
 def story_heads(trace: Trace) -> list[tuple[int, int]]:
@@ -95,14 +93,39 @@ def head_that_matters(trace: Trace) -> tuple[int, int]:
     probabilities = _probabilities(trace)
     id = probabilities.argmax()
 
-    def effect(place: tuple[int, int]) -> float:
-        return abs(float(_probabilities(_without(trace, *place))[id] - probabilities[id]))
+    effects = {
+        place: abs(float(ablated[id] - probabilities[id]))
+        for place, ablated in _ablations(trace, probabilities)
+        if place
+    }
+    return max(effects, key=lambda place: effects[place])
 
-    return max(_candidates(trace, probabilities), key=effect)
 
+def _ablations(
+    trace: Trace, probabilities: AnyArray
+) -> Iterator[tuple[tuple[int, int] | None, AnyArray]]:
+    """The places of ablated heads, and the probabilities without them.
 
-def _without(trace: Trace, layer: int, head: int) -> Trace:
-    return trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
+    In between None and no numbers, so that a server can answer others.
+    """
+    # One pass for all heads of a layer.
+    is_batched = can_be_batched(trace, "blocks.0.attention.heads.0.context")
+    places = _candidates(trace, probabilities)
+    for _, group in groupby(places, key=lambda place: place[0] if is_batched else place):
+        (layer, *_), *_ = batch = list(group)
+        context = f"blocks.{layer}.attention.context"
+        if is_batched:
+            contexts = np.stack([trace.blocks[layer].attention.context] * len(batch))
+            for one, (_, head) in zip(contexts, batch, strict=True):
+                one[head] = 0
+            ablated = trace._with_run(with_step(trace._run, context, contexts, 0))
+        else:
+            ablated = trace.edited({f"blocks.{layer}.attention.heads.{batch[0][1]}.context": 0})
+        for block in ablated.blocks[layer:]:
+            _ = block.output
+            yield None, np.empty(0)
+        logits = np.atleast_2d(ablated.next_logits).astype(np.float64)
+        yield from zip(batch, softmax(logits), strict=True)
 
 
 def _probabilities(trace: Trace) -> AnyArray:

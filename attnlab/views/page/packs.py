@@ -8,7 +8,7 @@
                  for the steps of a token, see `token_pass`
 "maps.3", "stream", "story"
                  for the picture of the model, see `overview`
-"why.1.2.5", "why.1.2.7.4.mean"
+"why", "why.1.2.7.4.mean"
                  what makes scores of layer 1, head 2, see `pairs`
 """
 
@@ -33,7 +33,6 @@ from attnlab.views.page.prediction import positions_of, prediction, row_of_logit
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 NUMBERED_PACK = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})")
-PAIRS_PACK = re.compile(r"why\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 SUM_PACK = re.compile(r"why\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(mean|\d{1,9})")
 COLUMNS_PACK = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
@@ -61,11 +60,11 @@ def pack(trace: Trace, name: str) -> bytes:
         return _join(overview.stream(trace), name)
     if name == "story":
         return b"".join(story_parts(trace))
+    if name == "why":
+        return _join(pairs.rows(trace), name)
     if match := SUM_PACK.fullmatch(name):
         layer, head, query, key = map(int, match.groups()[:4])
         return _join(pairs.sum_of(trace, layer, head, query, key, match[5]), name)
-    if match := PAIRS_PACK.fullmatch(name):
-        return _join(pairs.rows(trace, *map(int, match.groups())), name)
     if match := COLUMNS_PACK.fullmatch(name):
         return _join(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
@@ -81,8 +80,7 @@ def packs_of_file(trace: Trace) -> list[str]:
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *token_pass.packs_of_pass(trace),
-        *("stream", "story"),
-        *pairs.packs_of_pairs(trace),
+        *("stream", "story", "why"),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
 
@@ -101,11 +99,13 @@ def embedded(numbers: bytes) -> str:
     """A pack as text, for `source.js`.
 
     Numbers' first bytes come first, then their second bytes, and so on, so that similar exponents
-    are adjacent. It uses Huffman coding only, because mantissas don't repeat.
+    are adjacent. It uses Huffman coding only, with a code for each of the four, because mantissas
+    don't repeat.
     """
-    planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T.tobytes()
     deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
-    return b64encode(deflate.compress(planes) + deflate.flush()).decode()
+    planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T
+    coded = [deflate.compress(plane.tobytes()) + deflate.flush(zlib.Z_BLOCK) for plane in planes]
+    return b64encode(b"".join([*coded, deflate.flush()])).decode()
 
 
 def edited_heads(attention: Attention) -> dict[int, list[str]]:

@@ -4,26 +4,29 @@ A page with a model asks for one sum: "why.1.2.7.4.3" is that of layer 1, head 2
 minus key 3 ("mean": minus the mean of the query's keys), as the largest pairs: for each, the index
 of the query's part, that of the key's, and the number. It has no numbers if an edit replaced a sum.
 
-A file has some pairs for the heads whose ablation it shows, in packs such as "why.1.2.5", with
-the head's queries from 5. For each: how many pairs; the index of each one's part of the
-query, then of the key; each pair at each visible key, minus its mean over them; and at each, the
-largest absolute value of the other pairs, which says which pairs of a difference are its largest.
-Then the places of three keys, the first one and those with the largest weights, and the leading
-pairs, the largest of the total's sign, which a sentence names: for each key against the mean, and
-each of the three against the next: the parts of the query; those of the key; the numbers.
+A file has some pairs for the heads whose ablation it shows, in the pack "why". For each head and
+query from `first`: how many pairs, 0 if an edit replaced a sum; the index of each one's part of the
+query, then of the key; each pair at each key, minus its mean over the visible ones; and at each
+key, the largest absolute value of the other pairs, which says which pairs of a difference are its
+largest. Then three keys, the first one and those with the largest weights, and the leading pairs,
+the largest of the total's sign, which a sentence names: for each key against the mean, and each of
+the three against the next: the parts of the query; those of the key; the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from attnlab.analysis.attribution import check_sum
-from attnlab.analysis.why import largest_of, stacked, terms_at_all_positions
-from attnlab.equations import AnyArray, raw_scores, scores
+from attnlab.analysis.attribution import adds_up
+from attnlab.analysis.why import largest_of, stacked, terms_of
+from attnlab.equations import AnyArray, Mask, raw_scores, split_heads
 from attnlab.errors import InvalidValueError
+from attnlab.forward.attention import Head
 from attnlab.model.trace import Trace
 from attnlab.views.page.overview import story_heads
 
@@ -42,12 +45,6 @@ def description(trace: Trace) -> dict[str, Any]:
     return {"heads": heads, "first": T - min(T, max(1, BUDGET // (4 * floats)))}
 
 
-def packs_of_pairs(trace: Trace) -> list[str]:
-    """The names of a file's packs of pairs."""
-    described = description(trace)
-    return [f"why.{layer}.{head}.{described['first']}" for layer, head in described["heads"]]
-
-
 def sum_of(trace: Trace, layer: int, head: int, query: int, key: int, other: str) -> list[AnyArray]:
     """The pack of one sum."""
     try:
@@ -59,37 +56,55 @@ def sum_of(trace: Trace, layer: int, head: int, query: int, key: int, other: str
     return [np.array([m, k, why.pairs[m, k]]) for m, k in largest_of(why.pairs, SHOWN)]
 
 
-def rows(trace: Trace, layer: int, head: int, first: int) -> Iterator[AnyArray]:
-    """The pack of a head in a file."""
-    one = trace.fork().head(layer, head)
-    Q, K = map(stacked, terms_at_all_positions(one).values())  # (m, Tq, Dh), (n, Tk, Dh)
-    mask = np.broadcast_to(one.mask, one.scores_shape)
-    for query in range(first, len(mask)):
-        visible = np.flatnonzero(mask[query])
-        pairs = scores(raw_scores(Q[:, np.newaxis, query : query + 1], K), one.scale)
-        pairs = pairs[:, :, 0, visible].reshape(-1, len(visible))  # (m n, visible keys)
-        try:
-            check_sum(pairs, one.scores[query, visible], "the score", one)
-        except InvalidValueError:  # an edit replaced a sum
-            yield np.zeros(1)
-            continue
-        centred = pairs - pairs.mean(axis=-1, keepdims=True)
-        # Above all at the keys that the head looks at.
-        sizes = (np.abs(centred) * np.sqrt(np.abs(one.weights[query, visible]))).max(axis=-1)
-        order = np.argsort(-sizes, kind="stable")
-        chosen, others = order[:SHOWN], order[SHOWN:]
-        yield from (np.array([len(chosen)]), *divmod(chosen, len(K)))
-        yield from map(rounded, (centred[chosen], np.abs(centred[others]).max(axis=0, initial=0)))
-        # Look compares the first key with the strongest other one, or that with the next.
-        strengths = np.where(visible == 0, np.inf, one.weights[query, visible])
-        ranked = np.argsort(-strengths, kind="stable")[np.minimum(range(3), len(visible) - 1)]
-        compared = np.hstack([centred, centred[:, ranked[:2]] - centred[:, ranked[1:]]])
-        leading = (compared * np.where(compared.sum(axis=0) < 0, -1, 1)).argmax(axis=0)
-        yield from (ranked, *divmod(leading, len(K)))
-        yield rounded(compared[leading, range(len(leading))])
+def rows(trace: Trace) -> Iterator[AnyArray]:
+    """The pack of a file."""
+    described, trace = description(trace), trace.fork()
+    for layer, places in groupby(described["heads"], key=itemgetter(0)):
+        heads = [trace.head(layer, head) for _, head in places]
+        sums = pairs_of(heads, described["first"])
+        for head, of_head in zip(heads, sums, strict=True):
+            visible = np.broadcast_to(head.mask, head.scores_shape)
+            for query, numbers in enumerate(of_head, start=described["first"]):
+                yield from row(numbers, head.scores[query], head.weights[query], visible[query])
+
+
+def pairs_of(heads: Sequence[Head], first: int) -> AnyArray:
+    """A layer's scores as pairs of parts, (heads, queries from `first`, m, n, Tk)."""
+    T, Tk = heads[0].scores_shape
+    ones = np.ones((Tk, 1), heads[0].Q.dtype)
+    terms = terms_of(heads, {"query": np.eye(T, dtype=ones.dtype)[first:], "key": ones})
+    Q, K = (split_heads(stacked(side), len(heads)) for side in terms.values())  # (m, H, T, Dh)
+    (m, _, queries, width), n = Q.shape, len(K)
+    # One product for all heads.
+    Q = Q.transpose(1, 2, 0, 3).reshape(len(heads), queries * m, width)
+    K = K.swapaxes(0, 1).reshape(len(heads), n * Tk, width)
+    scale = np.array([head.scale for head in heads], Q.dtype)[:, np.newaxis, np.newaxis]
+    return (raw_scores(Q, K) / scale).reshape(len(heads), queries, m, n, Tk)
+
+
+def row(pairs: AnyArray, scores: AnyArray, weights: AnyArray, visible: Mask) -> Iterator[AnyArray]:
+    """The pairs of one query, (m, n, Tk)."""
+    n, pairs = pairs.shape[1], pairs.reshape(-1, len(visible))  # (m n, Tk)
+    if not adds_up(pairs, scores)[visible].all():  # an edit replaced a sum
+        yield np.zeros(1)
+        return
+    pairs = pairs - pairs[:, visible].mean(axis=-1, keepdims=True)
+    pairs[:, ~visible] = 0
+    # Above all at the keys that the head looks at.
+    sizes = (np.abs(pairs) * np.sqrt(np.abs(weights))).max(axis=-1)
+    order = np.argsort(-sizes, kind="stable")
+    chosen, others = order[:SHOWN], order[SHOWN:]
+    yield from (np.array([len(chosen)]), *divmod(chosen, n))
+    yield from map(rounded, (pairs[chosen], np.abs(pairs[others]).max(axis=0, initial=0)))
+    # Look compares the first key with the strongest other one, or that with the next.
+    strengths = np.where(visible, weights, -np.inf)
+    strengths[visible.argmax()] = np.inf
+    ranked = np.argsort(-strengths, kind="stable")[np.minimum(range(3), visible.sum() - 1)]
+    compared = np.hstack([pairs, pairs[:, ranked[:2]] - pairs[:, ranked[1:]]])
+    leading = (compared * np.where(compared.sum(axis=0) < 0, -1, 1)).argmax(axis=0)
+    yield from (ranked, *divmod(leading, n), rounded(compared[leading, range(len(leading))]))
 
 
 def rounded(x: AnyArray) -> AnyArray:
-    """Numbers to 16 bits of the fraction: the last byte is 0, which takes no room in a file."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return ((bits + 0x80) & ~np.uint32(0xFF)).view(np.float32)
+    """Numbers in steps of 1/65,536, which take less room in a file."""
+    return np.round(x * 65_536) / 65_536

@@ -28,6 +28,9 @@ TOKENS = 50
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
+# Probabilities that are summed at once.
+BLOCK = 128
+
 SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 
@@ -114,17 +117,23 @@ def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
     """The sums over all but the n largest by temperature, and what each top-p leaves."""
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
-    ascending = np.sort(logits)
+    ascending = np.full(logits.size + -logits.size % BLOCK, -np.inf)  # whole blocks
+    ascending[-logits.size :] = np.sort(logits)
     exponentials = np.exp((ascending - ascending[-1]) / temperatures)
-    cumulative = np.cumsum(exponentials / exponentials.sum(axis=1, keepdims=True), axis=1)
-    removable = 1 - np.array(TOP_PS)
-    nuclei = np.empty((len(TEMPERATURES), len(TOP_PS), 2))
-    for nucleus, below in zip(nuclei, cumulative, strict=True):
-        # As in attnlab/model/sampling.py: top-p never removes the largest.
-        removed = np.searchsorted(below[:-1], removable, side="right")
-        nucleus[:, 0] = logits.size - removed
-        nucleus[:, 1] = 1 - np.concatenate([[0], below])[removed]
-    return exponentials[:, :-n].sum(axis=1), nuclei
+    # As in attnlab/model/sampling.py, top-p removes the least probable tokens while their sum is at
+    # most this, which is less than the sum of all: so it never removes the largest.
+    blocks = exponentials.reshape(len(temperatures), -1, BLOCK)
+    sums = blocks.sum(axis=2)
+    ends = sums.cumsum(axis=1)
+    limits = (ends[:, -1:] * (1 - np.array(TOP_PS)))[..., np.newaxis]  # (temperatures, topPs, 1)
+    removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # blocks; then within the next one
+    rows = np.arange(len(temperatures))[:, np.newaxis]
+    before = (ends - sums)[rows, removed][..., np.newaxis]
+    below = blocks[rows, removed].cumsum(axis=2) + before
+    is_removed = below <= limits
+    count = ascending.size - BLOCK * removed - is_removed.sum(axis=2)
+    fraction = 1 - np.where(is_removed, below, before).max(axis=2) / ends[:, -1:]
+    return exponentials[:, :-n].sum(axis=1), np.stack([count, fraction], axis=-1)
 
 
 def _name(token: Token) -> list[Any]:

@@ -75,29 +75,27 @@ export function sumOf(run, layer, head, query, key, other) {
 }
 
 /**
- * The same from a pack such as "why.1.2.5" of a file, with the queries from `first`. visible(i): the keys that a query
- * sees. Only pairs that are known to be the largest ones, and the leading one, the largest with the total's sign, if the
+ * The same from the pack "why" of a file, with the queries from `first` of some `heads`; null if it doesn't have them.
+ * Only pairs that are known to be the largest ones, and the leading one, the largest with the total's sign, if the
  * file has it; null if there are none.
  */
-export function sumInRows(numbers, first, visible, { query, key, other }) {
+export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, query, key, other }) {
+  const place = heads.findIndex(([n, h]) => n === layer && h === head);
+  if (place < 0 || query < first) return null;
   let start = 0;
   const next = (count) => numbers.subarray(start, (start += count));
-  for (let i = first; i <= query; i++) {
-    const [count] = next(1);
-    if (!count && i === query) return [];
-    if (!count) continue;
-    const keys = visible(i);
-    const [ofQuery, ofKey, values, bounds] = [next(count), next(count), next(count * keys.length), next(keys.length)];
-    const [ranked, ...leading] = [3, ...Array(3).fill(keys.length + 2)].map(next);
-    if (i < query) continue;
-    const [j, k] = [keys.indexOf(key), keys.indexOf(other)]; // -1 for the mean
-    const bound = bounds[j] + (k < 0 ? 0 : bounds[k]);
-    const all = Array.from(ofQuery, (m, n) => [m, ofKey[n], values[n * keys.length + j] - (k < 0 ? 0 : values[n * keys.length + k])]);
-    const largest = all.filter(([, , x]) => Math.abs(x) >= bound);
-    const [one, two] = [ranked.indexOf(j), ranked.indexOf(k)];
-    const hasLeading = k < 0 || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);
-    const [m, n, x] = leading.map((row) => row[k < 0 ? j : keys.length + Math.min(one, two)]);
-    if (hasLeading && !largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, k >= 0 && one > two ? -x : x]);
-    return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
-  }
+  const lengthOf = ([count]) => (count ? 1 + count * (2 + Tk) + Tk + 3 + 3 * (Tk + 2) : 1);
+  for (let before = place * (T - first) + query - first; before > 0; before--) next(lengthOf(numbers.subarray(start)));
+  const [count] = next(1);
+  if (!count) return [];
+  const [ofQuery, ofKey, values, bounds, ranked, ...leading] = [count, count, count * Tk, Tk, 3, ...Array(3).fill(Tk + 2)].map(next);
+  const isMean = other === null;
+  const bound = bounds[key] + (isMean ? 0 : bounds[other]);
+  const all = Array.from(ofQuery, (m, n) => [m, ofKey[n], values[n * Tk + key] - (isMean ? 0 : values[n * Tk + other])]);
+  const largest = all.filter(([, , x]) => Math.abs(x) >= bound);
+  const [one, two] = [ranked.indexOf(key), ranked.indexOf(other)];
+  const hasLeading = isMean || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);
+  const [m, n, x] = leading.map((row) => row[isMean ? key : Tk + Math.min(one, two)]);
+  if (hasLeading && !largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && one > two ? -x : x]);
+  return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
 }

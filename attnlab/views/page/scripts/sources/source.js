@@ -2,10 +2,10 @@
 // model (server.js), or the page itself, which runs it (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";
-import { sumInRows } from "../numbers/pairs.js";
+import { sumInFile } from "../numbers/pairs.js";
 import { predictionOf, predictionOfLogits, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
 import { description, say } from "./description.js";
-import { headOf, isMasked, layerOf } from "./rows.js";
+import { layerOf } from "./rows.js";
 
 /**
  * The interface of sources. `open` and `generate` need a model.
@@ -79,14 +79,7 @@ export class LiveSource extends Source {
 export class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
 
-  async pairs(trace, cell) {
-    const { first } = trace.why;
-    const name = `why.${cell.layer}.${cell.head}.${first}`;
-    if (cell.query < first || !this.has(trace, name)) return null;
-    const head = headOf(trace, cell.layer, cell.head);
-    const visible = (i) => [...trace.keys.keys()].filter((j) => !isMasked(head, i, j));
-    return sumInRows(await this.pack(trace, name), first, visible, cell);
-  }
+  pairs = async (trace, cell) => sumInFile(await this.pack(trace, "why"), trace.why, trace, cell);
 
   read = (trace, name) => embeddedNumbers(elementOf(trace, name));
 }
