@@ -267,7 +267,8 @@ pocket.trace(top.ids).head(*HEAD_A)
 # after a word the last time is far away.
 #
 # Where does the other head do its job most, and where least? (`atlas.explore(pocket)` shows all of
-# this in a browser, with a link from each text to its trace.)
+# this in a browser, with a link from each text to its trace; made with `heads=True`, the atlas also
+# has a page for each head there: token pairs, distances, twin heads and what it writes.)
 
 # %%
 print(f"\nInduction of {names[1]}: highest and lowest\n")

@@ -196,6 +196,11 @@ def parser() -> Parser:
     atlas.add_argument("--workers", type=int, default=1, help="number of processes (default: 1)")
     atlas.add_argument("--window", type=int, help="tokens to trace at once (default: 128)")
     atlas.add_argument(
+        "--heads",
+        action="store_true",
+        help="a page for each head: what it attends to and writes, its top texts and twins",
+    )
+    atlas.add_argument(
         "--out",
         metavar="DIRECTORY",
         help="where to save the result and the progress; the same command resumes",

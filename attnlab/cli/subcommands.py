@@ -281,6 +281,7 @@ def _atlas(options: argparse.Namespace, terminal: Terminal) -> None:
             options.measures,
             executor=executor,
             window=options.window,
+            heads=options.heads,
             directory=options.out,
         )
 

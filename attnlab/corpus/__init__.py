@@ -5,7 +5,7 @@
 `texts` reads a corpus. A `worker` cuts each text into windows, traces them and computes the
 `measures`, which may include your own functions. A `tally` holds a chunk's sums; tallies are added
 in chunk order, so the result doesn't depend on the workers. `run` distributes the work and
-`result` is the atlas.
+`result` is the atlas. `heads` are sums of what each head does, and `details` what its page shows.
 """
 
 from attnlab.corpus.measures import MEASURES

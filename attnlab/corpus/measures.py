@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.attribution import direction
 from attnlab.analysis.jobs import JOBS, Job
+from attnlab.corpus.heads import TextSums
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
@@ -155,14 +156,16 @@ def is_per_head(name: str) -> bool:
     return name != "loss"
 
 
-def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
-    """Compute all measures of a trace, without keeping its blocks' steps."""
+def measure_trace(
+    trace: Trace, measures: dict[str, Measure | None], seen: TextSums | None = None
+) -> dict[str, Sums]:
+    """Compute all measures of a trace, without keeping its blocks' steps; `seen` sees them too."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
     # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
     results = {name: custom_sums(name, f, trace.fork()) for name, f in functions.items()}
-    if per_head:
-        results |= head_sums(trace, per_head)
+    if per_head or seen is not None:
+        results |= head_sums(trace, per_head, seen)
     if "loss" in measures:
         results["loss"] = loss(trace)
     for name, result in results.items():
@@ -179,9 +182,11 @@ def blocks_in_turn(trace: Trace) -> Iterator[Any]:
             trace._run.keep(f"{previous.path}.output", previous.output)
         previous = block.fork()
         yield previous
+    if previous is not None:  # of which the logits are computed
+        trace._run.keep(f"{previous.path}.output", previous.output)
 
 
-def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
+def head_sums(trace: Trace, names: Sequence[str], seen: TextSums | None = None) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
     targets = {
@@ -212,6 +217,10 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
                 per_layer.append(entropy(attention.weights, factors[variant]))
             else:
                 per_layer.append(size(written, block.input))
+        if seen is not None:
+            seen.add(block)
+    if seen is not None:
+        seen.close(trace)
     results = {
         name: Sums(*map(np.stack, zip(*per_layer, strict=True)))
         for name, per_layer in layers.items()

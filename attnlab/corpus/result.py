@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -21,6 +21,7 @@ from attnlab.analysis.base import (
     numbered_axis,
 )
 from attnlab.analysis.jobs import JOBS
+from attnlab.corpus.details import Details, HeadTable
 from attnlab.corpus.measures import (
     ALL_TOKENS,
     MEASURES,
@@ -30,7 +31,7 @@ from attnlab.corpus.measures import (
     measure_trace,
     split_name,
 )
-from attnlab.corpus.tally import NO_PASSAGE, TOKEN_BITS, Tally
+from attnlab.corpus.tally import MIN_TEXTS, NO_PASSAGE, SOURCE, TOKEN_BITS, Tally, ratio
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
@@ -74,9 +75,6 @@ FORMAT = "2"
 
 # The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
-
-# With fewer texts, standard errors are unreliable.
-MIN_TEXTS = 10
 
 # Characters of a passage that are shown.
 CHARACTERS_SHOWN = 60
@@ -178,9 +176,7 @@ class Measured(Analysis):
         "Errors are one standard error of a mean over texts like these. They don't cover other "
         "kinds of text, and where a head attends doesn't show what it does with that token."
     )
-    source: ClassVar[str] = (
-        "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
-    )
+    source: ClassVar[str] = SOURCE
     decimals: ClassVar[int] = 3
 
     def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
@@ -189,10 +185,7 @@ class Measured(Analysis):
         shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
         # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.moments`.
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
-        with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
-            mean = s / n
-            squares = np.maximum(ss - 2 * mean * sn + mean**2 * nn, 0.0)
-            error = np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
+        mean, error = ratio(N, n, nn, s, ss, sn)
         self.mean, self.error, self.texts, self.places = map(
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
@@ -278,7 +271,7 @@ class HeadProfile(Analysis):
     """
 
     note: ClassVar[str] = Measured.note
-    source: ClassVar[str] = Measured.source
+    source: ClassVar[str] = SOURCE
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
         self.measures = atlas._per_head()
@@ -290,6 +283,33 @@ class HeadProfile(Analysis):
         self.mean = read_only(np.array([measure.mean[index] for measure in self._measured]))
         self.error = read_only(np.array([measure.error[index] for measure in self._measured]))
         self.title = title_of_mean(head_name(*index), atlas)
+        self._atlas = atlas
+
+    def _table(self, name: str) -> HeadTable:
+        layer, head = self._index
+        details = self._atlas.details
+        if not details:
+            raise UnknownMeasureError(
+                "this atlas has no details of heads; make it with atlas(..., heads=True)"
+            )
+        return HeadTable(name, layer, head, details[layer * self._atlas.n_head + head][name])
+
+    @property
+    def top_passages(self) -> tuple[Passage, ...]:
+        """The windows of `tops`, up to the end of the part that is shown; with ids to trace."""
+        return tuple(
+            Passage(x["text"], x["window"], tuple(x["ids"]), x["strength"], "".join(x["tokens"]))
+            for x in self.tops.rows()
+        )
+
+    positions = property(lambda self: self._table("positions"), doc="Weight by the key's position.")
+    distances = property(lambda self: self._table("distances"), doc="Weight by distance.")
+    pairs = property(lambda self: self._table("pairs"), doc="Token pairs with the largest weights.")
+    tops = property(
+        lambda self: self._table("tops"), doc="Texts in which it attends most strongly."
+    )
+    writes = property(lambda self: self._table("writes"), doc="Tokens it promotes and demotes.")
+    twins = property(lambda self: self._table("twins"), doc="The heads that attend most like it.")
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         measures = named_axis("measure", self.measures)
@@ -448,16 +468,23 @@ class Atlas(Document, Mapping[str, Measured]):
     texts, tokens : how many were measured
     corpus : sha256 of the texts
     faults : name and reason for each text that could not be measured
+    details : for each head, what its page shows; empty unless measured with `heads=True`
     """
 
-    def __init__(self, about: Mapping[str, Any], tally: Tally, contents: Mapping[int, str]) -> None:
-        """Make an atlas from the metadata, sums and passages of a file."""
+    def __init__(
+        self,
+        about: Mapping[str, Any],
+        tally: Tally,
+        contents: Mapping[int, str],
+        details: Sequence[Details] = (),
+    ) -> None:
+        """Make an atlas from the metadata, sums, passages and details of a file."""
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = int(about["n_layer"]), int(about["n_head"])
         self.model, self.window = str(about["model"]), int(about["window"])
         self.model_given, self.corpus = str(about["model_given"]), str(about["corpus"])
         self._about, self._tally, self._contents = dict(about), tally, dict(contents)
-        self.texts, self.tokens = tally.texts, tally.tokens
+        self.texts, self.tokens, self.details = tally.texts, tally.tokens, tuple(details)
         self.faults = tuple(tally.faults)
 
     @cached_property
@@ -723,6 +750,8 @@ class Atlas(Document, Mapping[str, Measured]):
         """Write a file that `attnlab.open_atlas` opens."""
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
         metadata = {"about": json.dumps(self._about), "contents": contents}
+        if self.details:
+            metadata["details"] = json.dumps(self.details)
         write_sealed(path, FORMAT, self._tally.tensors(), metadata | self._tally.metadata())
 
     def _passage(self, number: int, value: float) -> Passage:
@@ -755,4 +784,5 @@ def open_atlas(path: FilePath) -> Atlas:
     with reraised_as(AtlasError, f"{file} isn't a complete atlas"):
         tally = Tally.read(tensors, metadata)
         contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
-        return Atlas(json.loads(metadata["about"]), tally, contents)
+        details = json.loads(metadata.get("details", "[]"))
+        return Atlas(json.loads(metadata["about"]), tally, contents, details)

@@ -15,13 +15,18 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import BUILT_IN
+from attnlab.corpus.details import details_of
+from attnlab.corpus.heads import PAIRS_READ, HeadTally, Plan, common_pairs
 from attnlab.corpus.measures import Measure, as_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas, contents_of
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
 from attnlab.corpus.worker import SharedModel, Task, tally_of
+from attnlab.equations import Ids
 from attnlab.errors import (
     AttnlabError,
     InvalidValueError,
@@ -59,6 +64,7 @@ def atlas(
     executor: Executor | None = None,
     chunk: int = 64,
     window: int | None = None,
+    heads: bool = False,
     directory: FilePath | None = None,
     progress: bool = True,
 ) -> Atlas:
@@ -82,6 +88,8 @@ def atlas(
         `mpi4py.futures.MPIPoolExecutor`; None computes in this process
     chunk : texts per task; fewer if they are long
     window : tokens to trace at once; None means 128, or n_positions if that is less
+    heads : whether to measure what each head attends to and writes, and its twins, for a page for
+        each head; see `attnlab.corpus.profile.HeadProfile`. It takes up to a half longer.
     directory : where to keep the tally of each finished chunk, so that an interrupted run resumes
         when it is started again with the same arguments. At the end, the atlas is saved there as
         `atlas.safetensors`, and its page as `atlas.html`. It can't be in a directory of texts. A
@@ -102,7 +110,7 @@ def atlas(
     >>> atlas["induction"].mean.shape
     (12, 12)
     """
-    progress = as_flag(progress, "progress")
+    progress, heads = as_flag(progress, "progress"), as_flag(heads, "heads")
     if isinstance(model, GPT2):
         name, loaded = None, model
     elif isinstance(model, str | os.PathLike):
@@ -126,6 +134,8 @@ def atlas(
         for tried in first:
             task.try_measures(tried)
         chunks = chain(first, chunks)
+    if heads:
+        task, chunks = planned(task, chunks)
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
@@ -135,7 +145,10 @@ def atlas(
             tallies(task, executor, stored, with_digest(chunks, digest))
         ) as chunk_tallies:
             count = count_of(texts) if progress else None
-            total = _total(task.empty_tally(), chunk_tallies, count, progress)
+            total = task.empty_tally()
+            if task.plan is not None:
+                total.heads = HeadTally(task.plan, np.float64)
+            _total(total, chunk_tallies, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
         with using_language(ENGLISH):  # stored in English; the atlas's title translates it
             description = repr(loaded)
@@ -148,7 +161,9 @@ def atlas(
             "window": window,
             "corpus": digest.hexdigest(),
         }
-        result = Atlas(about, total, contents_of(loaded, total.ids))
+        details = () if total.heads is None else details_of(loaded, total.heads)
+        total.heads = None  # its sums aren't saved
+        result = Atlas(about, total, contents_of(loaded, total.ids), details)
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):  # the page shows heads only
@@ -156,6 +171,27 @@ def atlas(
                     path / PAGE, door.atlas_page(result, in_atlas_directory=True).encode()
                 )
     return result
+
+
+def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
+    """The task with what it tallies of heads: token pairs of the first texts; and all chunks."""
+    model = task.shared.model
+    config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
+    for chunk in chunks:
+        read.append(chunk)
+        for text in chunk.texts:
+            with contextlib.suppress(AttnlabError):
+                texts.append([])
+                for _, ids in task.windows(text):
+                    if count < PAIRS_READ:
+                        texts[-1].append(ids)
+                        count += len(ids) ** 2 // 2
+        if count >= PAIRS_READ:
+            break
+    heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
+    pairs = common_pairs(texts, config.vocab_size, heads)
+    plan = Plan(pairs, config.vocab_size, heads, width, task.window)
+    return task._replace(plan=plan), chain(read, chunks)
 
 
 def directory_of(model: GPT2) -> str:
@@ -316,6 +352,8 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
         "window": task.window,
         "chunk": chunk,
     }
+    if task.plan is not None:
+        settings["token pairs of the first texts"] = f"sha256 {sha256([task.plan.pairs.tobytes()])}"
     return {name: str(value) for name, value in settings.items()}
 
 

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.corpus.heads import HeadTally
 from attnlab.equations import AnyArray, Ids
+
+# With fewer texts, standard errors are unreliable.
+MIN_TEXTS = 10
+
+# Of the standard errors.
+SOURCE = "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
 
 # For each measure and head, the number of passages kept with the largest values, and the number
 # with the smallest.
@@ -33,6 +40,18 @@ BATCHES = 128
 
 # Marks a missing passage.
 NO_PASSAGE = np.iinfo(np.int64).max
+
+
+def ratio(N: Any, n: Any, nn: Any, s: Any, ss: Any, sn: Any) -> tuple[AnyArray, AnyArray]:
+    """The mean Σ s / Σ n over N texts, and its standard error, NaN with fewer than two texts.
+
+    variance = N / (N - 1) Σ (s - mean n)² / (Σ n)²; the parameters are N, Σ n, Σ n², Σ s, Σ s²
+    and Σ s n, over texts with sums s and divisors n, of which N have n > 0
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
+        mean = np.asarray(s / n)
+        squares = np.maximum(ss - 2 * mean * sn + mean**2 * nn, 0.0)
+        return mean, np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
 
 
 def passage_number(text: int, start: int) -> int:
@@ -60,6 +79,7 @@ class Tally:
     width: int = 1  # texts per batch, a power of 2
     # By number, (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
     batches: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    heads: HeadTally | None = None  # see `atlas(heads=True)`
 
     @classmethod
     def empty(cls, columns: int) -> Tally:
@@ -110,6 +130,8 @@ class Tally:
         width = max(self.width, later.width)
         self._add_batches(later.batches_of(width), width)
         self._merge_extremes(later.ranks, later.passages)
+        if self.heads is not None and later.heads is not None:
+            self.heads.add(later.heads)
 
     def _merge_extremes(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
         """Merge later passages into the extremes; ties go to the earlier passage."""
@@ -137,12 +159,14 @@ class Tally:
             "counts": np.array([self.texts, self.tokens, self.width]),
             "batches": np.array([*self.batches.values()]).reshape(-1, 2, self.moments.shape[1]),
             "batch_numbers": np.array([*self.batches], np.int64),
+            **({} if self.heads is None else self.heads.tensors()),
         }
 
     def metadata(self) -> dict[str, str]:
         """The strings to store in a file's metadata."""
         names = {str(text): self.names[text] for text in sorted(self.names)}
-        return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
+        heads = {} if self.heads is None else {"tops": json.dumps(self.heads.names)}
+        return {"names": json.dumps(names), "faults": json.dumps(self.faults), **heads}
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
@@ -161,4 +185,5 @@ class Tally:
             faults=[(name, reason) for name, reason in faults],
             width=width,
             batches=dict(zip(tensors["batch_numbers"].tolist(), tensors["batches"], strict=True)),
+            heads=HeadTally.read(tensors, metadata["tops"]) if "rows" in tensors else None,
         )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlab.corpus.heads import HeadTally, Plan, TextSums
 from attnlab.corpus.measures import Measure, Sums, is_per_head, measure_trace
 from attnlab.corpus.tally import Tally, passage_number
 from attnlab.corpus.texts import Chunk, Text
@@ -65,6 +66,7 @@ class Task(NamedTuple):
     shared: SharedModel
     measures: dict[str, Measure | None]  # by name, with the functions of user-defined ones
     window: int  # tokens to trace at once
+    plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
 
     def empty_tally(self) -> Tally:
         return Tally.empty(columns(self.shared.model.config, self.measures))
@@ -72,9 +74,13 @@ class Task(NamedTuple):
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts; those that can't be measured are in `faults`."""
         tally = self.empty_tally()
+        tally.heads = None if self.plan is None else HeadTally(self.plan)
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                tally.add(self._tally_of_text(number, text))
+                seen = None if self.plan is None else TextSums(self.plan, number)
+                tally.add(self._tally_of_text(number, text, seen))
+                if tally.heads is not None and seen is not None:
+                    tally.heads.add_text(text.name, seen)
             except (AttnlabError, MemoryError) as error:
                 tally.faults.append((text.name, str(error) or "not enough memory"))
         return tally
@@ -98,20 +104,23 @@ class Task(NamedTuple):
     def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
         for text in chunk.texts:
             with contextlib.suppress(AttnlabError):
-                yield next(self._windows(text))[1]
+                yield next(self.windows(text))[1]
 
-    def _tally_of_text(self, number: int, text: Text) -> Tally:
+    def _tally_of_text(self, number: int, text: Text, seen: TextSums | None) -> Tally:
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
-        for start, ids in self._windows(text):
-            window_sums = joined_sums(measure_trace(self.shared.model.trace(ids), self.measures))
+        for start, ids in self.windows(text):
+            if seen is not None:
+                seen.open(start, ids)
+            trace = self.shared.model.trace(ids)
+            window_sums = joined_sums(measure_trace(trace, self.measures, seen))
             tally.add_passage(passage_number(number, start), text.name, ids, *window_sums)
             sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)
         tally.add_text(number, sums, divisors)
         return tally
 
-    def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
+    def windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
         if text.fault:
             raise InvalidValueError(text.fault)
         ids = np.array(text.ids or self.shared.model.tokenizer.encode(text.content), np.int64)

@@ -337,13 +337,19 @@ class TraceCache:
         return names_of(self.model.tokenizer.vocabulary)
 
     def passage(self, key: str) -> tuple[list[int], str]:
-        """A passage's ids and its source, for a key measure.most.layer.head.rank."""
+        """A passage's ids and its source, for a key measure.most.layer.head.rank.
+
+        Instead of "most" there may be "least"; or "top", for a head's top texts.
+        """
         try:
             measure, extreme, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
-            if self.atlas is None or extreme not in ("most", "least"):  # no other method
+            if self.atlas is None or extreme not in ("most", "least", "top"):  # no other method
                 raise LookupError
-            passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
+            if extreme == "top":
+                passage = self.atlas.head(layer, head).top_passages[rank]
+            else:
+                passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, Message("No such passage in the atlas.")) from None
         source = f"{location_of(passage)}; {measure} {passage.value:.3f}"

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured, Passage
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
@@ -77,6 +78,7 @@ def atlas_page(
         with using_language(said):
             bodies.append("\n".join(_body(atlas, in_atlas_directory, served)))
     words = as_json(_differing(*bodies), ensure_ascii=False)
+    details = as_json([_shown(one) for one in atlas.details], ensure_ascii=False)
     parts = [
         f'<!doctype html>\n<html lang="{TAGS[language]}">',
         '<head><meta charset="utf-8">',
@@ -87,6 +89,10 @@ def atlas_page(
         f"<style>{_style()}</style></head>",
         bodies[0],
         f'<script type="application/json" id="words">{words}</script>',
+        *(
+            [f'<script type="application/json" id="heads-data">{details}</script>']
+            * bool(atlas.details)
+        ),
         f"<script>{source('atlas.js')}</script>",
         "</body></html>",
     ]
@@ -162,7 +168,56 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
             words = say("To trace a text:")
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         yield "</section>"
+    if atlas.details:
+        yield from _template(served)
     yield "</aside>"
+
+
+def _template(served: Served | None) -> Iterator[str]:
+    """What is shown of each head, without its numbers, which the script fills in."""
+    token = f' data-token="{html.escape(served.token)}"' if served else ""
+    yield f'<div id="details"{token}>'
+    headings = {"pairs": ("query", "key", "mean", "texts"), "twins": ("head", "correlation")}
+    headings["writes"] = ("promotes", "", "demotes", "")
+    for name in TABLES:
+        yield f'<div class="detail" id="{name}"><h3>{say(title_of(name))}</h3>'
+        yield f'<p class="note">{say(meaning_of(name))}</p>'
+        if name in headings:
+            cells = (f"<th>{say(heading) if heading else ''}</th>" for heading in headings[name])
+            yield f"<table><thead><tr>{''.join(cells)}</tr></thead><tbody></tbody></table>"
+        else:
+            note = LINES_NOTE if name == "tops" else BAND_NOTE
+            yield f'<p class="note">{say(note)}</p><div class="drawing"></div>'
+        yield "</div>"
+    yield "</div>"
+
+
+# How drawings are read.
+LINES_NOTE = (
+    "Lines run from queries on the left to keys on the right, wider the more they exceed uniform "
+    "attention; grey keys are earlier. After ⇒, what the strongest query’s output promotes most."
+)
+BAND_NOTE = "The band is one standard error."
+
+
+def _shown(details: Details) -> dict[str, Any]:
+    """A head's tables as the page draws them: means with errors as text; numbers for charts."""
+    shown: dict[str, Any] = {}
+    for name, columns in details.items():
+        left_out = (
+            "id",
+            "ids",
+            "window",
+            *(("mean", "error") * (name not in ("positions", "distances"))),
+        )
+        shown[name] = {key: _rounded(x) for key, x in columns.items() if key not in left_out}
+        if "mean" in columns:
+            shown[name]["said"] = [*map(plus_minus, columns["mean"], columns["error"])]
+    return shown
+
+
+def _rounded(numbers: Sequence[Any]) -> list[Any]:
+    return [float(f"{x:.4g}") if isinstance(x, float) else x for x in numbers]
 
 
 def _summary(atlas: Atlas, standouts: Sequence[Any]) -> Iterator[str]:

@@ -1,0 +1,296 @@
+"""Details of each head over a corpus: what it attends to and writes, and heads that are like it.
+
+They are made of a corpus's sums, see `heads`, and the model. Each is a table with a definition,
+`meaning`, and a standard error for each mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from attnlab.analysis.base import Analysis, head_name, named_axis
+from attnlab.corpus.heads import COMPARED, SHOWN, HeadTally
+from attnlab.corpus.tally import MIN_TEXTS, SOURCE, ratio
+from attnlab.equations import AnyArray
+from attnlab.model.gpt2 import GPT2
+from attnlab.steps.labels import Axis
+from attnlab.support import door
+from attnlab.support.messages import Message
+from attnlab.support.rest import NOTABLE
+from attnlab.support.tables import Table, format_with_error, header, printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
+LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
+
+# The title of each table, and the definition of its numbers.
+TABLES = {
+    "positions": (
+        "Weight by position of the key",
+        "Mean weight that a query gives to a key at this position, among the queries that see it. "
+        "The first query is skipped, so position 0 is what rests on the first token.",
+    ),
+    "distances": (
+        "Weight by distance",
+        "Mean weight that a query gives to the token this many tokens back, among the queries that "
+        "have one; the first token is left out.",
+    ),
+    "pairs": (
+        "Token pairs",
+        "Mean weight that a query token gives to all earlier occurrences of a key token together, "
+        "among the queries that see one. A text’s first token is left out, and so are pairs in "
+        "fewer than {texts} texts.",
+    ),
+    "writes": (
+        "What it writes to the next word",
+        "What the head’s output, context W_O, adds to a token’s logit, less the mean of all "
+        "tokens; mean over positions, each with its own scale of the last LayerNorm. What later "
+        "heads and MLPs make of it is left out.",
+    ),
+    "twins": (
+        "Twin heads",
+        "Correlation of the two heads’ weights: over all keys but the first token, less each "
+        "query’s mean, in each window’s first {compared} queries.",
+    ),
+    "tops": (
+        "Top texts",
+        "Where the head attends most strongly away from the first token: the sum, over up to "
+        "{shown} successive queries, of how far the largest weight exceeds uniform attention.",
+    ),
+}
+LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1}
+
+# A head's tables by name: their columns by name.
+Columns: TypeAlias = dict[str, Sequence[Any]]
+Details: TypeAlias = dict[str, Columns]
+
+
+def title_of(name: str) -> Message:
+    return Message(TABLES[name][0])
+
+
+def meaning_of(name: str) -> Message:
+    return Message(TABLES[name][1], **LIMITS)
+
+
+def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
+    """The details of all heads, by layer and head, in Python's numbers and strings."""
+    near = ratio(*tally.counts["bins"][..., np.newaxis], *tally.sums["bins"])
+    pairs = ratio(*tally.counts["pairs"][..., np.newaxis], *tally.sums["pairs"])
+    twins = correlations(*tally.counts["products"], *tally.sums["products"])
+    details = []
+    for head, (writes, promoted) in enumerate(written(model, tally)):
+        positions, distances = near_columns(tally, *(x[:, head] for x in near))
+        details.append(
+            {
+                "positions": positions,
+                "distances": distances,
+                "pairs": pair_columns(model, tally, *(x[:, head] for x in pairs)),
+                "tops": top_columns(model, tally, head, promoted),
+                "writes": writes,
+                "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
+            }
+        )
+    return details
+
+
+def near_columns(tally: HeadTally, mean: AnyArray, error: AnyArray) -> list[Columns]:
+    """Positions and distances: each bin's first and last, mean, error and number of texts."""
+    starts = tally.plan.bins
+    ends = [*(starts[1:] - 1), tally.plan.window - 1]
+    texts = tally.counts["bins"][0].astype(int)
+    rows = np.split(np.arange(len(mean)), [len(starts)])
+    columns = ({"mean": mean[x], "error": error[x], "texts": texts[x]} for x in rows)
+    return [
+        {
+            n: np.asarray(x)[c["texts"] > 0].tolist()
+            for n, x in ({"from": starts, "to": ends} | c).items()
+        }
+        for c in columns
+    ]
+
+
+def pair_columns(model: GPT2, tally: HeadTally, mean: AnyArray, error: AnyArray) -> Columns:
+    """The pairs with the largest means."""
+    texts, queries, _ = tally.counts["pairs"].astype(int)
+    mean = np.where(texts >= MIN_TEXTS, mean, np.nan)
+    rows = np.argsort(-mean, kind="stable")[:LISTED]  # NaN last
+    rows = rows[~np.isnan(mean[rows])]
+    query, key = (readable(model, ids) for ids in divmod(tally.plan.pairs[rows], tally.plan.vocab))
+    numbers = {"mean": mean, "error": error, "texts": texts, "queries": queries}
+    return {"query": query, "key": key, **{name: x[rows].tolist() for name, x in numbers.items()}}
+
+
+def readable(model: GPT2, ids: Any) -> list[str]:
+    return [model.tokenizer.vocabulary.token(int(id)).readable for id in ids]
+
+
+def top_columns(model: GPT2, tally: HeadTally, head: int, promoted: Sequence[list[str]]) -> Columns:
+    """The top texts: a part of a window each, lines between its tokens, and to earlier keys."""
+    rows = []
+    for top, tokens in zip(tally.tops[:, head], promoted, strict=True):
+        start, length = int(top["start"]), int(top["length"])
+        ids, T = top["ids"][:length], length - start
+        count = np.arange(start, length)  # each query's keys but the first token
+        factor = count / np.maximum(count - 1, 1)  # see `rest.excess`
+        over = (top["largest"][:T] - top["uniform"][:T]) * factor
+        earlier = sorted({*top["key"][:T][(over >= NOTABLE) & (top["key"][:T] < start)].tolist()})
+        keys = [*earlier, *count.tolist()]
+        weights = np.zeros((T, len(keys)))
+        weights[:, len(earlier) :] = np.tril(top["weights"][:T, :T])
+        for i, j in enumerate(map(int, top["key"][:T])):
+            if j in keys:
+                weights[i, keys.index(j)] = top["largest"][i]
+        over = (weights - top["uniform"][:T, np.newaxis]) * factor[:, np.newaxis]
+        over[:, np.array(keys) == 0] = 0
+        lines = [
+            [len(earlier) + i, j, round(float(weights[i, j]), 3), round(float(over[i, j]), 3)]
+            for i, j in np.argwhere(over >= NOTABLE).tolist()
+        ]
+        query = int(top["query"]) - start
+        named = readable(model, ids[[start + query, int(top["key"][query])]])
+        rows.append(
+            {
+                "text": tally.names[int(top["text"])],
+                "window": int(top["offset"]),
+                "from": int(top["offset"]) + start,
+                "strength": float(top["strength"]),
+                "query": named[0],
+                "key": named[1],
+                "weight": float(top["largest"][query]),
+                "promotes": tokens,
+                "ids": ids.tolist(),
+                "earlier": earlier,
+                "tokens": [
+                    *readable(model, ids[earlier]),
+                    *model.tokenizer.vocabulary.tokens(ids[start:]).readable,
+                ],
+                "lines": lines,
+            }
+        )
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
+
+
+def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Columns:
+    """The heads with the largest correlations."""
+    order = np.argsort(-r, kind="stable")
+    order = order[(order != head) & ~np.isnan(r[order])][:TWINS]
+    layers, heads = (x.tolist() for x in divmod(order, n_head))
+    return {
+        "layer": layers,
+        "head": heads,
+        "mean": r[order].tolist(),
+        "error": error[order].tolist(),
+    }
+
+
+def correlations(
+    N: Any, g: AnyArray, squares: AnyArray, owns: AnyArray, mixed: AnyArray
+) -> tuple[AnyArray, AnyArray]:
+    """Correlations r = Σ g_ab / √(Σ g_aa Σ g_bb) of heads a and b, and their errors, (L H, L H).
+
+    g_ab is a text's sum of products; the others are the sums over texts of g_ab², g_aa g_bb and
+    g_aa g_ab. By the delta method, N / (N - 1) Σ e² is the variance, where
+    e = g_ab / √(Σ g_aa Σ g_bb) - r / 2 (g_aa / Σ g_aa + g_bb / Σ g_bb) for each text.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a = np.diag(g)[:, np.newaxis]
+        root = np.sqrt(a * a.T)
+        r = g / root
+        own = np.diag(squares)[:, np.newaxis] / a**2
+        variance = squares / root**2 + r**2 / 4 * (own + own.T + 2 * owns / root**2)
+        variance -= r / root * (mixed / a + mixed.T / a.T)
+        return r, np.where(N > 1, np.sqrt(N / (N - 1) * np.maximum(variance, 0)), np.nan)
+
+
+def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[str]]]]:
+    """For each head, the tokens promoted and demoted most, and those by each top's query."""
+    trace, H = model.trace([0]), model.config.n_head
+    gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
+    W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
+    centre = W_U.mean(axis=1)
+    counts, (s, sn), ss = tally.counts["contexts"], tally.sums["contexts"], tally.sums["squares"]
+    count = min(WRITTEN, len(known) // 2)
+    for layer, block in enumerate(trace.fork().blocks):
+        W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
+        heads = slice(layer * H, (layer + 1) * H)
+        own = tally.tops["context"][:, heads].astype(np.float64)
+        contexts = np.concatenate([s[np.newaxis, heads] / counts[1], own])
+        output = np.einsum("xhd,hde->xhe", contexts.astype(W_O.dtype), W_O)
+        v = gain * (output - output.mean(axis=-1, keepdims=True))
+        effects = v @ W_U - (v @ centre)[..., np.newaxis]  # (1 + TOPS, H, vocab)
+        for h, head in enumerate(range(heads.start, heads.stop)):
+            rows = np.concatenate([largest(effects[0, h], count), largest(-effects[0, h], count)])
+            u = gain[:, np.newaxis] * (W_U[:, rows] - centre[:, np.newaxis])
+            p = W_O[h].astype(np.float64) @ (
+                u - u.mean(axis=0)
+            )  # of a context, the effect is p · it
+            N, n, nn = counts
+            mean, error = ratio(
+                N, n, nn, s[head] @ p, ((ss[head] @ p) * p).sum(axis=0), sn[head] @ p
+            )
+            writes: Columns = {"token": readable(model, known[rows]), "id": known[rows].tolist()}
+            writes |= {"mean": mean.tolist(), "error": error.tolist()}
+            promoted = [readable(model, known[largest(x[h], PROMOTED)]) for x in effects[1:]]
+            yield writes, promoted
+
+
+def largest(numbers: AnyArray, count: int) -> AnyArray:
+    """The indices of the largest numbers, largest first."""
+    candidates = np.argpartition(-numbers, min(count, len(numbers) - 1))[:count]
+    ordered: AnyArray = candidates[np.argsort(-numbers[candidates], kind="stable")]
+    return ordered
+
+
+class HeadTable(Analysis):
+    """One of a head's tables: `print` shows it, `.to_dataframe()` has all its columns.
+
+    Attributes
+    ----------
+    columns : a sequence for each column, by name
+    meaning : the definition of its numbers
+    """
+
+    note: ClassVar[str] = (
+        "Errors are one standard error over texts like these. The largest of many means is partly "
+        "large by chance."
+    )
+    source: ClassVar[str] = SOURCE
+
+    def __init__(self, name: str, layer: int, head: int, columns: Mapping[str, Any]) -> None:
+        self.title = Message("{head}: {table}", head=head_name(layer, head), table=title_of(name))
+        self.meaning = meaning_of(name)  # type: ignore[misc]
+        self.columns = dict(columns)
+
+    def to_dataframe(self) -> DataFrame:
+        """A pandas DataFrame with these columns."""
+        return door.frame_of_columns(self.columns, self.title)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict by column for each row."""
+        columns = self.columns.values()
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _tables(self) -> Iterator[str | Table]:
+        lines: list[Sequence[str]] = []
+        for row in self.rows():
+            cells = {name: printable(str(x)) for name, x in row.items() if not isinstance(x, list)}
+            if "mean" in cells:
+                cells["mean"], cells["error"] = format_with_error(row["mean"], row["error"])
+            lines.append([*cells.values()])
+            names = [*cells]
+        if lines:
+            left = [n for n, name in enumerate(names) if isinstance(self.columns[name][0], str)]
+            yield Table([header(*names), *lines], left=left)
+        yield self.meaning
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        name = "mean" if "mean" in self.columns else "strength"
+        labels = (" ".join(map(str, [*row.values()][:2])) for row in self.rows())
+        numbers = np.array(self.columns.get(name, ()), np.float64).reshape(-1, 1)
+        return numbers, named_axis("", tuple(labels)), named_axis("", (name,))

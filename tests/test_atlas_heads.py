@@ -1,0 +1,283 @@
+"""Details of heads over a corpus, `atlas(heads=True)`: plain loops, by hand, and their page."""
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from atlas_runs import bits, texts
+
+import attnlab
+from attnlab import GPT2
+from attnlab.corpus import Atlas
+from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
+from attnlab.corpus.heads import TOPS, HeadTally, Plan, TextSums, common_pairs
+from attnlab.errors import InvalidTypeError, ResumeError, UnknownMeasureError
+
+measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
+
+WINDOW = 20  # some texts have several
+
+
+@pytest.fixture(scope="module")
+def precise() -> GPT2:
+    return GPT2.from_pretrained("pocket", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def atlas(precise: GPT2) -> Atlas:
+    return measured(precise, texts(40), window=WINDOW)
+
+
+@pytest.fixture(scope="module")
+def windows(precise: GPT2) -> list[list[Any]]:
+    """Each text's windows, as traces."""
+    ids = [precise.tokenizer.encode(text) for text in texts(40)]
+    return [[precise.trace(one[n : n + WINDOW]) for n in range(0, len(one), WINDOW)] for one in ids]
+
+
+def mean_and_error(sums: list[float], counts: list[float]) -> tuple[float, float]:
+    """The ratio of sums, and its error over the texts that count."""
+    s, n = (np.array(x)[np.array(counts) > 0] for x in (sums, counts))
+    r = s.sum() / n.sum()
+    return r, math.sqrt(len(n) / (len(n) - 1) * ((s - r * n) ** 2).sum()) / n.sum()
+
+
+HEADS = [(0, 2), (1, 2), (1, 3)]
+
+
+@pytest.mark.parametrize(("layer", "head"), HEADS[:2])
+def test_attention_agrees_with_a_plain_loop(
+    atlas: Atlas, windows: list[list[Any]], layer: int, head: int
+) -> None:
+    near: dict[Any, Any] = {}  # sums and counts of each text, by what they are of
+    for number, traces in enumerate(windows):
+        for trace in traces:
+            weights, ids = trace.head(layer, head).weights, trace.tokens.readable
+            for q in range(1, len(ids)):
+                keys: dict[Any, float] = {("position", 0): weights[q, 0]}
+                for k in range(1, q + 1):
+                    keys["position", k] = keys["distance", q - k] = weights[q, k]
+                    if k < q:
+                        pair = ids[q], ids[k]
+                        keys[pair] = keys.get(pair, 0) + weights[q, k]
+                for name, weight in keys.items():
+                    sums = near.setdefault(name, np.zeros((2, len(windows))))
+                    sums[:, number] += weight, 1
+    profile = atlas.head(layer, head)
+    for kind, table in (("position", profile.positions), ("distance", profile.distances)):
+        rows = table.to_dataframe().itertuples(index=False)
+        for first, last, mean, error, count in rows:
+            sums = sum(near.pop((kind, n), 0) for n in range(first, last + 1))
+            np.testing.assert_allclose((mean, error), mean_and_error(*sums), rtol=1e-4)
+            assert count == (sums[1] > 0).sum()
+    assert {name for name in near if name[0] in ("position", "distance")} == set()
+    common = {pair: sums for pair, sums in near.items() if (sums[1] > 0).sum() >= 10}
+    expected = sorted(common, key=lambda pair: -common[pair][0].sum() / common[pair][1].sum())[:12]
+    pairs = profile.pairs.to_dataframe()
+    assert [*zip(pairs["query"], pairs["key"], strict=True)] == expected
+    for pair, mean, error, count, queries in zip(
+        expected, *(pairs[name] for name in ("mean", "error", "texts", "queries")), strict=True
+    ):
+        sums = common[pair]
+        np.testing.assert_allclose((mean, error), mean_and_error(*sums), rtol=1e-4, atol=1e-9)
+        assert (count, queries) == ((sums[1] > 0).sum(), sums[1].sum())
+    first = atlas["first"]
+    resting = profile.positions.columns["mean"][0], profile.positions.columns["error"][0]
+    np.testing.assert_allclose(resting, [x[layer, head] for x in (first.mean, first.error)], 1e-4)
+
+
+def test_twins_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -> None:
+    """Correlations of centred weights; errors by leaving out each text in turn (jackknife)."""
+    products = np.zeros((len(windows), 8, 8))
+    for number, traces in enumerate(windows):
+        for trace in traces:
+            rows = []
+            for layer, head in np.ndindex(2, 4):
+                weights = trace.head(layer, head).weights
+                others = [weights[q, 1 : q + 1] for q in range(1, len(weights))]
+                rows.append(np.concatenate([np.zeros(1), *(row - row.mean() for row in others)]))
+            products[number] += np.array(rows) @ np.array(rows).T
+
+    def correlation(g: Any) -> Any:
+        return g / np.sqrt(np.outer(np.diag(g), np.diag(g)))
+
+    r = correlation(products.sum(axis=0))
+    without = [correlation(products.sum(axis=0) - g) for g in products]
+    errors = np.std(without, axis=0) * math.sqrt(len(windows) - 1)
+    for layer, head in np.ndindex(2, 4):
+        twins = atlas.head(layer, head).twins.to_dataframe()
+        others = 4 * twins["layer"] + twins["head"]
+        index = 4 * layer + head
+        assert [*others] == [n for n in np.argsort(-r[index]) if n != index][:5]
+        np.testing.assert_allclose(twins["mean"], r[index, others], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(twins["error"], errors[index, others], rtol=0.1)
+
+
+def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -> None:
+    """A difference of two tokens' effects is that of their attributions, head by head."""
+    for layer, head in HEADS:
+        writes = atlas.head(layer, head).writes.to_dataframe()
+        effects = []  # of each text, on all tokens
+        for traces in windows:
+            of_text = []
+            for trace in traces:
+                W_U = trace.W_U - trace.W_U.mean(axis=1, keepdims=True)
+                output, last = trace.head(layer, head).output, trace.blocks[-1].output
+                centred = output - output.mean(axis=1, keepdims=True)
+                scale = np.sqrt(last.var(axis=1) + trace.epsilon)[:, np.newaxis]
+                of_text.append((trace.gain * centred / scale)[1:] @ W_U)
+            effects.append(np.concatenate(of_text))
+        promoted, demoted = writes["id"][0], writes["id"][WRITTEN]
+        against = windows[0][0].attribution(int(promoted), against=int(demoted), position=3)
+        difference = effects[0][2, promoted] - effects[0][2, demoted]
+        np.testing.assert_allclose(against.heads[layer, head], difference)
+        means = np.concatenate(effects).mean(axis=0)
+        order = np.argsort(-means)
+        assert [*writes["id"]] == [*order[:WRITTEN], *order[::-1][:WRITTEN]]
+        counts = [len(one) for one in effects]
+        for row in writes.itertuples():
+            expected = mean_and_error([one[:, row.id].sum() for one in effects], counts)
+            np.testing.assert_allclose((row.mean, row.error), expected, rtol=1e-3)
+
+
+def test_top_texts_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -> None:
+    for layer, head in HEADS:
+        found = []
+        for number, traces in enumerate(windows):
+            for n, trace in enumerate(traces):
+                weights, score = trace.head(layer, head).weights, 0.0
+                for q in range(2, len(weights)):
+                    others = weights[q, 1 : q + 1]
+                    score += (others.max() - others.mean()) * q / (q - 1)
+                found.append((-score, number, n * WINDOW, trace))
+        found.sort(key=lambda one: one[:3])
+        rows = atlas.head(layer, head).tops.to_dataframe()
+        assert len(rows) == TOPS
+        for row, (score, number, start, trace) in zip(rows.itertuples(), found, strict=False):
+            assert (row.text, row.window) == (f"text {number}", start)
+            np.testing.assert_allclose(row.strength, -score, rtol=1e-5)
+            assert row.ids == trace.ids.tolist()
+            weights = trace.head(layer, head).weights
+            assert row.lines
+            for i, j, weight, _ in row.lines:
+                np.testing.assert_allclose(weight, weights[i, j], atol=6e-4)
+                assert 0 < j <= i
+            assert len(row.promotes) == PROMOTED
+
+
+def seen(*patterns: Any, ids: Any, number: int, plan: Plan) -> TextSums:
+    """The sums of a text in which a layer's heads have these weights."""
+    text = TextSums(plan, number)
+    text.open(0, np.array(ids))
+    weights = np.array(patterns, float)
+    context = np.ones((len(patterns), len(ids), 1))
+    text.add(SimpleNamespace(attention=SimpleNamespace(weights=weights, context=context)))
+    output = np.tile([1.0, -1.0], (len(ids), 1))
+    text.close(SimpleNamespace(blocks=[SimpleNamespace(output=output)], epsilon=0.0))
+    return text
+
+
+def test_pairs_and_correlations_by_hand() -> None:
+    """Two heads in a text of four tokens, 7 5 6 5: the last query sees 5 and 6."""
+    ids = [7, 5, 6, 5]
+    assert common_pairs([[np.array(ids)]], 10, 2).tolist() == [-1, 55, 56, 65]
+    plan = Plan(np.array([55, 56, 65]), 10, 2, 1, 4)
+    start = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
+    one = [*start, [0.2, 0.6, 0.2, 0], [0.1, 0.3, 0.2, 0.4]]
+    two = [*start, [0.2, 0.2, 0.6, 0], [0.1, 0.3, 0.3, 0.3]]
+    text = seen(one, two, ids=ids, number=0, plan=plan)
+    assert text.rows.tolist() == [0, 1, 2]
+    assert text.pair_counts.tolist() == [1, 1, 1]
+    np.testing.assert_allclose(text.pair_sums, [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
+    # Centred: 0.2 -0.2 and 0 -0.1 0.1; -0.2 0.2 and 0 0 0.
+    np.testing.assert_allclose(text.products, [[0.1, -0.08], [-0.08, 0.08]], atol=1e-12)
+    tally = HeadTally(plan, np.float64)
+    tally.add_text("a", text)
+    r, error = correlations(*tally.counts["products"], *tally.sums["products"])
+    np.testing.assert_allclose(r[0, 1], -0.08 / math.sqrt(0.1 * 0.08))
+    assert np.isnan(error[0, 1])
+    # A key token that occurs twice: one query sees it.
+    twice = seen(one, two, ids=[7, 5, 5, 6], number=1, plan=plan)
+    assert twice.rows.tolist() == [0, 2]
+    assert twice.pair_counts.tolist() == [1, 1]
+    np.testing.assert_allclose(twice.pair_sums, [[0.6, 0.2], [0.5, 0.6]])
+
+
+def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_path: Path) -> None:
+    run = partial(measured, "pocket", texts=texts(20), chunk=3, window=WINDOW)
+    expected = run()
+    with ThreadPoolExecutor(3) as executor:
+        threads = run(executor=executor)
+    whole = run(directory=tmp_path / "run")
+    (tmp_path / "run" / "chunk-00000002.safetensors").unlink()
+    resumed = run(directory=tmp_path / "run")
+    opened = attnlab.open_atlas(tmp_path / "run")
+    for other in (threads, whole, resumed, opened):
+        assert bits(other) == bits(expected)
+        assert json.dumps(other.details) == json.dumps(expected.details)
+        assert other.to_html() == expected.to_html()
+    with pytest.raises(ResumeError, match="token pairs of the first texts"):
+        run(texts=[*texts(19), "The dog barked."], directory=tmp_path / "run")
+    # Without heads, the same directory resumes; the atlas has no details.
+    plain = run(heads=False, directory=tmp_path / "run")
+    assert bits(plain) == bits(expected)
+    assert 'id="details"' not in plain.to_html()
+    with pytest.raises(UnknownMeasureError, match="heads=True"):
+        plain.head(0, 0).pairs  # noqa: B018
+    with pytest.raises(InvalidTypeError, match="heads must be True or False"):
+        run(heads=1)
+
+
+def test_tables_say_what_their_numbers_are(atlas: Atlas) -> None:
+    profile = atlas.head(1, 2)
+    assert "fewer than 10 texts" in profile.pairs.table()
+    query, key, mean, error, *_ = profile.pairs.table().splitlines()[1].split()
+    columns = profile.pairs.columns
+    assert (query, key) == (columns["query"][0], columns["key"][0])
+    assert float(mean) == pytest.approx(columns["mean"][0], abs=10 * float(error))
+    assert repr(profile.twins).startswith("layer 1 head 2: Twin heads")
+    few = measured("pocket", ["The dog", "The", "A"])
+    assert few.head(0, 0).pairs.columns["query"] == []
+    assert few.head(0, 0).twins.columns["head"] == []
+    for name in ("positions", "distances", "pairs", "tops", "writes", "twins"):
+        assert getattr(few.head(0, 0), name).meaning in repr(getattr(few.head(0, 0), name)).replace(
+            "\n", " "
+        )
+
+
+def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any) -> None:
+    file, said = tmp_path / "atlas.html", []
+    file.write_text(atlas.to_html(language="en"), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.on("console", lambda message: said.append(message.text))
+    requested = set[str]()
+    page.on("request", lambda request: requested.add(request.url.partition("#")[0]))
+    page.goto(f"{file.as_uri()}#layer-0-head-1")
+    page.locator('.map a[href="#layer-1-head-2"]').first.click()
+    shown, profile = page.locator(".head:visible"), atlas.head(1, 2)
+    pairs = shown.locator("#pairs tbody tr").first.locator("td").all_inner_texts()
+    assert pairs[:2] == [profile.pairs.columns[name][0] for name in ("query", "key")]
+    assert float(pairs[2].split()[0]) == pytest.approx(profile.pairs.columns["mean"][0], rel=0.05)
+    assert shown.locator("#positions circle").count() == len(profile.positions.columns["mean"])
+    tops = profile.tops.columns
+    assert shown.locator("#tops figure").count() == TOPS
+    assert shown.locator("#tops figure").first.locator("line").count() == len(tops["lines"][0])
+    token = shown.locator("#writes tbody td").first.inner_text()
+    assert token == profile.writes.columns["token"][0]
+    page.locator("#language").click()
+    assert "孪生" in page.locator("#twins h3").inner_text()
+    twin = shown.locator("#twins a").first
+    name = twin.inner_text()
+    twin.click()
+    assert page.locator(".head:visible").get_attribute("id") == "layer-{}-head-{}".format(
+        *name.split(".")
+    )
+    assert page.locator("#details").count() == 1
+    page.close()
+    assert (said, requested) == ([], {file.as_uri()})
