@@ -188,7 +188,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     lens, truth, why = trace.logit_lens(), open_truth(), trace.head(1, 2).why("it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     atlas, second = (
-        attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False)
+        attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False, heads=True)
         for x in (sentences, sentences[:2])
     )
     return {
@@ -226,6 +226,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "measure": atlas["entropy"],
         "loss": atlas["loss"],
         "profile": atlas.head(1, 2),
+        "top texts of a head": atlas.head(1, 2).tops,
         "two atlases": atlas.compare(second),
         "standouts": atlas.standouts(),
         "passages": atlas["entropy"].most(1, 2),

@@ -6,24 +6,28 @@ They are made of a corpus's sums, see `heads`, and the model. Each is a table wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, head_name, named_axis
+from attnlab.analysis.base import head_name
 from attnlab.corpus.heads import COMPARED, SHOWN, HeadTally
-from attnlab.corpus.tally import MIN_TEXTS, SOURCE, ratio
+from attnlab.corpus.tally import MIN_TEXTS, ratio
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
-from attnlab.steps.labels import Axis
-from attnlab.support import door
+from attnlab.steps.labels import label
 from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE
-from attnlab.support.tables import Table, format_with_error, header, printable
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from attnlab.support.tables import (
+    PLUS_MINUS,
+    Columns,
+    Document,
+    Heading,
+    Paragraph,
+    Table,
+    listed,
+)
 
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
@@ -66,7 +70,6 @@ TABLES = {
 LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1}
 
 # A head's tables by name: their columns by name.
-Columns: TypeAlias = dict[str, Sequence[Any]]
 Details: TypeAlias = dict[str, Columns]
 
 
@@ -163,6 +166,7 @@ def top_columns(model: GPT2, tally: HeadTally, head: int, promoted: Sequence[lis
                 "query": named[0],
                 "key": named[1],
                 "weight": float(top["largest"][query]),
+                "content": model.tokenizer.decode(ids[start:]),
                 "promotes": tokens,
                 "ids": ids.tolist(),
                 "earlier": earlier,
@@ -247,12 +251,12 @@ def largest(numbers: AnyArray, count: int) -> AnyArray:
     return ordered
 
 
-class HeadTable(Analysis):
+class HeadTable(Document):
     """One of a head's tables: `print` shows it, `.to_dataframe()` has all its columns.
 
     Attributes
     ----------
-    columns : a sequence for each column, by name
+    columns : a list for each column, by name
     meaning : the definition of its numbers
     """
 
@@ -260,37 +264,26 @@ class HeadTable(Analysis):
         "Errors are one standard error over texts like these. The largest of many means is partly "
         "large by chance."
     )
-    source: ClassVar[str] = SOURCE
 
-    def __init__(self, name: str, layer: int, head: int, columns: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, layer: int, head: int, columns: Columns) -> None:
         self.title = Message("{head}: {table}", head=head_name(layer, head), table=title_of(name))
-        self.meaning = meaning_of(name)  # type: ignore[misc]
-        self.columns = dict(columns)
+        self.meaning, self.columns = meaning_of(name), columns
 
-    def to_dataframe(self) -> DataFrame:
-        """A pandas DataFrame with these columns."""
-        return door.frame_of_columns(self.columns, self.title)
+    def _data(self) -> Columns:
+        return self.columns
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A dict by column for each row."""
-        columns = self.columns.values()
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+    def table(self) -> str:
+        """The columns but lists as text, and the definition."""
+        return "\n".join(map(str, self._tables()))
 
     def _tables(self) -> Iterator[str | Table]:
-        lines: list[Sequence[str]] = []
-        for row in self.rows():
-            cells = {name: printable(str(x)) for name, x in row.items() if not isinstance(x, list)}
-            if "mean" in cells:
-                cells["mean"], cells["error"] = format_with_error(row["mean"], row["error"])
-            lines.append([*cells.values()])
-            names = [*cells]
-        if lines:
-            left = [n for n, name in enumerate(names) if isinstance(self.columns[name][0], str)]
-            yield Table([header(*names), *lines], left=left)
+        shown = {n: x for n, x in self.columns.items() if not (x and isinstance(x[0], list))}
+        yield listed(
+            shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}
+        )
         yield self.meaning
 
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        name = "mean" if "mean" in self.columns else "strength"
-        labels = (" ".join(map(str, [*row.values()][:2])) for row in self.rows())
-        numbers = np.array(self.columns.get(name, ()), np.float64).reshape(-1, 1)
-        return numbers, named_axis("", tuple(labels)), named_axis("", (name,))
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield from (x if isinstance(x, Table) else Paragraph(x) for x in self._tables())
+        yield Paragraph(self.note)

@@ -31,7 +31,7 @@ from attnlab.corpus.measures import (
     measure_trace,
     split_name,
 )
-from attnlab.corpus.tally import MIN_TEXTS, NO_PASSAGE, SOURCE, TOKEN_BITS, Tally, ratio
+from attnlab.corpus.tally import MIN_TEXTS, NO_PASSAGE, TOKEN_BITS, Tally, ratio
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
@@ -176,7 +176,9 @@ class Measured(Analysis):
         "Errors are one standard error of a mean over texts like these. They don't cover other "
         "kinds of text, and where a head attends doesn't show what it does with that token."
     )
-    source: ClassVar[str] = SOURCE
+    source: ClassVar[str] = (
+        "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
+    )
     decimals: ClassVar[int] = 3
 
     def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
@@ -271,7 +273,7 @@ class HeadProfile(Analysis):
     """
 
     note: ClassVar[str] = Measured.note
-    source: ClassVar[str] = SOURCE
+    source: ClassVar[str] = Measured.source
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
         self.measures = atlas._per_head()
@@ -295,12 +297,12 @@ class HeadProfile(Analysis):
         return HeadTable(name, layer, head, details[layer * self._atlas.n_head + head][name])
 
     @property
-    def top_passages(self) -> tuple[Passage, ...]:
-        """The windows of `tops`, up to the end of the part that is shown; with ids to trace."""
-        return tuple(
-            Passage(x["text"], x["window"], tuple(x["ids"]), x["strength"], "".join(x["tokens"]))
-            for x in self.tops.rows()
-        )
+    def top_passages(self) -> Passages:
+        """The windows of `tops` up to the end of what is shown, with ids to trace."""
+        columns = self.tops.columns
+        names = ("text", "window", "ids", "strength", "content")
+        rows = zip(*(columns.get(name, ()) for name in names), strict=True)
+        return Passages(Passage(x[0], x[1], tuple(x[2]), *x[3:]) for x in rows)
 
     positions = property(lambda self: self._table("positions"), doc="Weight by the key's position.")
     distances = property(lambda self: self._table("distances"), doc="Weight by distance.")

@@ -25,9 +25,6 @@ from attnlab.equations import AnyArray, Ids
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
 
-# Of the standard errors.
-SOURCE = "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
-
 # For each measure and head, the number of passages kept with the largest values, and the number
 # with the smallest.
 EXTREMES = 3

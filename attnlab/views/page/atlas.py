@@ -204,12 +204,9 @@ def _shown(details: Details) -> dict[str, Any]:
     """A head's tables as the page draws them: means with errors as text; numbers for charts."""
     shown: dict[str, Any] = {}
     for name, columns in details.items():
-        left_out = (
-            "id",
-            "ids",
-            "window",
-            *(("mean", "error") * (name not in ("positions", "distances"))),
-        )
+        left_out = {"id", "ids", "window", "content"}
+        if name not in ("positions", "distances"):
+            left_out |= {"mean", "error"}
         shown[name] = {key: _rounded(x) for key, x in columns.items() if key not in left_out}
         if "mean" in columns:
             shown[name]["said"] = [*map(plus_minus, columns["mean"], columns["error"])]
