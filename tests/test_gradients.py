@@ -26,7 +26,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward.config import ACTIVATIONS
 from attnlab.forward.forward_pass import MLP
 from attnlab.forward.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
-from attnlab.steps import Run, graph_of, view_of
+from attnlab.steps import Run, graph_of
 from attnlab.training import (
     ParameterVector,
     attention_gradient,
@@ -137,7 +137,7 @@ def test_mlp(activation: Activation) -> None:
 
     def mlp() -> MLP:
         copies: dict[str, Any] = {name: value.copy() for name, value in values.items()}
-        return view_of(MLP, "MLP", Run(graph_of(MLP), copies | {"activation": activation}))
+        return MLP("MLP", Run(graph_of(MLP), copies | {"activation": activation}))
 
     d_X, parameters = mlp_gradient(mlp(), d_output)
     check(

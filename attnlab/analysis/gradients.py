@@ -24,7 +24,7 @@ from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_p
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.model.trace import Trace
-from attnlab.steps import Graph, Node, Run, Step, read_only
+from attnlab.steps import Graph, Node, Result, Run, Step, read_only
 from attnlab.steps.declaration import parameters_of
 from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message
@@ -260,7 +260,7 @@ class Gradients(ForwardPass):
         if target is None and len(trace.tokens) < 2:
             raise InvalidValueError("the loss needs at least two tokens; got one")
         run = GradientRun(trace._run, target)
-        self._init_view(trace._title, run, "")
+        Result.__init__(self, trace._title, run)
         vars(self).update(parameters=trace.parameters, config=trace.config)
 
 

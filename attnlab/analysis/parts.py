@@ -23,7 +23,7 @@ from attnlab.analysis.circuits import centred, fold_layer_norm
 from attnlab.equations import AnyArray, Array, deviation
 from attnlab.forward.attention import Head
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
-from attnlab.steps import Result, view_of
+from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 
@@ -55,7 +55,7 @@ class Term:
 
 def block_at(part: Result, layer: int) -> Block:
     """A block of the pass that a part belongs to."""
-    return view_of(Block, Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
+    return Block(Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
 
 
 def bias_of(head: Head, name: str) -> Array:

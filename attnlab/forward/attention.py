@@ -25,7 +25,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward import fast
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.products import Product
-from attnlab.steps import Numbered, Result, Run, Step, step_at, view_of
+from attnlab.steps import Numbered, Result, Run, Step, step_at
 from attnlab.support import door
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
@@ -482,8 +482,7 @@ class MultiHeadAttention(SelfAttention):
         return Numbered(
             "head",
             (
-                view_of(
-                    Head,
+                Head(
                     Message("{title}, head {head}", title=self._title, head=h),
                     self._run,
                     f"{self._prefix}heads.{h}",  # blocks.3.attention.heads.5

@@ -30,7 +30,7 @@ from attnlab.forward.attention import MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
-from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at, view_of
+from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
 from attnlab.support import door
 from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message, counted
@@ -291,14 +291,12 @@ class Block(Explainable):
         layer = self.path.rpartition(".")[2]
         title = Message("Layer {layer}, attention", layer=layer)
         path = f"{self.path}.attention"
-        return view_of(BlockAttention, title, self._run, path)
+        return BlockAttention(title, self._run, path)
 
     @cached_property
     def mlp(self) -> MLP:
         layer = self.path.rpartition(".")[2]
-        return view_of(
-            MLP, Message("Layer {layer}, MLP", layer=layer), self._run, f"{self.path}.mlp"
-        )
+        return MLP(Message("Layer {layer}, MLP", layer=layer), self._run, f"{self.path}.mlp")
 
 
 class ForwardPass(Explainable):
@@ -437,7 +435,7 @@ class ForwardPass(Explainable):
             heads=counted(config.n_head, "head"),
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
-        self._init_view(title, run, path="")
+        Result.__init__(self, title, run)
         vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 
     def _computes_for_repr(self, name: str) -> bool:
@@ -453,14 +451,11 @@ class ForwardPass(Explainable):
 
     @cached_property
     def blocks(self) -> Numbered[Block]:
-        layers = range(self.config.n_layer)
-        return Numbered(
-            "layer",
-            (
-                view_of(Block, Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
-                for layer in layers
-            ),
+        blocks = (
+            Block(Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
+            for layer in range(self.config.n_layer)
         )
+        return Numbered("layer", blocks)
 
 
 def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:

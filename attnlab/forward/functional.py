@@ -16,7 +16,7 @@ from attnlab.equations import AnyArray, Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
-from attnlab.steps import Run, graph_of, overflow_error, view_of
+from attnlab.steps import Run, graph_of, overflow_error
 from attnlab.support.checks import (
     Rng,
     as_array,
@@ -363,7 +363,7 @@ def _attention_result(
         is_long=Tq > fast.SHORT,
     )
     # Nothing is computed yet: each step is when it is read.
-    return view_of(result_class, Message(title), run)
+    return result_class(Message(title), run)
 
 
 def sample_dropout(

@@ -7,6 +7,7 @@ nothing before it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,9 @@ class TextRun(SliceRun):
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
         state = super().__getstate__()
-        for name in ("source", "number"):
-            del state[name]
+        del state["source"], state["number"]
         # A plain Run: slices so far are in its values, and it computes the others by itself.
-        return object.__new__, (Run,), state
+        return partial(Run, **state), ()
 
 
 class LaterRows(SliceRun):

@@ -18,7 +18,6 @@ from attnlab.steps.result import (
     needs,
     parts_of,
     step_at,
-    view_of,
 )
 from attnlab.steps.run import Run, is_finite, overflow_error
 from attnlab.support.parts import Numbered, read_only
@@ -44,5 +43,4 @@ __all__ = [
     "read_only",
     "step_at",
     "steps_below",
-    "view_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -79,14 +79,13 @@ class Result(ReadOnly, StdoutSafe):
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
         cls.steps = cls.steps | declared
 
-    def __init__(self, *_: object, **__: object) -> None:
-        raise InvalidTypeError(
-            f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
-            "ForwardPass, attention and similar functions, or is a part of their results"
-        )
-
-    def _init_view(self, title: str, run: Run, path: str) -> None:
-        """Initialise as a view of the steps of a run below a path."""
+    def __init__(self, title: str = "", run: Run | None = None, path: str = "") -> None:
+        """A view of the steps of a run below a path. The arrays are in the run."""
+        if not isinstance(run, Run):
+            raise InvalidTypeError(
+                f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
+                "ForwardPass, attention and similar functions, or is a part of their results"
+            )
         # Not setattr: results are read-only.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
@@ -266,16 +265,6 @@ class Result(ReadOnly, StdoutSafe):
 
     def _repr_html_(self) -> str:
         return door.result_view(self)
-
-
-ResultType = TypeVar("ResultType", bound=Result)
-
-
-def view_of(result_class: type[ResultType], title: str, run: Run, path: str = "") -> ResultType:
-    """Create a result: a view of the steps of a run below a path."""
-    result = object.__new__(result_class)  # __init__ is for users: it refuses, or checks arguments
-    result._init_view(title, run, path)
-    return result
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:

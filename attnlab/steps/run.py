@@ -32,9 +32,6 @@ class Run:
     tokens_before : the number of cached tokens before the text
     is_long : whether to use fast equations
     quick_blocks : the number of blocks that may run just to show a table
-
-    Attributes
-    ----------
     strict : whether NaN and infinity are errors
     note : the end of the title of every result, such as a list of edits
     derivative_of : what the numbers are gradients of; "" if they are the steps themselves
@@ -52,12 +49,15 @@ class Run:
         tokens_before: int = 0,
         is_long: bool = False,
         quick_blocks: int = 0,
+        strict: bool = True,
+        note: str = "",
+        derivative_of: str = "",
     ) -> None:
         self.graph, self.values, self.read_parameter = graph, values, read_parameter
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.memory_tokens = tokens, memory_tokens
         self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
-        self.strict, self.note, self.derivative_of = True, "", ""
+        self.strict, self.note, self.derivative_of = strict, note, derivative_of
         # Users get these very arrays, and a change would contradict the steps after them.
         for value in values.values():
             read_only(value)
