@@ -142,7 +142,7 @@ class Formula:
     heading: str = ""  # a template; "" for the formula itself; {heading} is the step's heading
     where: Mapping[str, Tree] = field(default_factory=dict)  # a formula for each name in braces
     note: str = ""  # a template for a note after the line
-    tree: Tree = None  # the formula at [row, column], with the names of earlier lines
+    tree: Tree = ""  # the formula at [row, column], with the names of earlier lines
 
 
 # Returns an equation's formulas, given its parameters as symbols; None if there is just one.

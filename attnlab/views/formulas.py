@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
 from attnlab.erf import erf
 
-# A number, a name, or an operation and its operands.
-Tree: TypeAlias = Any
+# An indexed array, ("at", name, *index); a name or an indexed array.
+Indexed: TypeAlias = tuple[Any, ...]
+Leaf: TypeAlias = str | Indexed
+
+# A number, a leaf, or an operation and its operands.
+Tree: TypeAlias = int | float | Leaf
 
 # Constants, with their symbols.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
@@ -26,7 +30,7 @@ CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
-def is_leaf(tree: Tree) -> bool:
+def is_leaf(tree: Tree) -> TypeGuard[Leaf]:
     """Whether a formula is a name or an indexed array."""
     is_name = isinstance(tree, str) or (isinstance(tree, tuple) and tree[0] == "at")
     return is_name and tree not in CONSTANTS
@@ -39,7 +43,7 @@ def substitute(tree: Tree, names: Mapping[Tree, Tree]) -> Tree:
     return tuple(substitute(part, names) for part in tree) if isinstance(tree, tuple) else tree
 
 
-def leaves(tree: Tree) -> Iterator[Tree]:
+def leaves(tree: Tree) -> Iterator[Leaf]:
     """The names and indexed arrays in a formula, from left to right."""
     if is_leaf(tree):
         yield tree
@@ -141,7 +145,7 @@ VALUES = ("sum", "len", "max")  # operations written as their value
 
 
 def write(
-    tree: Tree, leaf: Callable[[Tree], Any], is_negative: Callable[[Any], bool], outer: int = 0
+    tree: Tree, leaf: Callable[[Leaf], Any], is_negative: Callable[[Any], bool], outer: int = 0
 ) -> list[Any]:
     """Write a formula as parts of text.
 
@@ -153,7 +157,7 @@ def write(
         return [FRACTIONS.get(tree, str(tree))]
     if tree in CONSTANTS:
         return [CONSTANTS[tree][1]]
-    if is_leaf(tree) or tree[0] in ("at", *VALUES):
+    if isinstance(tree, str) or tree[0] in ("at", *VALUES):
         text = leaf(tree)
         return ["(", text, ")"] if outer > 1 and is_negative(text) else [text]
 

@@ -25,7 +25,7 @@ from attnlab.support.checks import importing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.views.colours import LIGHT
 from attnlab.views.derivations import COMPUTING, derivation
-from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, is_leaf
+from attnlab.views.formulas import CONSTANTS, OPERATIONS, Indexed, Leaf, Rounded, Tree, is_leaf
 
 with importing_extra("sheets"):
     import xlsxwriter
@@ -123,19 +123,19 @@ class Derived:
         self.arrays.append(texts)
         return f"{{{len(self.arrays) - 1}}}"
 
-    def texts(self, tree: Tree) -> AnyArray:
+    def texts(self, tree: Leaf) -> AnyArray:
         """The references or ranges of a name in a formula, over rows and columns."""
         if isinstance(tree, tuple) and isinstance(tree[2], tuple):  # W_E[ids[row], column]
             columns, ids = self.ranges(("at", tree[1], ":", "column")), self.texts(tree[2])
             return _each("INDEX({},{}+1)".format, columns, ids)
-        if ":" in tree:
+        if isinstance(tree, tuple) and ":" in tree:
             return _each(str, self.ranges(tree))
         cells = self.values[tree if isinstance(tree, str) else tree[1]]
         if not isinstance(cells, Cells):
             return np.asarray(_literal(cells), object)
         return over_rows_and_columns(_each(self.book.reference, cells.addresses), tree)
 
-    def ranges(self, tree: Tree) -> AnyArray:
+    def ranges(self, tree: Indexed) -> AnyArray:
         """The `Range`s of an indexed array with ":", over rows and columns."""
         _, name, *index = tree
         addresses = self.values[name].addresses

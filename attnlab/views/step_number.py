@@ -15,7 +15,17 @@ from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 from attnlab.views.derivations import COMPUTING, Formula, derivation
 from attnlab.views.explanation import Line, Parts, Term, TermTable, format_number
-from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, is_leaf, leaves, write
+from attnlab.views.formulas import (
+    CONSTANTS,
+    OPERATIONS,
+    Indexed,
+    Leaf,
+    Rounded,
+    Tree,
+    is_leaf,
+    leaves,
+    write,
+)
 from attnlab.views.labelled_step import index_label
 
 # Sums of up to this many products, or of other terms, are written in full. Of a longer sum, only
@@ -80,7 +90,7 @@ class StepNumber:
             return "X"
         return name
 
-    def index_of(self, tree: Tree) -> tuple[Any, ...]:
+    def index_of(self, tree: Indexed) -> tuple[Any, ...]:
         """The index of an indexed array in a formula, such as [row, :]."""
         _, parameter, *subscripts = tree
         return tuple(self.subscript(part, parameter) for part in subscripts)
@@ -95,7 +105,7 @@ class StepNumber:
                 return int(self.numbers_at(part))
         return part % len(self.needs[parameter][1])  # a constant, such as -1 for the last row
 
-    def numbers_at(self, tree: Tree) -> Any:
+    def numbers_at(self, tree: Leaf) -> Any:
         """The value of a name, or of an indexed array."""
         if isinstance(tree, str):
             return self.needs[tree][1]
@@ -104,7 +114,7 @@ class StepNumber:
             return value[np.array(index[:1])][0][index[1:]]
         return value[index]
 
-    def axis_of(self, tree: Tree) -> str:
+    def axis_of(self, tree: Indexed) -> str:
         """The name of the axis that `:` runs along."""
         parent_path, _, name = self.needs[tree[1]][0].rpartition(".")
         if parent_path != self.result.path or name not in self.result.steps:
@@ -129,11 +139,12 @@ class StepNumber:
                     np.where(is_true, first.value, second.value),
                     np.where(is_true, first.bound, 0.0),
                 )
-            case (operation, *operands):
+            case tuple():
+                operation, *operands = tree
                 return OPERATIONS[operation](*map(self.value, operands))
         return Rounded(np.float64(tree))
 
-    def bound_of(self, tree: Tree) -> Any:
+    def bound_of(self, tree: Leaf) -> Any:
         """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
@@ -192,7 +203,7 @@ class StepNumber:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def name_of(self, tree: Tree) -> str:
+    def name_of(self, tree: Leaf) -> str:
         """The name of a number in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
@@ -200,7 +211,7 @@ class StepNumber:
         index = [letter if isinstance(part, slice) else part for part in self.index_of(tree)]
         return element_name(self.name_in_formula(tree[1]), index)
 
-    def term(self, tree: Tree, *, is_named: bool = False) -> Term:
+    def term(self, tree: Leaf, *, is_named: bool = False) -> Term:
         """A number in a formula as a term; the numbers of steps are added to `numbers`."""
         match tree:
             case ("max", row):
@@ -219,7 +230,7 @@ class StepNumber:
         index = () if isinstance(tree, str) else self.index_of(tree)
         return Term(value, name, path, index, is_named)
 
-    def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
+    def terms(self, row: Indexed, picked: Sequence[int] | None = None) -> list[Term]:
         """The numbers of a row as terms, or those at the `picked` indices."""
         index, path = self.index_of(row), self.needs[row[1]][0]
         name, numbers = self.name_in_formula(row[1]), np.asarray(self.numbers_at(row), np.float64)
@@ -350,6 +361,7 @@ def placeholder(step: StepNumber, tree: Tree) -> str | Message:
         case ("max", row):
             numbers = step.numbers_at(row)
             return index_label(step.result, step.axis_of(row), int(numbers.argmax()), len(numbers))
+    assert is_leaf(tree)
     return step.name_of(tree)
 
 
@@ -372,9 +384,9 @@ def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
 def products(
     step: StepNumber,
     heading: str,
-    first: Tree,
-    second: Tree,
-    bias: Tree | None,
+    first: Indexed,
+    second: Indexed,
+    bias: Leaf | None,
     result: Parts,
     all_products: bool,
 ) -> TermTable:
