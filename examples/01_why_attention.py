@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 1. Why attention
 #
+# > Afterwards you can say: “A single vector for a sentence has to forget something: the order of
+# > the words, or the distant past. Attention keeps a vector for every word and takes what it needs
+# > from all of them. It isn't similarity: A may attend to B without B attending to A.”
+#
 # A sentence is several words, and a network works with vectors. How does it combine them to predict
 # the next word? The first answer was a single vector for the whole sentence. This chapter shows
 # with numbers what that loses, what attention does instead, and why attention is more than "how

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 2. A matrix is a map
 #
+# > Afterwards you can say: “A matrix moves every point of the plane, and its rows say where the
+# > axes go. Several matrices in a row are only one. Of W_Q and W_K, only the product counts for the
+# > scores.”
+#
 # `Q = X W_Q`: each word's vector goes through a matrix and comes out as another vector. What can a
 # matrix do to a vector? In two dimensions you can draw it: it moves every point of a grid. This
 # chapter draws such maps, decomposes matrices, and then looks at `W_Q` and `W_K`.

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 3. One head of attention, by hand
 #
+# > Afterwards you can say: “I can compute a head of attention with a pencil. Each word's query is
+# > compared with all keys, and softmax turns how well they fit into shares. What a word gets is the
+# > mean of all values, by these shares.”
+#
 # Three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil. Each
 # word is a row of four numbers. These numbers are not trained: they were chosen to keep the
 # arithmetic short. The head computes what a head of GPT-2 computes, except for its biases and its

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 4. Your journey starts with one step
 #
+# > Afterwards you can say: “I can build attention in stages. What it learns are W_Q, W_K and W_V;
+# > the mask hides later words before softmax, so that every row still sums to 1. Heads become
+# > different because they start from different random numbers.”
+#
 # Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
 # `W_K` and `W_V`, then with a mask that hides later words, with dropout, and with two heads.
 #

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 5. Why scores are divided by √d
 #
+# > Afterwards you can say: “The wider a key, the further the scores spread, by √d. Then softmax
+# > gives almost everything to one key and hardly learns. Divided by √d, scores spread equally at
+# > every width.”
+#
 # [`scores`](../attnlab/equations.py) `= raw_scores / √d`, where d is the width of a key. This isn't
 # for speed: the division is an additional operation. It keeps the scores from growing with d, so
 # that softmax stays soft enough to learn from. A few experiments show this.
@@ -10,7 +14,7 @@
 # * **Objective**: Explain by experiment why **scaled dot-product attention** divides by √d, and
 #   neither by d nor by nothing.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: about 30 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "The division saves time." It costs a little time; it keeps softmax where it
 #   can learn. "√d is the variance." It is the standard deviation.
 

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 6. One head of GPT-2, step by step
 #
+# > Afterwards you can say: “I have recomputed a published table of GPT-2's attention, from its
+# > scores to its weights. I can name the steps of a head in order. And I know why one other
+# > character in the prompt can change every number.”
+#
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
 # head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter repeats that
 # walkthrough twice. First on paper: the article's tables are in attnlab, and its arithmetic can be

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 7. Heads that learned
 #
+# > Afterwards you can say: “A head can find the noun behind ‘it’ by which noun it is, not by where
+# > it is. That a head attends to a word doesn't show that the model needs this. To know, I ablate
+# > the head.”
+#
 # So far the matrices were written down or drawn at random; the head of chapter 6 was trained, but
 # we asked only how it computes. Here we ask what trained heads do: they find what "it" refers to,
 # which adjective decides what happens, and what followed this word the last time.

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 8. A token's journey
 #
+# > Afterwards you can say: “A model reads ids, not words. Each block adds to a token's vector what
+# > attention fetches and what the MLP makes of it; the last row is compared with every token there
+# > is. It learns from the next token at every position.”
+#
 # A text goes in, and the next word comes out. Attention is only a step in between. This chapter
 # follows the whole path, from characters to a sampled token, and ends with what a model learns
 # from.

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # 9. Counting parameters
 #
+# > Afterwards you can say: “GPT-2 has 124 million parameters, and I can count them from five sizes.
+# > Two thirds of a block are its MLP. At the same width, more heads don't mean more parameters.”
+#
 # Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? The
 # answers follow from five sizes, by multiplication. You also see why a head's value matrix is the
 # product of two thin matrices, and what the output matrix is for. No model is needed. Change a

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 10. Cross-attention
 #
+# > Afterwards you can say: “In a translation the queries come from the text being written, the keys
+# > and values from the text being read. So there is a row of weights for each word written and a
+# > column for each word read. The text being read needs no mask, since it is complete.”
+#
 # A translation model writes "black cats sleep" while attending to "les chats noirs dorment". An
 # **encoder** has read the French; the **decoder** writes the English. The queries come from one
 # sequence, the keys and values from the other. (In speech recognition the text has the queries, the
@@ -12,7 +16,7 @@
 #
 # * **Objective**: Compute attention between two sequences, as in a translation model.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: about 30 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "The two sequences must be equally long or wide." Only queries and keys
 #   must be equally wide.
 

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 11. What the cache saves
 #
+# > Afterwards you can say: “Keys and values of earlier tokens never change, so a model keeps them
+# > and computes one row for each new token. That takes memory. It saves less time than the count
+# > suggests, because reading the parameters takes most of a step.”
+#
 # GPT-2 is **autoregressive**: it generates one token at a time. To find the next one it needs the
 # keys and values of all tokens before it, in every layer. They were already computed in earlier
 # steps. This chapter shows why they can be kept in a **KV cache**, does a step with it by hand, and

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 12. Watching a head form
 #
+# > Afterwards you can say: “A model of two layers can learn to copy what followed the last time,
+# > and it learns it suddenly; a model of one layer doesn't. The second layer uses what a
+# > previous-token head in the first has written.”
+#
 # "q k z v m q k": what comes next? z, since z followed k before. A head that finds this is called
 # an **induction head** ([chapter 7](07_heads_that_learned.py) has some). It isn't built in. A model
 # of two layers can learn it, a model of one layer can't, and it appears suddenly. Here we train

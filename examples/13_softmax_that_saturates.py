@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 13. A softmax that saturates
 #
+# > Afterwards you can say: “Where softmax gives everything to one key, hardly any gradient comes
+# > back, whether that key is right or wrong. So without the division by √d, most queries of a wide
+# > head learn nothing.”
+#
 # [Chapter 5](05_why_divide_by_root_d.py) showed that without the division by √d a softmax gets
 # sharp, since the variance of q·k is d. Why is that bad? A sharp softmax can be right. The trouble
 # is in the backward pass (**backpropagation**): this chapter follows the loss back through softmax

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # 14. What if
 #
+# > Afterwards you can say: “A head's weights don't tell me what it is needed for; changing
+# > something does. I know four tools for that, and what each of them can't tell.”
+#
 # Weights show what a head attends to. They don't show what it is needed for ([chapter
 # 7](07_heads_that_learned.py) has a head that attends to nothing in particular, yet is
 # indispensable). For that you have to change something and see what follows. This chapter does so

@@ -1,6 +1,9 @@
 # %% [markdown]
 # # 15. Write your own attention
 #
+# > Afterwards you can say: “I have written a head, a layer and a block myself, and every step
+# > agrees with the model's. Right shapes don't prove right numbers: I compare the numbers.”
+#
 # You have followed every step. Now write them yourself: one head, then a layer of heads, then a
 # whole block. After each, `attnlab.check` compares your numbers with the model's and says which
 # steps agree, which differs first, and, if it recognizes the mistake, what it is.

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 16. One head over ten thousand sentences
 #
+# > Afterwards you can say: “What a head does in one sentence may be false of many. I can give a
+# > mean over texts and its standard error, which falls with the root of their number. And I can say
+# > what the mean hides.”
+#
 # [Chapter 7](07_heads_that_learned.py) looked at a few sentences and said what heads do. A few
 # sentences are an anecdote. Here we measure the same heads over thousands of sentences, and
 # estimate how certain the answer is. You will see a claim that holds for a sentence but not for

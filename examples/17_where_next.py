@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 17. Where next
 #
+# > Afterwards you can say: “Later models still take the softmax of queries times keys. They changed
+# > how positions go in, which keys are seen and kept, and in which order it is computed. Faster
+# > doesn't have to mean approximate.”
+#
 # GPT-2 is from 2019. Later models still compute `softmax(Q Kᵀ / √Dk) V`, but have changed what goes
 # in, what is kept, and the order of the computation. Here are six such changes, each in a few lines
 # on a real head, with the paper to read.

@@ -1,6 +1,10 @@
 # %% [markdown]
 # # 18. A model whose truth is known
 #
+# > Afterwards you can say: “In a model so small that all subsets of its parts can be tried, I know
+# > what each part is worth. Methods that agree may still share a blind spot. What carries a
+# > difference and what is needed are two questions.”
+#
 # The tools of chapter 14 disagreed about what a part is needed for. Which of them is right? For
 # GPT-2 nobody can say: it has 156 heads and MLPs, and 2^156 subsets of them to remove. The pocket
 # model has ten, and 1,024 subsets. All of them were tried, so the answer is known, and methods can

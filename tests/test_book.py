@@ -50,6 +50,10 @@ from attnlab import GPT2
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
 
+OPENING = re.compile(
+    r"# \d+\. .+\n\n> (?:Afterwards you can say: |读完这一章，你能说：)“([^”]+)”\n\n"
+)
+
 ADVANCED = ("12", "13", "14", "15", "16", "18")
 
 SCRIPT = """\
@@ -317,6 +321,9 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
         (english, "Summary", ["Objective", "Before this", "Time", "Misconception"], "advanced"),
         (chinese(chapter), "小结", ["目标", "基础", "用时", "常见误解"], "进阶"),
     ):
+        said = OPENING.match(texts_of[0])
+        assert said, texts_of[0][:60]
+        assert 1 <= len(re.findall(r"[.。]", said[1])) <= 3  # sentences
         assert re.findall(r"^\* \*\*(.+?)\*\*[:：]", texts_of[0], re.MULTILINE) == words
         assert (advanced in texts_of[0]) == (chapter.name[:2] in ADVANCED)
         assert texts_of[-1].startswith(f"## {title}\n")
