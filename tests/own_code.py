@@ -126,8 +126,17 @@ def row_by_row(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str,
     return {"weights": weights, "context": context}
 
 
+def one_name(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
+    """As minGPT and nanoGPT: masked scores under the name that the scores had."""
+    scores = low(Q @ turned(K) / Q.shape[-1] ** 0.5)
+    scores = np.where(mask, scores, scores.dtype.type(-np.inf))
+    weights = low(softmax(scores))
+    return {"scores": scores, "weights": weights, "context": low(weights @ V)}
+
+
 RIGHT: tuple[Code, ...] = (
     *(textbook, keras, sdpa, from_scratch, scaled_K, divided_late, renormalised, row_by_row),
+    one_name,
 )
 
 

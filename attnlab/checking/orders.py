@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checking.comparison import path_in_block
+from attnlab.checking.comparison import NEGLIGIBLE, path_in_block
 from attnlab.checking.replaced import beside, defaults_of, upstream
 from attnlab.checking.submission import (
     MAX_REMAINING,
@@ -94,6 +94,12 @@ def divided_projection(name: str) -> dict[str, Conversion]:
     return {**joint, **own, "attention.raw_scores": divided}
 
 
+def masked_already(mine: Array, mask: Any, scores: Any) -> Array:
+    # Only where the user's number hides the key too: a wrong score there stays wrong.
+    is_low = mine <= mine.max(axis=-1, keepdims=True) - NEGLIGIBLE
+    return np.where(is_low & ~mask, scores, mine)
+
+
 def not_normalised(mine: Array) -> Array:
     return np.asarray(mine / mine.sum(axis=-1, keepdims=True))
 
@@ -127,6 +133,7 @@ ORDERS = (
         {"attention.scores": undivided, "attention.masked_scores": undivided},
         "weights",
     ),
+    Order("the scores are masked already", {"attention.scores": masked_already}, "weights"),
     Order(
         "the weights aren't divided by the sum of their row yet",
         {"attention.weights": not_normalised},
