@@ -14,8 +14,9 @@ from conftest import needs
 from runs import replace_tokens
 
 import attnlab
-from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
+from attnlab import GPT2, AttnlabError, GPT2Config, Token, Tokenizer, Tokens, causal_mask
 from attnlab.forward.attention import Attention
+from attnlab.forward.parameters import ParameterVector, parameter_count
 
 
 @pytest.fixture(autouse=True)
@@ -343,6 +344,65 @@ def test_lens_plot_writes_tokens_into_cells(pocket: GPT2) -> None:
     assert texts(lens.top(2).plot())[-2:] == [t.readable for t in lens.top(2).tokens[-1]]
     assert texts(lens.of(" rolled").plot()) == []
     assert texts(lens.plot(lens.of(" dog").plot().axes)) == []  # where the size of cells is unknown
+
+
+@pytest.fixture(scope="module")
+def deep() -> GPT2:
+    """Twelve layers of twelve heads, like GPT-2."""
+    config = GPT2Config(vocab_size=256, n_positions=200, n_embd=24, n_layer=12, n_head=12)
+    numbers = 0.3 * np.random.default_rng(0).standard_normal(parameter_count(config))
+    return GPT2(ParameterVector(config, np.float32(numbers)), Tokenizer.byte_level())
+
+
+def test_pictures_of_twelve_layers_show_every_point_and_head(deep: GPT2) -> None:
+    lens = deep.trace("a thin hen " * 3).logit_lens()
+    ax = lens.plot().axes
+    assert ticks(ax.yaxis) == [*lens.stops]
+    assert (len(lens.stops), len(ax.texts)) == (25, 25 * 16)
+    corners = ax.texts[0].get_text(), ax.texts[-1].get_text()
+    assert corners == (lens.tokens[0][0].readable, lens.tokens[-1][-1].readable)
+    by_token = deep.trace("a hen").attribution(1).by_token()
+    assert len(ticks(by_token.plot().axes.yaxis)) == 144
+
+
+def test_arrows_of_a_graph_pass_between_its_nodes() -> None:
+    from matplotlib.patches import ArrowStyle, FancyArrowPatch, FancyBboxPatch
+
+    from attnlab.views.plot import plot_graph
+
+    rng = np.random.default_rng(0)
+    columns = [[f"{x}.{y}" for y in range(1 + x % 4)] for x in range(10)]
+    pairs = [(x, y) for x in range(9) for y in range(x + 1, 10) if rng.random() < 0.8]
+    edges = [
+        (rng.choice(columns[x]), rng.choice(columns[y]), rng.choice([*"QKV", ""]), rng.normal())
+        for x, y in pairs
+    ]
+    columns = [[n for n in names if any(n in edge for edge in edges)] for names in columns]
+    ax = plot_graph(columns, edges, "title", None).axes
+    boxes = [patch for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
+    arrows = [patch for patch in ax.patches if isinstance(patch, FancyArrowPatch)]
+    assert len(arrows) == len(edges) > 30
+    assert all(isinstance(arrow.get_arrowstyle(), ArrowStyle.CurveFilledB) for arrow in arrows)
+    corners = np.array([(x.get_x(), x.get_y(), x.get_width(), x.get_height()) for x in boxes])
+    low, high = corners[:, :2], corners[:, :2] + corners[:, 2:]
+    overlap = (low[:, np.newaxis] < high).all(-1) & (low < high[:, np.newaxis]).all(-1)
+    assert overlap.sum() == len(boxes)  # each with itself
+    names = [text.get_text() for text in ax.texts if len(text.get_text()) > 1]
+    for arrow, (start, end, *_) in zip(arrows, reversed(edges), strict=True):
+        curves = [x for x, _ in arrow._path_original.iter_bezier() if len(x.control_points) > 1]  # type: ignore[attr-defined]
+        points = np.concatenate([curve(np.linspace(0, 1, 20)) for curve in curves])
+        inside = (points[:, np.newaxis] > low + 1e-6) & (points[:, np.newaxis] < high - 1e-6)
+        assert not inside.all(-1).any()
+        first, last = names.index(start), names.index(end)
+        assert points[0] == pytest.approx([high[first, 0], (low + high)[first, 1] / 2])
+        assert points[-1, 0] == pytest.approx(low[last, 0])
+        assert low[last, 1] < points[-1, 1] < high[last, 1]
+    ax.get_figure().draw_without_rendering()
+    for text, box in zip([x for x in ax.texts if x.get_text() in names], boxes, strict=True):
+        extent, around = text.get_window_extent(), box.get_window_extent()
+        assert around.x0 < extent.x0 < extent.x1 < around.x1
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend[0] == f"{max((number for *_, number in edges), key=abs):+.3f}"
 
 
 def test_omitted_columns_with_a_hint(odd: GPT2) -> None:

@@ -156,17 +156,13 @@ class Edges(Analysis):
                 for sender, receiver, effect in self.strongest(min(n, self._count))
             ]
             used = {node for start, end, *_ in edges for node in (start, end)}
-            columns: dict[int, list[str]] = {}  # x to names: one column of nodes for each stage
+            columns: dict[float, list[str]] = {}  # one for each stage
             for path in (*self.senders, "final"):
-                x = self._endpoints.receivers[-1].stage + 1 if path == "final" else stage_of(path)
                 if (name := node_name(path)) in used:
-                    columns.setdefault(x, []).append(name)
-            nodes = {
-                name: (x, y - (len(column) - 1) / 2)
-                for x, column in columns.items()
-                for y, name in enumerate(column)
-            }
-            return door.plot_graph(nodes, edges, say(self.title), ax)
+                    stage = math.inf if path == "final" else stage_of(path)
+                    columns.setdefault(stage, []).append(name)
+            by_stage = [names for _, names in sorted(columns.items())]
+            return door.plot_graph(by_stage, edges, say(self.title), ax)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return (

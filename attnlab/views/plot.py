@@ -13,12 +13,13 @@ import textwrap
 import unicodedata
 import warnings
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,9 @@ with importing_extra("plot"):
     from matplotlib.axes import Axes
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+    from matplotlib.path import Path as MatplotlibPath
     from matplotlib.ticker import AutoLocator, ScalarFormatter
 
 # The most rows and columns of each head in the picture of all heads.
@@ -65,6 +69,13 @@ INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 # Characters of a title that fit in an inch of the figure's width, and in an inch of the width right
 # of the row labels and of their axis's name, which takes AXIS_INCHES.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
+
+# The most rows and columns of an analysis that aren't tokens, such as GPT-2's 25 points of the
+# logit lens or its 144 heads; and the most columns with a token in each cell.
+NAMES_SHOWN, WORDS_SHOWN = 160, 16
+
+# Characters of a token in a cell, their size in points, and the width of one.
+WORD_LENGTH, WORD_POINTS, INCHES_PER_LETTER = 10, 7.5, 0.068
 
 # The largest size of a picture, and the least space for a label; with less, labels are skipped.
 MAX_INCHES, MIN_INCHES = 24, 0.1
@@ -178,7 +189,7 @@ def plot_table(
 ) -> Picture:
     """An analysis's numbers as a heatmap, with a token in each cell if `cells` has them."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in (rows, columns))
-    return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells)
+    return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells, most=NAMES_SHOWN)
 
 
 def plot_matrix(
@@ -191,22 +202,27 @@ def plot_matrix(
     scale: Scale | None = None,
     *,
     cells: Sequence[Sequence[Token]] = (),
+    most: int = TOKENS_SHOWN,
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    `tokens` are those to show, None for as many as fit; `cells`, tokens to write into the cells, if
-    all of them fit. By default the scale is `Scale.of(array)`.
+    `tokens` are those to show, None for as many as fit; `most`, the most indices of other axes;
+    `cells`, tokens to write into the cells, if those shown fit. By default the scale is
+    `Scale.of(array)`.
     """
     scale = scale or Scale.of(array)
     axes = rows, columns
-    rows_shown, columns_shown = indices = [indices_of(x, TOKENS_SHOWN, tokens) for x in axes]
+    tokens_shown = WORDS_SHOWN if cells and into is None else TOKENS_SHOWN
+    rows_shown, columns_shown = indices = [
+        indices_of(x, tokens_shown if x.is_of_tokens else most, tokens) for x in axes
+    ]
     height = min(INCHES_PER_LABEL, MAX_INCHES / max(map(len, indices)))
     every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
     cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([*axes, *cell_axes], title)
-    texts = [words.labels(axis) for axis in cell_axes]
+    texts = [[label(text, WORD_LENGTH) for text in words.labels(axis)] for axis in cell_axes]
     longest = max((display_width(text) for row in texts for text in row), default=0)
-    width = max(height, INCHES_PER_CHARACTER * (longest + 1))
+    width = max(height, INCHES_PER_LETTER * (longest + 1))
     if width * len(columns_shown) > MAX_INCHES or into is not None:
         texts, width = [], height
     ax = axes_for(into, len(columns_shown) * width + 2.5, len(rows_shown) * height + 2)
@@ -235,7 +251,7 @@ def plot_matrix(
                     texts[i][j],
                     ha="center",
                     va="center",
-                    fontsize="small",
+                    fontsize=WORD_POINTS,
                     color=inks[int(scale.palette_indices(array[i, j]))],
                     parse_math=False,
                     family=words.fonts,
@@ -425,48 +441,131 @@ def plot_profile(
     return finish(ax, into, words, title, alt)
 
 
-# How far edges with these labels bend, so that they don't cover each other.
-BENDS = {"Q": -0.3, "K": -0.1, "V": 0.3}
+# In inches: a node of a graph, the space from column to column, a lane for an edge that passes a
+# column, and the space between nodes and lanes; how far from the middle edges enter a head.
+NODE, COLUMN, LANE, GAP = (0.62, 0.36), 1.05, 0.06, 0.1
+PORTS = {"Q": 0.11, "K": 0.0, "V": -0.11}
 
 
 def plot_graph(
-    nodes: Mapping[str, tuple[float, float]],
+    columns: Sequence[Sequence[str]],
     edges: Sequence[tuple[str, str, str, float]],
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """A graph of nodes (x, y) by name; edges' widths show numbers, their colours the signs."""
-    xs, ys = np.array([*nodes.values()]).T
-    ax = axes_for(into, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
+    """A graph of columns of nodes, from left to right; edges (start, end, Q or K or V, number).
+
+    Arrows' widths show the numbers, their colours the signs; they pass between nodes.
+    """
+    heights, chains = arranged(columns, edges)
+    top, bottom = max(heights.values()) + NODE[1], min(heights.values()) - NODE[1]
+    ax = axes_for(into, COLUMN * len(columns) + 0.4, max(top - bottom + 1.2, 3))
     words = Words([], title)
+    settings: dict[str, Any] = {"va": "center_baseline", "fontsize": "x-small", "zorder": 4}
     largest = max((abs(number) for *_, number in edges), default=1) or 1
-    for start, end, text, number in reversed(edges):  # the strongest on top
+
+    def style(number: float) -> dict[str, Any]:
         colour = LIGHT.positive if number > 0 else LIGHT.negative
-        arrow = {
-            "arrowstyle": "-",
-            "connectionstyle": f"arc3,rad={BENDS.get(text, 0.1)}",
-            "linewidth": 0.5 + 4.5 * abs(number) / largest,
-            "color": colour,
-            "alpha": 0.75,
-            "shrinkA": 14,
-            "shrinkB": 14,
-        }
-        ax.annotate("", nodes[end], nodes[start], arrowprops=arrow)
-        (x, y), (from_x, from_y) = nodes[end], nodes[start]
-        near = (x + 0.3 * (from_x - x), y + 0.3 * (from_y - y) + BENDS.get(text, 0) / 2)
-        ax.annotate(text, near, ha="center", va="center", fontsize="x-small", color=colour)
-    for name, position in nodes.items():
-        box = {"boxstyle": "round", "facecolor": LIGHT.zero, "edgecolor": LIGHT.masked}
-        ax.annotate(say(name), position, ha="center", va="center", bbox=box, family=words.fonts)
-    ax.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
-    ax.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
+        return {"color": colour, "linewidth": 0.5 + 4 * abs(number) / largest, "alpha": 0.75}
+
+    for (_, end, port, number), chain in reversed([*zip(edges, chains, strict=True)]):
+        path = route([heights[key] for key in chain], columns, end, PORTS.get(port, 0))
+        size = 6 + 8 * abs(number) / largest
+        arrow = {"arrowstyle": "-|>", "mutation_scale": size, "joinstyle": "miter"}
+        ax.add_patch(FancyArrowPatch(path=path, **arrow, **style(number)))
+    ports = {(end, port) for _, end, port, _ in edges if port}
+    box: dict[str, Any] = {"facecolor": LIGHT.zero, "edgecolor": LIGHT.masked, "zorder": 3}
+    for x, names in enumerate(columns):
+        for name in names:
+            y, is_head = heights[name], any((name, port) in ports for port in PORTS)
+            corner = x * COLUMN - NODE[0] / 2, y - NODE[1] / 2
+            ax.add_patch(FancyBboxPatch(corner, *NODE, "round,pad=0,rounding_size=0.08", **box))
+            middle = x * COLUMN + 0.06 * is_head
+            ax.text(middle, y, say(name), ha="center", family=words.fonts, **settings)
+            for port in (port for port in PORTS if (name, port) in ports):
+                start = x * COLUMN - NODE[0] / 2 + 0.03
+                ax.text(start, y + PORTS[port], port, color=LIGHT.faint, **settings)
+    ax.set_xlim(-COLUMN / 2, COLUMN * (len(columns) - 0.5))
+    ax.set_ylim(bottom, top)
     ax.set_axis_off()
+    strongest = max((number for *_, number in edges), key=abs)
+    opposite = max((x for *_, x in edges if x * strongest < 0), key=abs, default=None)
+    numbers = [strongest, strongest / 2, *([] if opposite is None else [opposite])]
+    font: dict[str, Any] = {"family": words.fonts, "size": "x-small"}
+    ax.legend(
+        [Line2D([], [], **style(number)) for number in numbers],
+        [f"{number:+.3f}" for number in numbers],
+        title=say("effect; 1.2 is head 2 of layer 1"),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=3,
+        frameon=False,
+        prop=font,
+        title_fontproperties=font,
+    )
     items = "; ".join(
         f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
         for start, end, text, number in edges
     )
     alt = say("Graph{of}: {items}", of=in_title(title), items=items)
     return finish(ax, into, words, title, alt)
+
+
+def arranged(
+    columns: Sequence[Sequence[str]], edges: Sequence[tuple[str, str, str, float]]
+) -> tuple[dict[Any, float], list[list[Any]]]:
+    """The height of each node and lane, and what each edge passes: its nodes and a lane a column.
+
+    Nodes and lanes are ordered by the mean height of their neighbours, from left and from right.
+    Source: Sugiyama et al., “Methods for Visual Understanding of Hierarchical System Structures”
+    (1981), the barycentre method.
+    """
+    column_of = {name: x for x, names in enumerate(columns) for name in names}
+    layers: list[list[Any]] = [[*names] for names in columns]
+    neighbours: dict[Any, tuple[list[Any], list[Any]]] = {}
+    chains = []
+    for n, (start, end, *_) in enumerate(edges):
+        lanes = [(x, n) for x in range(column_of[start] + 1, column_of[end])]
+        for lane in lanes:
+            layers[lane[0]].append(lane)
+        chains.append([start, *lanes, end])
+        for left, right in pairwise(chains[-1]):
+            neighbours.setdefault(left, ([], []))[1].append(right)
+            neighbours.setdefault(right, ([], []))[0].append(left)
+    heights: dict[Any, float] = {}
+    for sweep in range(9):
+        for keys in reversed(layers) if sweep % 2 else layers:
+            means = {
+                key: np.mean([heights[other] for other in others])
+                for key in keys
+                if (others := neighbours[key][sweep % 2])
+            }
+            keys.sort(key=lambda key: -means.get(key, heights.get(key, 0)))
+            sizes = [GAP + (LANE if isinstance(key, tuple) else NODE[1]) for key in keys]
+            y = sum(sizes) / 2
+            for key, size in zip(keys, sizes, strict=True):
+                heights[key] = float(y - size / 2)
+                y -= size
+    return heights, chains
+
+
+def route(
+    heights: Sequence[float], columns: Sequence[Sequence[str]], end: str, port: float
+) -> MatplotlibPath:
+    """The curve of an edge through the heights of a chain, to a node's port."""
+    last = next(x for x, names in enumerate(columns) if end in names)
+    first, half = last - len(heights) + 1, NODE[0] / 2
+    points, codes = [(first * COLUMN + half, heights[0])], [MatplotlibPath.MOVETO]
+    for x, y in zip(range(first + 1, last + 1), heights[1:], strict=True):
+        (from_x, from_y), to_y = points[-1], y + (port if x == last else 0)
+        to_x = x * COLUMN - half
+        middle = (from_x + to_x) / 2
+        points += [(middle, from_y), (middle, to_y), (to_x, to_y)]
+        codes += [MatplotlibPath.CURVE4] * 3
+        if x < last:  # straight past the nodes of this column
+            points.append((x * COLUMN + half, to_y))
+            codes.append(MatplotlibPath.LINETO)
+    return MatplotlibPath(points, codes)
 
 
 def axes_for(into: Axes | None, width: float, height: float) -> Axes:
