@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pages import gpt2_shaped
+from pages import Open, gpt2_shaped
 
 import attnlab
 from attnlab import GPT2, Trace, figures
@@ -128,15 +128,16 @@ def test_sentences_state_both_shares(odd: GPT2) -> None:
         key = int(1 + row[1:].argmax())
         rest, share = (f"{100 * x:.0f} %" for x in (row[0], row[key]))
         is_resting, looks = row[0] >= 0.1, excess_by_hand(row, 6)[key] >= 0.1
-        whom, who = ("itself", "it gives itself") if key == 6 else [f"“{symbols[key]}”"] * 2
+        whom = "itself" if key == 6 else f"“{symbols[key]}”"
+        if sum(f"{100 * x:.0f} %" == share for x in row[1:]) > 1:
+            continue  # see below
         if row[0] >= 0.9:
             assert len(sentences) == 1
             assert sentences[0].startswith(f"“{last}” rests: ")
         elif is_resting and row[0] > row[key]:  # the larger share comes first
-            verb = "" if key == 6 else " gets"
             assert sentences == [
                 f"{rest} of the attention of “{last}” rests on the first token, “{first}”.",
-                f"Of the other tokens, {who}{verb} the most, {share}.",
+                f"Of the other tokens, it gives {whom} the most, {share}.",
             ]
             orders.add("rest first")
         elif looks and row[key] < 0.995:
@@ -145,6 +146,45 @@ def test_sentences_state_both_shares(odd: GPT2) -> None:
             assert sentences[1:] == [resting] * int(is_resting)
             orders.add(f"{len(sentences)} sentences")
     assert orders == {"rest first", "1 sentences", "2 sentences"}
+
+
+# Weights of “ball”, the last of five tokens, of which some look the same as percentages, and the
+# last sentence about them.
+TIED = [
+    ([0.02, 0.46, 0.456, 0.03, 0.034], "looks at “dog” and “chased” (46 % of its attention each)."),
+    ([0.02, 0.03, 0.034, 0.456, 0.46], "looks at itself and “the” (46 % of its attention each)."),
+    ([0.02, 0.03, 0.034, 0.46, 0.456], "looks at itself and “the” (46 % of its attention each)."),
+    ([0.6, 0.13, 0.126, 0.1, 0.044], "it gives “dog” and “chased” the most, 13 % each."),
+    ([0.08, 0.234, 0.232, 0.228, 0.226], "it gives itself and 3 others the most, 23 % each."),
+    ([0.08, 0.26, 0.262, 0.258, 0.14], "it gives “chased” and 2 others the most, 26 % each."),
+]
+
+
+def tied(pocket: GPT2) -> Trace:
+    """A trace with these weights, one row in each head."""
+    weights = np.zeros((6, 5, 5))
+    weights[:, :4] = np.eye(5)[:4]
+    weights[:, 4] = [row for row, _ in TIED]
+    paths = (f"blocks.{n // 4}.attention.heads.{n % 4}.weights" for n in range(6))
+    return pocket.trace("The dog chased the ball").edited(dict(zip(paths, weights, strict=True)))
+
+
+def test_keys_that_look_tied_are_named_together(pocket: GPT2) -> None:
+    trace = tied(pocket)
+    for n, (_, words) in enumerate(TIED):
+        sentence = attention_in_words(trace.head(n // 4, n % 4), 4)[-1]
+        assert f"{sentence}".replace("Ġ", "").endswith(words)
+
+
+def test_a_page_names_tied_keys_as_the_library_does(pocket: GPT2, look: Open) -> None:
+    trace = tied(pocket)
+    page = look(trace, "depth=look&level=head&layer=0&head=0&query=4")
+    for n in range(len(TIED)):
+        layer, head = divmod(n, 4)
+        page.evaluate("([layer, head]) => openHead(layer, head)", [layer, head])
+        sentences = map(str, attention_in_words(trace.head(layer, head), 4))
+        shown = page.locator("#strongest").inner_text().replace("\xa0", " ")
+        assert " ".join(sentences).replace("Ġ", "") in shown
 
 
 def test_explanations_and_plots_have_the_sentences(odd: GPT2) -> None:

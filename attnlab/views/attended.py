@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from attnlab.forward.attention import Attention
@@ -33,35 +35,44 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
         return [Message(text, **names, rest=rest)]
     key = attended.key
     assert key is not None
-    share = float(weights[key])
-    names |= {"key": keys.labels[key], "share": percent(share), "rest": rest}
-    names["count"] = str(int(attended.others.sum()))
+    visible = np.flatnonzero(attended.others)
+    share = percent(float(weights[key]))
+    # Those with the same share, as it is written.
+    tied = [int(j) for j in visible if j != key and percent(float(weights[j])) == share]
+    each = Message("{share} each", share=share) if tied else share
+    values: dict[str, object] = {"count": str(visible.size), "share": share, "rest": rest}
+    values |= {**names, "keys": _keys(key, tied, own, keys.labels)}
     # What has most of the attention comes first.
-    if attended.rest >= NOTABLE and attended.rest > share:
+    if attended.rest >= NOTABLE and attended.rest > weights[key]:
         resting = "{rest} of the attention of “{query}” rests on the first token, “{first}”."
-        return [Message(resting, **names), Message(_of_the_others(attended, own), **names)]
-    goal = Message(_goal(attended, own), **names)
+        goal = Message(
+            "Of the other tokens, it gives {keys} the most, {share}.", **values | {"share": each}
+        )
+        if attended.kind == "uniform":
+            goal = Message("The other {count} tokens get {share} each.", **values)
+        return [Message(resting, **values), goal]
+    if attended.kind == "uniform":
+        goal = Message("“{query}” attends to {count} tokens equally, {share} each.", **values)
+    elif attended.kind == "spreads":
+        template = "“{query}” spreads its attention: it gives {keys} the most, {share}."
+        goal = Message(template, **values | {"share": each})
+    elif tied:
+        goal = Message("“{query}” looks at {keys} ({share} of its attention each).", **values)
+    else:
+        goal = Message("“{query}” looks at {keys} ({share} of its attention).", **values)
     resting = "{rest} of its attention rests on the first token, “{first}”."
-    return [goal] if attended.rest < NOTABLE else [goal, Message(resting, **names)]
+    return [goal] if attended.rest < NOTABLE else [goal, Message(resting, **values)]
 
 
-def _goal(attended: Attended, own: int) -> str:
-    """The sentence about where attention goes besides the first token."""
-    if attended.kind == "uniform":
-        return "“{query}” attends to {count} tokens equally, {share} each."
-    if attended.kind == "spreads":
-        if attended.key == own:
-            return "“{query}” spreads its attention: it gives itself the most, {share}."
-        return "“{query}” spreads its attention: “{key}” gets the most, {share}."
-    if attended.key == own:
-        return "“{query}” looks at itself ({share} of its attention)."
-    return "“{query}” looks at “{key}” ({share} of its attention)."
-
-
-def _of_the_others(attended: Attended, own: int) -> str:
-    """The same after a sentence about the first token, which has more of the attention."""
-    if attended.kind == "uniform":
-        return "The other {count} tokens get {share} each."
-    if attended.key == own:
-        return "Of the other tokens, it gives itself the most, {share}."
-    return "Of the other tokens, “{key}” gets the most, {share}."
+def _keys(key: int, tied: Sequence[int], own: int, labels: Sequence[str]) -> Message:
+    """The keys with the most attention: `key`, and others with the same share."""
+    if own in tied:
+        key, tied = own, [key, *(j for j in tied if j != own)]
+    is_own, values = key == own, {"key": labels[key], "count": str(len(tied))}
+    if not tied:
+        return Message("itself") if is_own else Message("“{key}”", **values)
+    if len(tied) > 1:
+        others = "itself and {count} others" if is_own else "“{key}” and {count} others"
+        return Message(others, **values)
+    one = "itself and “{other}”" if is_own else "“{key}” and “{other}”"
+    return Message(one, **values, other=labels[tied[0]])

@@ -3,7 +3,7 @@
 import { percent } from "../numbers/formats.js";
 import { attendedIn } from "../numbers/rest.js";
 import { NOTABLE } from "../numbers/constants.js";
-import { sayParts, spaceBetween } from "./description.js";
+import { say, sayParts, spaceBetween } from "./description.js";
 import { headOf, isSeen, stepRow, weightsInLayer } from "./rows.js";
 
 /** Where query i's attention goes in some heads, with their weights. */
@@ -65,23 +65,34 @@ export function attentionInWords(attended, own, wordAt, isAgain = false) {
 }
 
 /** Where attention goes besides the first token. */
-function goalInWords({ kind, key, visible, weights }, query, own, wordAt) {
-  const values = { query, share: percent(weights[key]), count: String(visible.length) };
-  if (kind === "uniform") return sayParts("“{query}” attends to {count} tokens equally, {share} each.", values);
-  if (kind === "spreads")
-    return key === own
-      ? sayParts("“{query}” spreads its attention: it gives itself the most, {share}.", values)
-      : sayParts("“{query}” spreads its attention: “{key}” gets the most, {share}.", { ...values, key: wordAt(key) });
-  return key === own
-    ? sayParts("“{query}” looks at itself ({share} of its attention).", values)
-    : sayParts("“{query}” looks at “{key}” ({share} of its attention).", { ...values, key: wordAt(key) });
+function goalInWords(attended, query, own, wordAt) {
+  const { kind, visible } = attended;
+  const { keys, share, each, isTied } = largestInWords(attended, own, wordAt);
+  if (kind === "uniform") return sayParts("“{query}” attends to {count} tokens equally, {share} each.", { query, share, count: String(visible.length) });
+  if (kind === "spreads") return sayParts("“{query}” spreads its attention: it gives {keys} the most, {share}.", { query, keys, share: each });
+  return isTied
+    ? sayParts("“{query}” looks at {keys} ({share} of its attention each).", { query, keys, share })
+    : sayParts("“{query}” looks at {keys} ({share} of its attention).", { query, keys, share });
 }
 
 /** The same after a sentence about the first token, which has more of the attention. */
-function ofTheOthersInWords({ kind, key, visible, weights }, own, wordAt) {
-  const values = { share: percent(weights[key]), count: String(visible.length) };
-  if (kind === "uniform") return sayParts("The other {count} tokens get {share} each.", values);
-  return key === own
-    ? sayParts("Of the other tokens, it gives itself the most, {share}.", values)
-    : sayParts("Of the other tokens, “{key}” gets the most, {share}.", { ...values, key: wordAt(key) });
+function ofTheOthersInWords(attended, own, wordAt) {
+  const { keys, share, each } = largestInWords(attended, own, wordAt);
+  if (attended.kind === "uniform") return sayParts("The other {count} tokens get {share} each.", { share, count: String(attended.visible.length) });
+  return sayParts("Of the other tokens, it gives {keys} the most, {share}.", { keys, share: each });
+}
+
+/** The keys with the most attention, of which several may have the same share as it is written. */
+function largestInWords({ key, visible, weights }, own, wordAt) {
+  const share = percent(weights[key]);
+  const others = visible.filter((j) => j !== key && percent(weights[j]) === share);
+  const isTied = others.length > 0;
+  const [first, second] = others.includes(own) ? [own, key] : [key, others[0]];
+  const values = { key: wordAt(first), other: isTied && wordAt(second), count: String(others.length) };
+  const named = () => {
+    if (!isTied) return first === own ? [say("itself")] : sayParts("“{key}”", values);
+    if (others.length > 1) return first === own ? sayParts("itself and {count} others", values) : sayParts("“{key}” and {count} others", values);
+    return first === own ? sayParts("itself and “{other}”", values) : sayParts("“{key}” and “{other}”", values);
+  };
+  return { share, isTied, each: isTied ? say("{share} each", { share }) : share, keys: named() };
 }

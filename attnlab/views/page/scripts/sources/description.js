@@ -28,9 +28,9 @@ export function sayMessage(message) {
   return sayStored(template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])));
 }
 
-/** Like `say`, but returns a list, for values that are elements. */
+/** Like `say`, but returns a list, for values that are elements or lists of them. */
 export const sayParts = (text, values) =>
-  translated(text).split(/\{(\w+)\}/).map((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
+  translated(text).split(/\{(\w+)\}/).flatMap((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
 
 export const sayStoredParts = sayParts;
 
