@@ -67,15 +67,31 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
     The number of next tokens that are compared, their ids, the most probable first, and their
-    probabilities; then for each ablated head: layer, head, and the same tokens' probabilities
-    without the head, whose context is 0.
+    probabilities; then for each ablated head: layer, head, and without the head, whose context is
+    0, the same tokens' probabilities, and of the most probable tokens their ids, their
+    probabilities, and what these are with the head.
     """
     trace = trace.fork()
     probabilities = _probabilities(trace)
-    ids = np.argsort(-probabilities, kind="stable")[:COMPARED]
+    ids = _most_probable(probabilities)
     yield from (np.array([ids.size]), ids, probabilities[ids])
-    for place, of_ablated in _ablations(trace, probabilities):
-        yield from (np.array(place), of_ablated[ids]) if place else [of_ablated]
+    for place, without in _ablations(trace, probabilities):
+        if not place:  # a part of the work
+            yield without
+            continue
+        new = _most_probable(without)
+        yield from (np.array(place), without[ids], new, without[new], probabilities[new])
+
+
+def _most_probable(probabilities: AnyArray) -> AnyArray:
+    return np.argsort(-probabilities, kind="stable")[:COMPARED]
+
+
+def ids_of_story(story: bytes) -> list[int]:
+    """The tokens that a pack "story" has as the most probable ones without a head."""
+    count, *numbers = np.frombuffer(story, "<f4").astype(int)
+    heads = np.reshape(numbers[2 * count :], (-1, 2 + 4 * count))
+    return np.unique(heads[:, 2 + count : 2 + 2 * count]).tolist()
 
 
 def story_heads(trace: Trace) -> list[tuple[int, int]]:

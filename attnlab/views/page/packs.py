@@ -85,12 +85,15 @@ def packs_of_file(trace: Trace) -> list[str]:
     ]
 
 
-def elements(traces: Sequence[Trace]) -> str:
-    """HTML elements with the packs of a file's traces, which `source.js` reads."""
+def elements(traces: Sequence[Trace], stories: Sequence[bytes]) -> str:
+    """HTML elements with the packs of a file's traces, which `source.js` reads.
+
+    `stories` are their packs "story", which take long and are computed once.
+    """
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return "\n".join(
-        element.format(number, name, embedded(pack(trace, name)))
-        for number, trace in enumerate(traces)
+        element.format(number, name, embedded(story if name == "story" else pack(trace, name)))
+        for number, (trace, story) in enumerate(zip(traces, stories, strict=True))
         for name in packs_of_file(trace)
     )
 

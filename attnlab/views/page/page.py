@@ -41,7 +41,7 @@ from attnlab.text.tokens import Token
 from attnlab.text.words import characters_of, words_of
 from attnlab.views import derivations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import pairs, prediction, token_pass
+from attnlab.views.page import overview, pairs, prediction, token_pass
 from attnlab.views.page.modules import (
     EXCERPT_LENGTH,
     HERE,
@@ -51,7 +51,7 @@ from attnlab.views.page.modules import (
     scripts_of,
     texts_said,
 )
-from attnlab.views.page.packs import edited_heads, elements
+from attnlab.views.page.packs import edited_heads, elements, pack
 from attnlab.views.purposes import purpose
 
 # A head's steps that the page shows.
@@ -97,9 +97,17 @@ def page(traces: Sequence[Trace], language: str | None = None) -> str:
     traces = [trace.fork() for trace in traces]
     with using_language(language):
         descriptions = [description_of(trace) for trace in traces]
-        for description, name in zip(descriptions, _names_of_models(traces), strict=True):
+        stories = [pack(trace, "story") for trace in traces]
+        names = _names_of_models(traces)
+        for trace, description, story, name in zip(
+            traces, descriptions, stories, names, strict=True
+        ):
             description["model"] = message_as_data(name)
-        return assembled(traces[0], descriptions, SAVED, elements(traces))
+            ids = {*overview.ids_of_story(story)} - {
+                id for id, *_ in description["prediction"]["tokens"]
+            }
+            description["prediction"]["tokens"] += prediction.names(trace.vocabulary, sorted(ids))
+        return assembled(traces[0], descriptions, SAVED, elements(traces, stories))
 
 
 def _names_of_models(traces: Sequence[Trace]) -> list[str]:

@@ -317,13 +317,15 @@ class Model {
     const last = ids.length - 1;
     const probabilitiesIn = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
     const original = probabilitiesIn(run);
-    const compared = [...original.keys()].sort((a, b) => original[b] - original[a]).slice(0, COMPARED);
+    const mostProbable = (probabilities) => [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, COMPARED);
+    const compared = mostProbable(original);
     const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
     const candidates = this.#candidates(run, original, compared[0]);
     for (const [n, [layer, head]] of candidates.entries()) {
       const ablated = this.#run(ids, { ...run.edits, [`blocks.${layer}.attention.heads.${head}.context`]: 0 }, { base: run });
       const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, (done) => tick((n + done) / candidates.length)));
-      numbers.push(layer, head, ...compared.map((id) => probabilities[id]));
+      const now = mostProbable(probabilities);
+      numbers.push(layer, head, ...compared.map((id) => probabilities[id]), ...now, ...now.map((id) => probabilities[id]), ...now.map((id) => original[id]));
     }
     return Float32Array.from(numbers);
   }

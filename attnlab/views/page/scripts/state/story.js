@@ -26,9 +26,11 @@ async function readStory(trace) {
   const before = numbers.splice(0, count);
   const heads = [];
   while (numbers.length) {
-    const [layer, head, ...after] = numbers.splice(0, 2 + count);
+    const [layer, head] = numbers.splice(0, 2);
+    const [after, newIds, newAfter, newBefore] = Array.from({ length: 4 }, () => numbers.splice(0, count));
     await loadLayer(trace, layer);
-    heads.push({ layer, head, attended: attendedBy(trace, layer, head, trace.T - 1), after });
+    const without = newIds.map((id, n) => ({ id, probability: newBefore[n], without: newAfter[n] })); // the most probable tokens
+    heads.push({ layer, head, attended: attendedBy(trace, layer, head, trace.T - 1), after, without });
   }
   return { ids, before, heads };
 }

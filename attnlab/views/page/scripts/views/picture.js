@@ -426,7 +426,7 @@ class Picture {
     );
   }
 
-  /** List the next tokens; after the text, also their probabilities without the open head, if known. */
+  /** List the next tokens; after the text also those without the open head, if known, each with both probabilities. */
   #showNextTokens(position) {
     const { trace } = this;
     const isLast = position === trace.T - 1;
@@ -438,10 +438,13 @@ class Picture {
     if (shown === this.#listed) return; // what has the focus stays
     this.#listed = shown;
     const token = nameInSentence(trace.tokens[position]);
-    const listed = this.#nextAfter.get(position) ?? [];
-    const probabilities = listed.map(({ probability }) => probability);
-    const without = ({ id, probability }) => ablation?.after[trace.story.ids.indexOf(id)] ?? probability;
+    const likely = this.#nextAfter.get(position) ?? [];
+    const probabilities = likely.map(({ probability }) => probability);
     const inWords = (share) => percent(share, digitsOf(probabilities));
+    const isNew = (next) => likely.every(({ id }) => id !== next.id) && !inWords(next.without).startsWith("<");
+    const risen = likely.length ? (ablation?.without ?? []).filter(isNew) : [];
+    const listed = [...likely, ...risen.map((next) => ({ ...next, word: wordOf(nextTokenOf(trace, position, next.id)) }))];
+    const without = (next) => next.without ?? ablation?.after[trace.story.ids.indexOf(next.id)] ?? next.probability;
     const largest = Math.max(0, ...listed.flatMap((next) => [next.probability, without(next)]));
     const scale = barScale([largest]);
     const item = (next) => {
