@@ -323,14 +323,15 @@ print(f"\nThe row of {symbols[-1]!r}: similarity, and {trained_head.title}")
 print(attnlab.table([*last_row.values()], rows=[*last_row], columns=symbols, decimals=2))
 trained_head.plot("weights")
 
-# %% [markdown]
+# %% [markdown] tags=["slide-45-06"]
 # So attention is not "how similar are these words" but "how well does this word answer what that
 # word asks for". What the asking word then gets is a third vector, the **value**. [Chapter
 # 3](03_one_head_by_hand.py) works through all of it by hand, and [chapter
 # 7](07_heads_that_learned.py) finds more heads that learned something.
 
 # %% [markdown]
-# [Head 1.2 in the playground](playground.html#layer=1&head=2&query=7). Replace "dog" with "hen" in
+# [Head 1.2 in the playground](book/pages/en/guide.md#explore
+# "playground.html#layer=1&head=2&query=7"). Replace "dog" with "hen" in
 # the text, press *Show*, and watch where "it" looks and which next tokens rise. (The book shows
 # the playground here; `attnlab playground playground.html` writes it beside a notebook.)
 

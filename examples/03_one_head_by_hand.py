@@ -52,7 +52,7 @@ W_V = np.array([[0.2, 0.4], [0.5, 0.1], [0.3, 0.6], [0.1, 0.2]])
 print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
 
-# %% [markdown]
+# %% [markdown] tags=["slide-90-04"]
 # ## 3.1 Query, key, value
 #
 # Three matrices turn each word into three shorter rows (in GPT-2 a bias is added to each, which
@@ -224,7 +224,7 @@ difference = np.abs(np.exp(np.round(shift_rows(scores), 4)) - exp_of_scores).max
 print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
-# %% [markdown]
+# %% [markdown] tags=["slide-90-11"]
 # ## 3.5 Context
 #
 # Each word collects the values of all words, in proportion to its weights:
@@ -234,7 +234,7 @@ print(f"  largest difference  {difference:.7f}")
 # takes part, scaled by its weight, and the weights sum to 1. In the picture each scaled value is an
 # arrow; head to tail they lead to the context of the first word.
 
-# %%
+# %% tags=["slide-90-11"]
 print("\n3.5 context = weights V")
 context = multiply(weights, V)
 print()
@@ -281,7 +281,8 @@ mixtures = {
 print(f"\n{attnlab.table([*mixtures.values()], rows=[*mixtures])}")
 
 # %% [markdown]
-# [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
+# [A trained head](book/pages/en/guide.md#explore
+# "playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1").
 # One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
 # Then press × next to *1 cell of the mask*: the score is back, and the sentence names another word.
 # Click a cell of the map to open its arithmetic, from the dot product to the context vector.

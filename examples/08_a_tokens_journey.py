@@ -185,7 +185,8 @@ print(f"\nThe sum of all, and the last block's output: {difference:.0e} apart")
 pictures.heatmap(lengths, rows=list(writes), columns=symbols, title="length of what is written")
 
 # %% [markdown]
-# [The whole journey as a picture](playground.html#layer=1&head=2&query=7&ablate=1). The last MLP is
+# [The whole journey as a picture](book/pages/en/guide.md#explore
+# "playground.html#layer=1&head=2&query=7&ablate=1"). The last MLP is
 # ablated, so the stream reaches the logits without its vectors. Press × next to *MLP of layer 1*
 # and read the sentences above the picture again: which word needed that MLP? Then press ▶ *Tour*,
 # and watch where attention brings "it" something from another token, and where an MLP changes it

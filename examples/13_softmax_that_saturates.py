@@ -163,7 +163,8 @@ pictures.curves(
 # it by nearly e. Random scores of variance 64 easily differ by eight, and there it is 0.0003.
 # Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
 #
-# [Doubled scores](playground.html#level=head&layer=0&head=3&query=7&ablate=0.3.scores.200).
+# [Doubled scores](book/pages/en/guide.md#explore
+# "playground.html#level=head&layer=0&head=3&query=7&ablate=0.3.scores.200").
 # Press × next to *scores × 2*, and watch the row of "it" spread out. In *Lab*, *Edit a step* has a
 # slider for any factor from 0 to 2.
 #

@@ -138,7 +138,8 @@ print_predictions(
 # So try a mean before you trust a 0.
 
 # %% [markdown]
-# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2). Head 1.2 is ablated.
+# [Edits in the playground](book/pages/en/guide.md#explore
+# "playground.html#layer=1&head=2&query=7&ablate=1.2"). Head 1.2 is ablated.
 # Press × to restore it, and compare the sentences and the next tokens. Then open other heads, press
 # *Ablate this head*, and go back to *Model*: which of them changes the prediction most?
 

@@ -44,10 +44,12 @@ from editions import (
     translation_of,
     untranslated_texts,
 )
+from links import in_book
 
 from attnlab import GPT2
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
+RELATIVE = re.compile(r"(?:\]\(|href=\")(?![a-z]+:)([^)#\s\"]*)#?([^)\s\"]*)")
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
 
 OPENING = re.compile(
@@ -172,6 +174,57 @@ def test_links_of_translations_lead_from_their_folder(link: str, in_script: str)
     assert texts(translation) == [("new", f"[a]({in_script})")]
     again = marked(f"# %% [markdown]\n# [a]({in_script})\n", translation)
     assert MARK.sub("", again) == MARK.sub("", translation)
+
+
+def anchors(markdown: str) -> set[str]:
+    """The anchors of a page's headings on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_of_the_sources_lead_to_files_of_the_repository() -> None:
+    texts = [(file.parent, file.read_text("utf-8")) for file in EXAMPLES.rglob("*.md")]
+    texts += [
+        (chapter.parent, cell.text)
+        for chapter in (*CHAPTERS, *LATER)
+        for cell in prose(text_of(chapter))
+    ]
+    checked = 0
+    for folder, text in texts:
+        for path, anchor in RELATIVE.findall(text):
+            file = folder / path
+            assert file.exists(), (folder, path)
+            if path.endswith(".md") and anchor:
+                assert anchor in anchors(file.read_text("utf-8")), (folder, path, anchor)
+            checked += 1
+    assert checked > 700
+
+
+def test_links_become_pages_of_the_book() -> None:
+    pages = EXAMPLES / "book" / "pages" / "zh"
+    for language, folder, link, expected in (
+        ("en", EXAMPLES, "[7.6](07_heads_that_learned.py)", "[7.6](07_heads_that_learned.ipynb)"),
+        ("zh", EXAMPLES, "[a](later/mla.py)", "[a](mla.ipynb)"),
+        ("zh", pages, "[a](../../../zh/01_why_attention.md)", "[a](01_why_attention.ipynb)"),
+        ("zh", pages, "[a](glossary.md#b) [c](#d)", "[a](glossary.md#b) [c](#d)"),
+        ("zh", pages, "[a](../en/guide.md#b)", '<a href="../en/guide.html#b">a</a>'),
+        ("zh", pages, "[a](../../questions/zh.md)", "[a](questions.md)"),
+        ("en", pages, "[a](https://b.c/d.py)", "[a](https://b.c/d.py)"),
+        (
+            *("en", EXAMPLES, "[`Q`](../attnlab/equations.py)"),
+            '<a href="equations.html#Q"><code>Q</code></a>',
+        ),
+        (
+            *("zh", EXAMPLES, "[`attnlab.check`](../attnlab/steps/graph.py)"),
+            '<a href="../en/_modules/attnlab/steps/graph.html#check"><code>check</code></a>',
+        ),
+        (
+            *("en", EXAMPLES, "[a](playground.html#b). C\nd.\n\nE"),
+            '<a href="playground.html#b">a</a>. C\nd.\n\n<iframe class="playground" '
+            'src="playground.html#b" title="a" loading="lazy"></iframe>\n\nE',
+        ),
+    ):
+        assert in_book(link, folder, language) == expected
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
@@ -360,19 +413,15 @@ def test_chinese_structure_matches_english(chapter: Path) -> None:
         assert answers(english_text).keys() == answers(other).keys()
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_slides_contain_the_whole_chapter(language: str) -> None:
-    for number, every in audience_cells("home", language).items():
-        result = audience_cells("slides", language)[number]
-        joined, whole = (
-            "".join("".join(cell.text.split()) for cell in some) for some in (result, every)
-        )
-        assert joined == whole, number
-        kinds = [cell.metadata["slideshow"]["slide_type"] for cell in result]
-        headings = [cell.text for cell in result if cell.is_prose and cell.text.startswith("#")]
-        assert kinds[0] == "slide"
-        assert kinds.count("slide") == len(headings) >= 4
-        assert all(cell.text.strip() for cell in result)
+def test_each_lesson_has_ten_to_fifteen_slides() -> None:
+    """Beside the tagged ones, the first has the lesson's title and the last its question."""
+    every = [cell for some in audience_cells("home").values() for cell in some]
+    tags = [tag for cell in every for tag in cell.metadata.get("tags", ())]
+    assert all(re.fullmatch(r"slide-(45|90)-\d\d", tag) for tag in tags)
+    for minutes in ("45", "90"):
+        numbers = {int(tag[-2:]) for tag in tags if tag.startswith(f"slide-{minutes}-")}
+        assert numbers == {*range(2, len(numbers) + 2)}
+        assert 10 <= len(numbers) + 2 <= 15
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -3,6 +3,7 @@
 Slow, since the English chapters are executed, with smaller sizes; `chapters/` runs them in full.
 """
 
+import itertools
 import json
 import os
 import re
@@ -41,20 +42,16 @@ from book import FASTER, changed
 def lesson(chapter, language, audience, whole=build.lesson):
     return changed(whole(chapter, language, audience), FASTER.get(chapter.name[:2], {{}}))
 
-def lay_out(source, language, whole=build.lay_out):
-    whole(source, language)
-    for file in source.glob("*.ipynb") if language == "zh" else ():
-        if file.stem[:2] != IN_CHINESE:
-            notebook = json.loads(file.read_text("utf-8"))
-            notebook["metadata"]["mystnb"] = {{"execution_mode": "off"}}
-            notebook["metadata"]["language_info"] = {{"name": "python", "pygments_lexer": "python"}}
-            file.write_text(json.dumps(notebook), "utf-8")
+def execute(name, code, settings, whole=build.execute):
+    is_run = name.startswith(("en-", "zh-" + IN_CHINESE))
+    return whole(name, code, settings) if is_run else ([[] for _ in code], True)
 
-build.lesson, build.lay_out, IN_CHINESE = lesson, lay_out, {IN_CHINESE!r}
+build.lesson, build.execute, IN_CHINESE = lesson, execute, {IN_CHINESE!r}
 """
 BUILD = LESSONS + "sys.exit(build.build(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUNDS = ("playground.html", "english.html")
+SLIDES = ("lesson_45.html", "lesson_90.html")
 EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
 
 
@@ -89,10 +86,14 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-c", BUILD, str(directory), str(work)],
         capture_output=True,
         encoding="utf-8",
-        env={name: value for name, value in os.environ.items() if name != "ATTNLAB_MODEL"},
+        env={name: value for name, value in os.environ.items() if name != "ATTNLAB_MODEL"}
+        | {"XDG_CACHE_HOME": str(work / "cache")},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr[-5000:]
+    assert finished.stderr == ""
+    for chapter in CHAPTERS:
+        assert re.search(rf"^en/{chapter.stem} +[\d.]+ s$", finished.stdout, re.MULTILINE)
     return directory
 
 
@@ -193,7 +194,7 @@ def test_llms_txt_lists_every_english_page(book: Path) -> None:
     assert text.startswith(f"# attnlab {attnlab.__version__}\n")
     listed = {target for _, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", text)}
     pages = {f"en/{file.name}" for file in (book / "en").glob("*.html")}
-    others = (*PLAYGROUNDS, "genindex.html", "search.html", "py-modindex.html")
+    others = (*PLAYGROUNDS, *SLIDES, "genindex.html", "search.html", "py-modindex.html")
     assert listed == pages - {f"en/{name}" for name in others}
 
 
@@ -251,6 +252,28 @@ def test_answers_open_after_a_prediction(book: Path, page: Any) -> None:
     answers.first.locator("summary").click()
     assert text.is_visible()
     assert not answers.nth(1).locator("p").first.is_visible()
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])
+def test_slides_fit_their_screen(book: Path, browser: Any, size: tuple[int, int]) -> None:
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    for language, name in itertools.product(LANGUAGES, SLIDES):
+        page.goto((book / language / name).as_uri())
+        until(page, "Reveal.isReady()")
+        slides = page.evaluate("Reveal.getTotalSlides()")
+        assert 10 <= slides <= 15
+        for n in range(slides):
+            low, right = page.evaluate(
+                """(n) => {
+                    Reveal.slide(n, 0, 99);
+                    const parts = [...Reveal.getCurrentSlide().querySelectorAll("*")];
+                    const boxes = parts.map((part) => part.getBoundingClientRect());
+                    return ["bottom", "right"].map((s) => Math.max(...boxes.map((box) => box[s])));
+                }""",
+                n,
+            )
+            assert (low <= 0.97 * size[1], right <= size[0]) == (True, True), (language, name, n)
+    page.close()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

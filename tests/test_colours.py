@@ -225,3 +225,6 @@ def test_all_pages_share_one_theme() -> None:
         assert not {*names} & {*re.findall(r"--(\w+): light-dark", css)}
     trace = GPT2.from_pretrained("pocket").trace("The dog")
     assert theme in trace.to_html()
+    ours = {name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)}
+    for name, colour in (("ink", "ink"), ("muted", "faint"), ("hot", "positive")):
+        assert ours[name] == [getattr(one, colour) for one in (LIGHT, DARK)]

@@ -37,8 +37,8 @@ class Theme(NamedTuple):
         }
 
 
-LIGHT = Theme("#ffffff", "#1f2328", "#626a73", "#0b4f9c", "#f6f3ee", "#9a3a00", "#b9bec5")
-DARK = Theme("#15171c", "#e7e7e4", "#9aa2ad", "#7cc4ff", "#272b33", "#ffb35c", "#565c66")
+LIGHT = Theme("#ffffff", "#1f2127", "#6a6b72", "#0b4f9c", "#f6f3ee", "#9a3a00", "#b9bec5")
+DARK = Theme("#16171b", "#e9e7e2", "#9b9ba3", "#7cc4ff", "#272b33", "#ffb35c", "#565c66")
 
 BLACK, WHITE = "#000000", "#ffffff"
 

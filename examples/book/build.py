@@ -1,10 +1,12 @@
 """Build the book as pages that work offline: executed chapters in English and Chinese.
 
     pip install -e ".[book]"
-    python examples/book/build.py DIRECTORY
+    python examples/book/build.py DIRECTORY [en|zh]
 
-Open DIRECTORY/index.html. Each edition also has the chapters' notebooks, for Jupyter. Graphviz
-draws the diagram (`apt-get install graphviz`).
+Open DIRECTORY/index.html, or zh.html. With a language, only its edition is built, and its links to
+the other one lead nowhere. What chapters printed is kept in ~/.cache/attnlab-book, and a chapter is
+executed again only if its code, the library or NumPy has changed. Each edition also has the
+chapters' notebooks, for Jupyter. Graphviz draws the diagram (`apt-get install graphviz`).
 
 If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
 `en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
@@ -13,24 +15,31 @@ https://colab.research.google.com/github/OWNER/REPOSITORY/blob/BRANCH/
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from html import escape
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
+import slides
 import typeset
 from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
-from editions import CHAPTERS, LATER, lesson, notebook
+from editions import CHAPTERS, EXAMPLES, LATER, lesson, notebook
+from execute import execute
 from folding import fold
+from jinja2 import Template
+from links import ROOT, in_book
+from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell
 from question_bank import page
 
@@ -39,64 +48,94 @@ from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
-FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
-CHAPTER = re.compile(r"\]\((?:\.\./|later/)?(\w+)\.py\)")
 DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 PLAYGROUNDS = {"pocket": "playground.html", "english": "english.html"}
-PLAYGROUND = re.compile(r"\[([^\]]+)\]\(((?:playground|english)\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
-FRONT = f"""<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>attnlab: the book on attention</title>
-<style>{source("theme.css")}
-body {{ font: 1.5rem var(--sans); margin: 20vh auto; text-align: center;
-  background: var(--paper); color: var(--ink) }}
-a {{ color: var(--accent) }}</style>
-<h1>attnlab {attnlab.__version__}</h1>
-<p><a href="en/index.html">The book on attention</a></p>
-<p><a href="zh/index.html" lang="zh">注意力之书</a></p>
-"""
-
-
-def with_links(script: str) -> str:
-    """A chapter whose links to equations and chapters point to the book's pages."""
-    source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
-    equation = r'<a href="equations.html#\1"><code>\1</code></a>'
-    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embed_playground, script)))
-    return CHAPTER.sub(r"](\1.ipynb)", script)
+# Of each edition's door: its file, the README that it is made from, and what only a door says.
+DOORS = {
+    "en": (
+        *("index.html", ROOT / "README.md", "English"),
+        "For learners, teachers with a projector, researchers with a laptop, and everyone who has "
+        "trained a GPT-2. There is nothing to install: open the page below, or read",
+        "the book on attention",
+        "What attnlab shows of one text. Open it: a model runs in your browser, offline.",
+    ),
+    "zh": (
+        *("zh.html", EXAMPLES / "zh" / "README.md", "中文"),
+        "写给学习者、带投影仪上课的老师、用笔记本电脑的研究者，以及训练过 GPT-2 的人。"
+        "什么都不用装：打开下面的页面，或者读",
+        "注意力之书",
+        "attnlab 看一句话时显示的页面。点开它：模型就在浏览器里运行，不用联网。",
+    ),
+}
+WAYS = re.compile(r"^## (?:Where to start|从哪里开始)\n\n((?:[-* ].*\n)+)", re.MULTILINE)
+PICTURE = re.compile(r"^(.+)\n\n!\[(.+)\]\(", re.MULTILINE)
 
 
-def embed_playground(match: re.Match[str]) -> str:
-    """A link to the playground, with the playground itself in a frame below the paragraph."""
-    label, link, following = escape(match[1]), escape(match[2]), match[3]
-    frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
-    return f'<a href="{link}">{label}</a>{following}\n#\n# {frame}'
+def door(language: str) -> str:
+    """The book's front page in a language: what this is, for whom, and the README's ways in."""
+    _, readme, _, whom, book, picture = DOORS[language]
+    text = readme.read_text(encoding="utf-8")
+    what, alt = re.findall(PICTURE, text)[0]
+    ways = re.sub(r"\]\(#.*?\)", "](index.md)", re.findall(WAYS, text)[0])
+    ways = re.sub(r"(?<=[^\x00-\x7f])\n {2,}", "", ways).replace("**：", "**")
+    ways = in_book(ways, readme.parent, language)
+    ways = re.sub(r"\]\(([\w/.]+)\.(?:md|ipynb)", r"](\1.html", ways)
+    ways = re.sub(r'(\]\(|href=")(?!https:)', rf"\1{language}/", ways)
+    (other,) = LANGUAGES.keys() - {language}
+    return Template((HERE / "theme/door.html").read_text(encoding="utf-8")).render(
+        language=language,
+        version=attnlab.__version__,
+        theme=source("theme.css"),
+        other=other,
+        other_file=DOORS[other][0],
+        other_name=DOORS[other][2],
+        what=what,
+        whom=whom,
+        book=book,
+        alt=alt,
+        picture=picture,
+        ways=MarkdownIt().render(ways),
+    )
+
+
+def since(start: float) -> str:
+    return f"{time.perf_counter() - start:.1f} s"
+
+
+def say(what: str, how_long: str) -> None:
+    print(f"{what:<40}{how_long:>10}", flush=True)
 
 
 def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
     """A notebook's cells, each split into the parts that the page shows and folds."""
     code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
     for number, cell in enumerate(cells, 1):
+        tags = cell.metadata.get("tags", [])
         if cell.cell_type != "code" or "nbgrader" in cell.metadata:
             yield cell
             continue
         for part, is_folded in fold(cell.source, code[number:]):
-            metadata = {"tags": ["hide-input"]} if is_folded else {}
+            metadata = {"tags": [*tags, *["hide-input"] * is_folded]}
             yield new_code_cell(part, metadata=metadata)  # type: ignore[no-untyped-call]
 
 
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
-    shutil.copytree(HERE / "pages" / language, source)
+    pages = HERE / "pages" / language
+    shutil.copytree(pages, source)
+    for file in source.glob("*.md"):
+        text = in_book(file.read_text(encoding="utf-8"), pages, language)
+        file.write_text(text, encoding="utf-8")
     for chapter in (*CHAPTERS, *LATER):
-        script = with_links(lesson(chapter, language, "home"))
-        script = DRAWING.sub(lambda match: as_markdown(match[1], language), script)
-        chapter_notebook = notebook(script)
+        chapter_notebook = notebook(lesson(chapter, language, "home"))
+        for cell in chapter_notebook.cells:
+            if cell.cell_type == "markdown":
+                text = in_book(cell.source, chapter.parent, language)
+                cell.source = DRAWING.sub(lambda match: as_markdown(match[1], language), text)
         chapter_notebook.cells = [*split_cells(chapter_notebook.cells)]
         jupytext.write(chapter_notebook, source / f"{chapter.stem}.ipynb")
+    shutil.copy((EXAMPLES / "zh" if language == "zh" else EXAMPLES) / "walkthrough.ipynb", source)
     (source / "questions.md").write_text(page(language), encoding="utf-8")
     (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
@@ -107,47 +146,86 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
-    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
-    lay_out(work / language, language)
-    settings = {
-        "ATTNLAB_LANGUAGE": language,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_CACHE": str(work / "hub"),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    return subprocess.Popen(
+def run_chapter(file: Path, language: str) -> None:
+    """Put the outputs into a chapter's notebook, for Sphinx to show."""
+    start = time.perf_counter()
+    chapter = json.loads(file.read_text(encoding="utf-8"))
+    code = [cell for cell in chapter["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in code]
+    name = f"{language}-{file.stem}"
+    outputs, is_known = execute(name, sources, {"ATTNLAB_LANGUAGE": language})
+    for cell, of_cell in zip(code, outputs, strict=True):
+        cell["outputs"] = of_cell
+    chapter["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    file.write_text(json.dumps(chapter), encoding="utf-8")
+    say(f"{language}/{file.stem}", "as before" if is_known else since(start))
+
+
+def run_sphinx(source: Path, work: Path, language: str) -> int:
+    """Make the pages of an edition; the exit status of Sphinx."""
+    start = time.perf_counter()
+    status = subprocess.run(
         [
             *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"),
             *("-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
             *("-d", str(work / f"{language}.doctrees")),
-            *(str(work / language), str(work / "html" / language)),
+            *(str(source), str(work / "html" / language)),
         ],
-        env={**os.environ, **settings},
-    )
+        env={**os.environ, "ATTNLAB_LANGUAGE": language},
+    ).returncode
+    say(f"{language}: pages", since(start))
+    return status
 
 
-def build(directory: Path, work: Path) -> int:
-    """Build both editions side by side; return 1 if Sphinx fails or warns."""
-    running = [start_sphinx(work, language) for language in LANGUAGES]
-    statuses = [process.wait() for process in running]
+def write_slides(work: Path, language: str) -> None:
+    """Write each lesson's slides from the executed chapters."""
+    files = [work / language / f"{chapter.stem}.ipynb" for chapter in CHAPTERS]
+    chapters = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    for number, (minutes, *_) in enumerate(slides.lessons(language)):
+        page = slides.as_page(slides.deck(chapters, language, number), language)
+        file = work / "html" / language / f"lesson_{minutes}.html"
+        file.write_text(page, encoding="utf-8")
+
+
+def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGES)) -> int:
+    """Build the editions in some languages; return 1 if Sphinx fails or warns."""
+    start = time.perf_counter()
+    for language in languages:
+        lay_out(work / language, language)
+        (work / "html" / language).mkdir(parents=True)
+        for file in ("*.ipynb", "*.svg"):  # to download, so without outputs
+            for written in (work / language).glob(file):
+                shutil.copy(written, work / "html" / language)
+    say("laid out", since(start))
+    chapters = [
+        (work / language / f"{chapter.stem}.ipynb", language)
+        for language in languages
+        for chapter in (*CHAPTERS, *LATER)
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda each: run_chapter(*each), chapters):
+            pass
+        statuses = [*pool.map(lambda each: run_sphinx(work / each, work, each), languages)]
     if any(statuses):
         return 1
-    for language in LANGUAGES:
+    for language in languages:
+        write_slides(work, language)
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
-        for file in ("*.ipynb", "*.svg"):
-            for written in (work / language).glob(file):
-                shutil.copy(written, directory / language)
         for name, file in PLAYGROUNDS.items():
             model = attnlab.GPT2.from_pretrained(name)
             model.playground(directory / language / file, language=language)
-    shutil.move(directory / "en/llms.txt", directory / "llms.txt")
-    (directory / "index.html").write_text(FRONT, encoding="utf-8")
+        (directory / DOORS[language][0]).write_text(door(language), encoding="utf-8")
+    shutil.copy(HERE / "page.png", directory)
+    if "en" in languages:
+        shutil.move(directory / "en/llms.txt", directory / "llms.txt")
+    say(f"{directory / 'index.html'}", since(start))
     return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    with tempfile.TemporaryDirectory() as work:
-        sys.exit(build(Path(sys.argv[1]), Path(work)))
+    match sys.argv[1:]:
+        case [directory, *languages] if {*languages} <= LANGUAGES.keys():
+            with tempfile.TemporaryDirectory() as work:
+                sys.exit(build(Path(directory), Path(work), languages or [*LANGUAGES]))
+        case _:
+            sys.exit(__doc__)

@@ -13,7 +13,6 @@ from sphinx.search.en import SearchEnglish
 
 import attnlab
 from attnlab.steps import Step
-from attnlab.views.page.page import source
 
 project = "attnlab"
 author = "The attnlab authors"
@@ -47,8 +46,8 @@ class SearchPairs(SearchEnglish):
 html_theme = "furo"
 html_math_renderer = "mathml"
 
-# Furo's names for the page's colours and fonts.
-COLOURS = {
+# Furo's names for the page's colours and fonts, which theme.css defines.
+VARIABLES = {
     "color-brand-primary": "accent",
     "color-brand-content": "accent",
     "color-brand-visited": "accent",
@@ -57,40 +56,35 @@ COLOURS = {
     "color-background-border": "line",
     "color-foreground-primary": "ink",
     "color-foreground-muted": "muted",
+    "color-sidebar-background": "paper",
+    "color-sidebar-link-text": "ink",
+    "color-sidebar-link-text--top-level": "ink",
+    "color-sidebar-item-background--current": "selected",
+    "color-sidebar-item-background--hover": "selected",
+    "color-inline-code-background": "raised",
+    "font-stack": "sans",
+    "font-stack--monospace": "mono",
+    "sidebar-item-font-size": "small",
 }
-FONTS = {"font-stack": "sans", "font-stack--monospace": "mono"}
-
-# Pictures blend into the page's background; in dark mode their lightness is inverted and their hues
-# are kept.
-LIGHT_PICTURES = {"picture-filter": "none", "picture-blend": "multiply"}
-DARK_PICTURES = {"picture-filter": "invert(1) hue-rotate(180deg)", "picture-blend": "screen"}
-
-
-def furo_variables(theme: str, *, is_dark: bool) -> dict[str, str]:
-    """Furo's CSS variables, for light or dark pages."""
-    pairs = {
-        name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)
-    }
-    stacks = dict(re.findall(r"--(mono|sans): (.*);", theme))
-    return {
-        **{name: pairs[ours][is_dark] for name, ours in COLOURS.items()},
-        **{name: stacks[ours] for name, ours in FONTS.items()},
-        **(DARK_PICTURES if is_dark else LIGHT_PICTURES),
-    }
-
+COLOURS = {name: f"var(--{ours})" for name, ours in VARIABLES.items()}
+# matplotlib's pictures blend into the page's background; in dark mode their lightness is inverted
+# and their hues are kept.
+LIGHT = {"picture-filter": "none", "picture-blend": "multiply"}
+DARK = {"picture-filter": "invert(1) hue-rotate(180deg)", "picture-blend": "screen"}
 
 html_theme_options = {
-    "light_css_variables": furo_variables(source("theme.css"), is_dark=False),
-    "dark_css_variables": furo_variables(source("theme.css"), is_dark=True),
+    "light_css_variables": {**COLOURS, **LIGHT},
+    "dark_css_variables": {**COLOURS, **DARK},
 }
-html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
-html_css_files = ["book.css"]
+here = os.path.dirname(__file__)
+shared = os.path.join(os.path.dirname(attnlab.__file__), "views", "page", "theme.css")
+html_static_path = [os.path.join(here, "theme", "static"), shared]
+html_css_files = ["theme.css", "book.css"]
 html_js_files = ["book.js"]
-templates_path = [os.path.join(os.path.dirname(__file__), "theme")]
+templates_path = [os.path.join(here, "theme")]
 html_sidebars = {
     "**": [
-        "sidebar/brand.html",
-        "other_language.html",
+        "brand.html",
         "sidebar/search.html",
         "sidebar/scroll-start.html",
         "sidebar/navigation.html",
@@ -115,10 +109,7 @@ llms_txt_uri_template = "en/{docname}.html" if is_english else "{docname}.html"
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
-nb_execution_mode = "force"
-nb_execution_timeout = 600
-nb_execution_raise_on_error = True
-nb_execution_in_temp = True
+nb_execution_mode = "off"  # build.py has executed the chapters
 nb_merge_streams = True
 nb_code_prompt_show = "Show the code" if is_english else "显示代码"
 nb_code_prompt_hide = "Hide the code" if is_english else "收起代码"

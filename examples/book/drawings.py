@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from diagram import render
-
-SETTINGS = """
-bgcolor=transparent; nodesep=0.2; ranksep=0.3; ordering=out; labeljust=l; color=gray60;
-fontname="sans-serif"; edge [arrowsize=0.6, color=gray40, fontname="sans-serif", fontsize=10];
-node [shape=box, style="rounded,filled", fillcolor=white, fontname="sans-serif", fontsize=11,
-height=0.3, margin=0.08];
-"""
+from diagram import LOOK, render
 
 # From a text to the next token; boxes lead to chapters.
 OVERVIEW = """
 text [label="“The dog chased the ball, but it”"];
-node [fillcolor=lightsteelblue1, URL="08_a_tokens_journey.html"];
+node [class=given, URL="08_a_tokens_journey.html"];
 ids [label="tokens: a number each"]; X [label="token + position: a vector each"];
 logits [label="logits: a score for each token"]; next [label="softmax: the next token"];
 subgraph cluster { label="a block, L times";
 attention [label="attention: fetches from other tokens", URL="03_one_head_by_hand.html"];
 mlp [label="MLP: processes each token"];
-node [shape=circle, margin=0, width=0.25, fillcolor=white, URL="", label="+"]; mid; output; }
+node [shape=circle, margin=0, width=0.25, class="", URL="", label="+"]; mid; output; }
 text -> ids -> X -> attention -> mid -> mlp -> output -> logits -> next;
-X -> mid [constraint=false]; mid -> output;
+edge [class=flow, arrowhead=none, weight=0]; X -> mid -> output;
 """
 HEADS = """
-X [label="X: D"]; node [fillcolor=lightsteelblue1];
-subgraph cluster_0 { label="one head"; W [label="W_Q, W_K, W_V: D × D"];
-context [label="context: D", fillcolor=white]; }
+X [label="X: D"]; node [class=given];
+subgraph cluster_0 { label="one head"; W [label="W_Q, W_K, W_V\\nD × D"];
+context [label="context: D", class=""]; }
 subgraph cluster_1 { label="H heads"; W_O [label="W_O: D × D"];
-node [label="W_Q, W_K, W_V: D × D/H"]; W0; W1; W2; node [fillcolor=white];
-c0 [label="context H - 1: D/H"]; c1 [label="context 1: D/H"]; c2 [label="context 0: D/H"];
+node [label="W_Q, W_K, W_V\\nD × D/H"]; W0; W1; W2; node [class=""];
+c0 [label="context H - 1\\nD/H"]; c1 [label="context 1\\nD/H"]; c2 [label="context 0\\nD/H"];
 concat [label="joined: D"]; output [label="output: D"]; }
 X -> W -> context; X -> W0 -> c0 -> concat; X -> W1 -> c1 -> concat; X -> W2 -> c2 -> concat;
 concat -> W_O -> output;
 """
 RELAY = """
-subgraph cluster_0 { label="only the last state"; je [fillcolor=lightsteelblue1];
+subgraph cluster_0 { label="only the last state"; je [class=given];
 { rank=same; a [label="h₁\\nI"]; b [label="h₂\\nwill"]; c [label="h₃\\neat"]; a -> b -> c; }
-c -> je [label=" 100 %", penwidth=4]; }
-subgraph cluster_1 { label="attention"; je2 [label="je", fillcolor=lightsteelblue1];
+c -> je [label="   100 %", class="weight much"]; }
+subgraph cluster_1 { label="attention"; je2 [label="je", class=given];
 { rank=same; d [label="h₁\\nI"]; e [label="h₂\\nwill"]; f [label="h₃\\neat"]; d -> e -> f; }
-d -> je2 [label=" 80 %", penwidth=3.2]; e -> je2 [label=" 10 %"]; f -> je2 [label=" 10 %"]; }
+edge [class=weight]; d -> je2 [label="   80 %", class="weight much"];
+e -> je2 [label=" 10 %"]; f -> je2 [label=" 10 %"]; }
 """
 
 TIMELINE = """
-rankdir=LR; ranksep=0.15; node [shape=box]; edge [arrowhead=none, penwidth=3, color=gray60];
+rankdir=LR; ranksep=0.06; edge [arrowhead=none, class=flow];
 eliza [label="1966\\nELIZA"]; rnn [label="1980s\\nRNN"]; lstm [label="1997\\nLSTM"];
-node [fillcolor=lightsteelblue1];
+node [class=given];
 attention [label="2014\\nRNN + attention"]; transformer [label="2017\\nTransformer"];
 gpt [label="2018\\nGPT"];
 eliza -> rnn [minlen=3]; rnn -> lstm [minlen=2]; lstm -> attention [minlen=3];
@@ -64,8 +58,8 @@ DRAWINGS = {
     ),
     "timeline": (
         TIMELINE,
-        "From ELIZA in 1966 to GPT in 2018; blue: with attention",
-        "从 1966 年的 ELIZA 到 2018 年的 GPT；蓝色：用到注意力",
+        "From ELIZA in 1966 to GPT in 2018; shaded: with attention",
+        "从 1966 年的 ELIZA 到 2018 年的 GPT；着色：用到注意力",
     ),
     "relay": (
         RELAY,
@@ -98,7 +92,7 @@ def drawing(name: str, language: str) -> str:
     if language == "zh":
         for english, chinese in CHINESE.items():
             graph = graph.replace(f'"{english}"', f'"{chinese}"')
-    return render(f"digraph {{ {SETTINGS} {graph} }}")
+    return render(f"digraph {{ nodesep=0.2; ranksep=0.3; ordering=out; {LOOK} {graph} }}")
 
 
 def as_markdown(name: str, language: str) -> str:

@@ -8,21 +8,19 @@ prose cell, in order, under a mark that identifies the English text it translate
     # 3. 亲手算一个注意力头
 
 The mark is the first eight hex digits of the English cell's SHA-256, which shows if a translation
-is out of date. Links lead from where the translation is, so that they work on GitHub too; a link to
-the playground, which only the book has, leads to `zh/README.md`, with the book's address as title.
+is out of date. Links lead to files of the repository, so that they work on GitHub too; a link to
+the playground, which only the book has, leads to what says so, with the book's address as title.
 Both editions share the code; `zh/code.po` translates its strings and comments.
 
     python examples/book/editions.py                 lists what is outdated or untranslated
     python examples/book/editions.py mark 03         marks chapter 3 as up to date
-    python examples/book/editions.py write home|learner|teacher|slides DIRECTORY [zh]
+    python examples/book/editions.py write home|learner|teacher DIRECTORY [zh]
                                                      writes every chapter as script and notebook
 
 Notebooks for `home` have a cell for each prediction, and folded answers; those for a `learner` have
 no answers and no solutions; those for a `teacher` have the answers in place of the predictions, and
 the solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
-its solution is in `solutions/`. Those of `slides` are for `jupyter nbconvert --to slides`: each
-section is a slide with its first paragraph, later paragraphs are speaker notes, and code and
-answers are slides below it.
+its solution is in `solutions/`.
 
 Cells of tasks and predictions have nbgrader's metadata, and `teacher` notebooks mark solutions and
 tests as nbgrader expects: `nbgrader generate_assignment` takes them, `nbgrader autograde` what
@@ -49,7 +47,9 @@ LATER_NAMES = ("rope", "mla", "moe", "sparse_autoencoder", "tuned_lens")
 LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 LINK = re.compile(r'\]\((?![a-z]+:|#)([^)\s]+)(?: "([^"]+)")?\)')  # to files; its title, if any
-PROSE = "# %% [markdown]\n"
+TITLED = re.compile(r'\]\([^)\s]+\s+(?:# )?"((?:playground|english)\.html[^"]*)"\)')
+# The first line of a cell, with what Jupyter knows of it.
+START = re.compile(r"# %%( \[markdown\])?(?: tags=(\[.*\]))?\n")
 
 # Strings and comments in code, and their Chinese; empty if the English stays.
 TEXT = re.compile(r'"""(.+?)"""|"((?:[^"\\\n]|\\.)*)"|# (.+)')
@@ -65,8 +65,7 @@ FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
 SOLUTIONS = Path(__file__).parent / "solutions"
-AUDIENCES = ("home", "learner", "teacher", "slides")
-HEADING = re.compile(r"^(?=#+ )", re.MULTILINE)
+AUDIENCES = ("home", "learner", "teacher")
 
 # The beginning of an exercise or a task, in either language, with its number and difficulty.
 EXERCISE = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
@@ -104,18 +103,24 @@ class Cell:
         if not self.is_prose:
             return f"# %%{options}\n{self.text}"
         lines = (f"# {line}".rstrip() for line in self.text.splitlines())
-        return PROSE.rstrip() + options + "\n" + "".join(f"{line}\n" for line in lines)
+        return f"# %% [markdown]{options}\n" + "".join(f"{line}\n" for line in lines)
 
 
 def cells(script: str) -> list[Cell]:
     """The cells of a chapter, in order."""
     result = []
     for part in re.split(r"^(?=# %%)", script, flags=re.MULTILINE):
-        if part.startswith(PROSE):
-            lines = part.removeprefix(PROSE).strip().splitlines()
-            result.append(Cell("\n".join(line[2:] for line in lines), is_prose=True))
-        elif part.strip():
-            result.append(Cell(part.removeprefix("# %%").strip() + "\n", is_prose=False))
+        if not part.strip():
+            continue
+        start = START.match(part)
+        assert start, part
+        text = part[start.end() :].strip()
+        metadata = {"tags": json.loads(start[2])} if start[2] else {}
+        if start[1]:
+            text = "\n".join(line[2:] for line in text.splitlines())
+            result.append(Cell(text, True, metadata))
+        else:
+            result.append(Cell(text + "\n", False, metadata))
     return result
 
 
@@ -217,7 +222,7 @@ def translate(script: str, translation: str) -> str:
     if len(texts(translation)) != len(prose(script)):
         raise ValueError(stale_headings(script, translation)[0])
     translated_cells = (
-        Cell(next(chinese) if cell.is_prose else code_in_chinese(cell.text), cell.is_prose)
+        replace(cell, text=next(chinese) if cell.is_prose else code_in_chinese(cell.text))
         for cell in cells(script)
     )
     return "\n".join(map(str, translated_cells))
@@ -227,7 +232,7 @@ def edition(chapter: Path, language: str) -> str:
     """The script of a chapter in a language, "en" or "zh"."""
     script = chapter.read_text(encoding="utf-8")
     if language == "en":
-        return script
+        return TITLED.sub(r"](\1)", script)
     return translate(script, translation_of(chapter).read_text(encoding="utf-8"))
 
 
@@ -323,7 +328,7 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
                     grade_id = f"{number}-exercise-{exercise[2]}"
                     graded = nbgrader(grade_id, points=points, is_solution=True)
                 if audience == "home" or not part.startswith("<details>"):
-                    yield Cell(with_solutions(part), True)
+                    yield replace(cell, text=with_solutions(part))
                 elif not ANSWER.match(part):
                     yield Cell(without_solution(part), True)
                 elif is_teacher:
@@ -353,32 +358,9 @@ def without_solution(hints: str) -> str:
     )
 
 
-def slide(kind: str) -> dict[str, Any]:
-    """The metadata of a cell that is a slide, a slide below another, or speaker notes."""
-    return {"slideshow": {"slide_type": kind}}
-
-
-def slides(chapter_cells: list[Cell]) -> Iterator[Cell]:
-    """The cells of a chapter as slides, with the metadata of Jupyter's slideshows."""
-    for cell in chapter_cells:
-        if not cell.is_prose:
-            yield replace(cell, metadata=slide("subslide"))
-            continue
-        for part in filter(None, map(str.strip, HEADING.split(cell.text))):
-            if not part.startswith("#"):
-                yield replace(cell, text=part, metadata=slide("subslide"))
-                continue
-            paragraphs = part.split("\n\n")
-            yield replace(cell, text="\n\n".join(paragraphs[:2]), metadata=slide("slide"))
-            if notes := "\n\n".join(paragraphs[2:]):
-                yield replace(cell, text=notes, metadata=slide("notes"))
-
-
 def cells_for(chapter: Path, language: str, audience: str) -> list[Cell]:
     """The cells of a chapter in a language, for an audience."""
     chapter_cells, number = cells(edition(chapter, language)), chapter.name[:2]
-    if audience == "slides":
-        return [*slides([*for_audience(chapter_cells, number, "home")])]
     return [*for_audience(chapter_cells, number, audience)]
 
 

@@ -344,7 +344,6 @@ class Picture {
   #paint(context, query, stage) {
     const plan = this.#plan;
     const inks = this.#inks();
-    this.next.style.setProperty("--hot", inks.hot);
     const largest = this.norms?.reduce((a, b) => Math.max(a, b), 0) || 1;
     const thickness = (norm) => 1.5 + Math.min(14, 0.4 * plan.line) * (norm / largest);
     const isOpen = (curve) => isSame(curve, selection);
