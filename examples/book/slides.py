@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import sphinx_revealjs
+import sphinx_revealjs  # type: ignore[import-untyped]
 from nbconvert.exporters import SlidesExporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -99,7 +99,7 @@ def as_page(notebook: Any, language: str) -> str:
     styles = [(REVEAL / "dist/reveal.css"), HERE / "theme/slides.css"]
     scripts = [REVEAL / "dist/reveal.js", REVEAL / "plugin/notes/notes.js"]
     texts = [[file.read_text(encoding="utf-8") for file in files] for files in (styles, scripts)]
-    exporter = SlidesExporter(
+    exporter: Any = SlidesExporter(  # type: ignore[no-untyped-call]
         extra_template_basedirs=[str(HERE / "theme")], template_name="slides", exclude_input=True
     )
     resources = {
