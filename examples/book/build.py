@@ -7,10 +7,6 @@ Open DIRECTORY/index.html, or zh.html. With a language, only its edition is buil
 the other one lead nowhere. What chapters printed is kept in ~/.cache/attnlab-book, and a chapter is
 executed again only if its code, the library or NumPy has changed. Each edition also has the
 chapters' notebooks, for Jupyter. Graphviz draws the diagram (`apt-get install graphviz`).
-
-If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
-`en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
-https://colab.research.google.com/github/OWNER/REPOSITORY/blob/BRANCH/
 """
 
 from __future__ import annotations
@@ -152,8 +148,7 @@ def run_chapter(file: Path, language: str) -> None:
     chapter = json.loads(file.read_text(encoding="utf-8"))
     code = [cell for cell in chapter["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in code]
-    name = f"{language}-{file.stem}"
-    outputs, is_known = execute(name, sources, {"ATTNLAB_LANGUAGE": language})
+    outputs, is_known = execute(file.stem, sources, language)
     for cell, of_cell in zip(code, outputs, strict=True):
         cell["outputs"] = of_cell
     chapter["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}

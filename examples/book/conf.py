@@ -46,27 +46,20 @@ class SearchPairs(SearchEnglish):
 html_theme = "furo"
 html_math_renderer = "mathml"
 
-# Furo's names for the page's colours and fonts, which theme.css defines.
+# The page's colours and fonts, which theme.css defines, and Furo's names for them.
 VARIABLES = {
-    "color-brand-primary": "accent",
-    "color-brand-content": "accent",
-    "color-brand-visited": "accent",
-    "color-background-primary": "paper",
-    "color-background-secondary": "raised",
-    "color-background-border": "line",
-    "color-foreground-primary": "ink",
-    "color-foreground-muted": "muted",
-    "color-sidebar-background": "paper",
-    "color-sidebar-link-text": "ink",
-    "color-sidebar-link-text--top-level": "ink",
-    "color-sidebar-item-background--current": "selected",
-    "color-sidebar-item-background--hover": "selected",
-    "color-inline-code-background": "raised",
-    "font-stack": "sans",
-    "font-stack--monospace": "mono",
-    "sidebar-item-font-size": "small",
+    "accent": ("color-brand-primary", "color-brand-content", "color-brand-visited"),
+    "paper": ("color-background-primary", "color-sidebar-background"),
+    "raised": ("color-background-secondary", "color-inline-code-background"),
+    "line": ("color-background-border",),
+    "ink": ("color-foreground-primary", "color-sidebar-link-text--top-level"),
+    "muted": ("color-foreground-muted",),
+    "selected": [f"color-sidebar-item-background--{which}" for which in ("current", "hover")],
+    "sans": ("font-stack",),
+    "mono": ("font-stack--monospace",),
+    "small": ("sidebar-item-font-size",),
 }
-COLOURS = {name: f"var(--{ours})" for name, ours in VARIABLES.items()}
+COLOURS = {name: f"var(--{ours})" for ours, names in VARIABLES.items() for name in names}
 # matplotlib's pictures blend into the page's background; in dark mode their lightness is inverted
 # and their hues are kept.
 LIGHT = {"picture-filter": "none", "picture-blend": "multiply"}
@@ -95,7 +88,6 @@ html_context = {
     "other": ("zh", "中文") if is_english else ("en", "English"),
     "english_only": ("api", "guide", "_modules/"),
     "language_of_page": "en" if is_english else "zh",
-    "run_at": os.environ.get("ATTNLAB_RUN_AT"),
 }
 html_show_sphinx = False
 html_show_copyright = False

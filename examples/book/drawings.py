@@ -31,7 +31,7 @@ concat -> W_O -> output;
 RELAY = """
 subgraph cluster_0 { label="only the last state"; je [class=given];
 { rank=same; a [label="h₁\\nI"]; b [label="h₂\\nwill"]; c [label="h₃\\neat"]; a -> b -> c; }
-c -> je [label="   100 %", class="weight much"]; }
+c -> je [label="  100 %", class="weight much"]; }
 subgraph cluster_1 { label="attention"; je2 [label="je", class=given];
 { rank=same; d [label="h₁\\nI"]; e [label="h₂\\nwill"]; f [label="h₃\\neat"]; d -> e -> f; }
 edge [class=weight]; d -> je2 [label="   80 %", class="weight much"];

@@ -1,8 +1,6 @@
-"""Execute a chapter's code as Jupyter shows it, without a kernel, and keep what it printed.
+"""Execute a chapter's code as Jupyter shows it, without a kernel, and keep the outputs.
 
-    python examples/book/execute.py < CELLS > OUTPUTS
-
-CELLS is a list of cells' code in JSON, OUTPUTS has a list of nbformat's outputs for each.
+Run as a program, it takes a list of cells' code in JSON, and writes a list of outputs for each.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ from typing import Any
 import attnlab
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnlab-book"
-# What a chapter runs in: one core, the pocket model, and a folder of its own.
 SETTINGS = {"HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 
 
 @cache
 def surroundings() -> bytes:
-    """Whatever a chapter's outputs depend on beside its code."""
+    """A digest of whatever a chapter's outputs depend on beside its code."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for file in sorted(Path(attnlab.__file__).parent.rglob("*.*")):
         if file.suffix != ".pyc":
@@ -38,79 +35,72 @@ def surroundings() -> bytes:
     return digest.digest()
 
 
-def execute(name: str, code: list[str], settings: dict[str, str]) -> tuple[list[Any], bool]:
+def execute(name: str, code: list[str], language: str) -> tuple[list[Any], bool]:
     """The outputs of each cell of a chapter, and whether they are those of an earlier build."""
     cells = json.dumps(code)
     key = hashlib.sha256(surroundings() + cells.encode()).hexdigest()
-    kept = CACHE / f"{name}.json"
+    kept = CACHE / f"{language}-{name}.json"
     if kept.exists():
         earlier = json.loads(kept.read_text(encoding="utf-8"))
         if earlier["key"] == key:
             return earlier["outputs"], True
     with tempfile.TemporaryDirectory() as folder:
+        places = dict.fromkeys(("HF_HUB_CACHE", "IPYTHONDIR"), folder)
         run = subprocess.run(
             [sys.executable, Path(__file__).resolve()],
             input=cells,
             capture_output=True,
             encoding="utf-8",
             cwd=folder,
-            env=os.environ | SETTINGS | settings | {"HF_HUB_CACHE": folder, "IPYTHONDIR": folder},
+            env=os.environ | SETTINGS | places | {"ATTNLAB_LANGUAGE": language},
         )
     print(run.stderr, end="", file=sys.stderr)
     if run.returncode:
-        raise SystemExit(f"{name} stopped")
+        raise SystemExit(f"{language}/{name} stopped")
     outputs = json.loads(run.stdout)
     CACHE.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"key": key, "outputs": outputs}), encoding="utf-8")
     return outputs, False
 
 
-class Outputs(io.TextIOBase):
-    """What a cell prints and shows, in order."""
+class Stdout(io.TextIOBase):
+    """Standard output that adds what is printed to what is shown, in order."""
 
-    def __init__(self) -> None:
-        self.outputs: list[dict[str, Any]] = []
+    def __init__(self, shown: list[Any]) -> None:
+        self.shown = shown
 
     def write(self, text: str) -> int:
-        if not self.outputs or self.outputs[-1]["output_type"] != "stream":
-            self.outputs.append({"output_type": "stream", "name": "stdout", "text": ""})
-        self.outputs[-1]["text"] += text
+        if self.shown and "text" in self.shown[-1]:
+            self.shown[-1]["text"] += text
+        else:
+            self.shown.append({"text": text})
         return len(text)
 
-    def show(self, data: Any, metadata: Any) -> None:
-        shown = {"output_type": "display_data", "data": data, "metadata": metadata or {}}
-        self.outputs.append(shown)
+
+def as_output(text: str = "", data: Any = None, metadata: Any = None, **_: Any) -> dict[str, Any]:
+    """What a cell printed or showed, as notebooks have it."""
+    if data is None:
+        return {"output_type": "stream", "name": "stdout", "text": text}
+    return {"output_type": "display_data", "data": data, "metadata": metadata or {}}
 
 
 def main() -> None:
-    from IPython.core.displayhook import DisplayHook
-    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.displayhook import CapturingDisplayHook
+    from IPython.core.displaypub import CapturingDisplayPublisher
     from IPython.core.interactiveshell import InteractiveShell
 
-    here = Outputs()
-
-    class Hook(DisplayHook):
-        def write_output_prompt(self) -> None: ...
-
-        def write_format_data(self, data: Any, metadata: Any = None) -> None:
-            here.show(data, metadata)
-
-        def finish_displayhook(self) -> None: ...
-
-    class Publisher(DisplayPublisher):
-        def publish(self, data: Any, metadata: Any = None, *_: Any, **__: Any) -> None:
-            here.show(data, metadata)
-
-    shell: Any = InteractiveShell.instance(displayhook_class=Hook, display_pub_class=Publisher)
-    stdout, sys.stdout = sys.stdout, here
+    shell: Any = InteractiveShell.instance()
+    shell.display_pub = CapturingDisplayPublisher()
+    shown = shell.display_pub.outputs
+    shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=shown)
+    stdout, sys.stdout = sys.stdout, Stdout(shown)
     results = []
     for code in json.load(sys.stdin):
-        here.outputs = []
-        result = shell.run_cell(code)
-        results.append(here.outputs)
-        if not result.success:
-            print(code, *(output.get("text", "") for output in here.outputs), file=sys.stderr)
-            sys.exit(1)
+        has_run = shell.run_cell(code).success
+        results.append([as_output(**each) for each in shown])
+        if not has_run:
+            sys.exit(f"{code}\n{''.join(each.get('text', '') for each in shown)}")
+        shown.clear()
     json.dump(results, stdout)
 
 
