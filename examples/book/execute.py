@@ -85,14 +85,14 @@ def as_output(text: str = "", data: Any = None, metadata: Any = None, **_: Any) 
 
 
 def main() -> None:
-    from IPython.core.displayhook import CapturingDisplayHook
-    from IPython.core.displaypub import CapturingDisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core import displayhook, displaypub, interactiveshell
 
-    shell: Any = InteractiveShell.instance()
-    shell.display_pub = CapturingDisplayPublisher()
+    shell: Any = interactiveshell.InteractiveShell.instance()
+    publisher: Any = displaypub.CapturingDisplayPublisher
+    hook: Any = displayhook.CapturingDisplayHook
+    shell.display_pub = publisher()
     shown = shell.display_pub.outputs
-    shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=shown)
+    shell.display_trap.hook = hook(shell=shell, outputs=shown)
     stdout, sys.stdout = sys.stdout, Stdout(shown)
     results = []
     for code in json.load(sys.stdin):
