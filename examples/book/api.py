@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import attnlab
-from attnlab.analysis.edges import Circuit
 from attnlab.corpus.result import Passage, Standout
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
@@ -30,7 +29,7 @@ MODULES = {
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
 PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Circuit, Passage, Standout, Product, open_truth, Explorer)
+OTHERS = (Passage, Standout, Product, open_truth, Explorer)
 
 INTRODUCTION = """\
 # Reference
@@ -58,7 +57,7 @@ def reference() -> str:
         if not inspect.ismodule(public[name]) and public[name].__module__ not in MODULES:
             page += [f"## {name}", *directive(public[name])]
     page += ["## Results of analyses"]
-    for result in (*results(), *OTHERS):
+    for result in dict.fromkeys((*results(), *OTHERS)):
         if result not in public.values():
             page += directive(result)
     for module, heading in MODULES.items():
