@@ -100,7 +100,7 @@ def since(start: float) -> str:
 
 
 def say(what: str, how_long: str) -> None:
-    print(f"{what:<40}{how_long:>10}", flush=True)
+    print(f"{what:<40}{how_long:>10}\n", end="", flush=True)  # one write, as threads take turns
 
 
 def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
