@@ -26,12 +26,13 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
     weights = step.array[query]
     visible = np.ones(len(weights), bool) if step.masked is None else ~step.masked[query]
     attended = Attended(weights, visible, is_first=own == 0)
-    names = {"query": queries.labels[query], "first": keys.labels[0]}
+    first = Message("the first token, “{key}”", key=keys.labels[0])
+    names = {"query": queries.labels[query], "first": first}
     rest = percent(attended.rest)
     if attended.kind == "alone":
         return [Message("“{query}” is the first token and sees only itself.", **names)]
     if attended.kind == "rests":
-        text = "“{query}” rests: {rest} of its attention is on the first token, “{first}”."
+        text = "“{query}” rests: {rest} of its attention is on {first}."
         return [Message(text, **names, rest=rest)]
     key = attended.key
     assert key is not None
@@ -44,7 +45,7 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
     values |= {**names, "keys": _keys(key, tied, own, keys.labels)}
     # What has most of the attention comes first.
     if attended.rest >= NOTABLE and attended.rest > weights[key]:
-        resting = "{rest} of the attention of “{query}” rests on the first token, “{first}”."
+        resting = "{rest} of the attention of “{query}” rests on {first}."
         goal = Message(
             "Of the other tokens, it gives {keys} the most, {share}.", **values | {"share": each}
         )
@@ -60,7 +61,7 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
         goal = Message("“{query}” looks at {keys} ({share} of its attention each).", **values)
     else:
         goal = Message("“{query}” looks at {keys} ({share} of its attention).", **values)
-    resting = "{rest} of its attention rests on the first token, “{first}”."
+    resting = "{rest} of its attention rests on {first}."
     return [goal] if attended.rest < NOTABLE else [goal, Message(resting, **values)]
 
 

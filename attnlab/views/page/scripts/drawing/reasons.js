@@ -38,15 +38,13 @@ function quoted(trace, n) {
   return make("span", {}, "“", wordInSentence(trace.keys[n]), isTwice ? `” (${n})` : "”");
 }
 
-const spanOf = (parts) => make("span", {}, ...parts);
-
 /** What is compared, in words: which way the difference goes. */
 function leadOf({ other, visible, total }, { query, key, otherKey }) {
   const values = { query: query(), key: key(), other: other !== null && otherKey(), count: String(visible.length) };
-  if (other !== null && total >= 0) return spanOf(sayParts("{query} looks more at {key} than at {other}", values));
-  if (other !== null) return spanOf(sayParts("{query} looks less at {key} than at {other}", values));
-  if (total >= 0) return spanOf(sayParts("{query} scores {key} above the mean of its {count} keys", values));
-  return spanOf(sayParts("{query} scores {key} below the mean of its {count} keys", values));
+  if (other !== null && total >= 0) return sayParts("{query} looks more at {key} than at {other}", values);
+  if (other !== null) return sayParts("{query} looks less at {key} than at {other}", values);
+  if (total >= 0) return sayParts("{query} scores {key} above the mean of its {count} keys", values);
+  return sayParts("{query} scores {key} below the mean of its {count} keys", values);
 }
 
 /** A reason as elements and strings, as `Why.sentence` in attnlab/analysis/why.py; without known pairs, none. */
@@ -65,8 +63,8 @@ export function reasonInWords(reason) {
   const named = { first: one, second: two, query: words.query(), key: words.key() };
   const pairInWords = () => {
     if (one === two) return say("{part} at both", { part: one });
-    if (first.kind === "bias") return spanOf(sayParts("{first}, the same for every query, and {second} at {key}", named));
-    return spanOf(sayParts("{first} at {query} and {second} at {key}", named));
+    if (first.kind === "bias") return sayParts("{first}, the same for every query, and {second} at {key}", named);
+    return sayParts("{first} at {query} and {second} at {key}", named);
   };
   const values = { lead: leadOf(reason, words), pair: pairInWords(), part: fixed(part, 2), total: fixed(total, 2) };
   if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });

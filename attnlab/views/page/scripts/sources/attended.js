@@ -44,24 +44,15 @@ export function attentionInWords(attended, own, wordAt, isAgain = false) {
   const { rest, kind, key, weights } = attended;
   const query = wordAt(own);
   if (kind === "alone") return sayParts("“{query}” is the first token and sees only itself.", { query });
-  const values = { query, rest: percent(rest), first: wordAt(0) };
-  if (kind === "rests")
-    return isAgain
-      ? sayParts("“{query}” rests: {rest} of its attention is on “{first}”.", values)
-      : sayParts("“{query}” rests: {rest} of its attention is on the first token, “{first}”.", values);
-  const isStated = saysWhatRests(attended);
+  const named = { key: wordAt(0) };
+  const first = isAgain ? sayParts("“{key}”", named) : sayParts("the first token, “{key}”", named);
+  const values = { query, rest: percent(rest), first };
+  if (kind === "rests") return sayParts("“{query}” rests: {rest} of its attention is on {first}.", values);
+  if (!saysWhatRests(attended)) return goalInWords(attended, query, own, wordAt);
   // What has most of the attention comes first.
-  if (isStated && rest > weights[key]) {
-    const resting = isAgain
-      ? sayParts("{rest} of the attention of “{query}” rests on “{first}”.", values)
-      : sayParts("{rest} of the attention of “{query}” rests on the first token, “{first}”.", values);
-    return [...resting, spaceBetween(), ...ofTheOthersInWords(attended, own, wordAt)];
-  }
-  const resting = () =>
-    isAgain
-      ? sayParts("{rest} of its attention rests on “{first}”.", values)
-      : sayParts("{rest} of its attention rests on the first token, “{first}”.", values);
-  return [...goalInWords(attended, query, own, wordAt), ...(isStated ? [spaceBetween(), ...resting()] : [])];
+  return rest > weights[key]
+    ? [...sayParts("{rest} of the attention of “{query}” rests on {first}.", values), spaceBetween(), ...ofTheOthersInWords(attended, own, wordAt)]
+    : [...goalInWords(attended, query, own, wordAt), spaceBetween(), ...sayParts("{rest} of its attention rests on {first}.", values)];
 }
 
 /** Where attention goes besides the first token. */

@@ -149,13 +149,9 @@ async function runLatest(request) {
 
 let progress = 1; // of what the source loads or computes, from 0 to 1
 
+/** Show that something is computed, with the progress if it is known. */
 function showProgress(fraction) {
   progress = fraction;
-  markWorking();
-}
-
-/** Show that something is computed, with the progress if it is known. */
-function markWorking() {
   markBusy(byId("working"), progress < 1);
   if (progress < 1) byId("progress").value = progress;
   else byId("progress").removeAttribute("value"); // indeterminate
@@ -280,15 +276,15 @@ const tracePrompt = () => requestTrace({ text: byId("prompt").value, special: na
 /** For each name of a special token that is typed, whether it is read as this token. */
 function showSpecialNames() {
   const names = namesTyped();
-  const boxes = [...byId("special-names").querySelectorAll("input")];
-  for (const box of boxes) box.checked = meant.has(box.value);
-  if (boxes.map(({ value }) => value).join() === names.join()) return; // one of them may have focus
+  const boxes = () => [...byId("special-names").querySelectorAll("input")];
   const change = ({ target: { checked, value } }) => {
     meant[checked ? "add" : "delete"](value);
     tracePrompt();
   };
-  const boxOf = (name) => checkboxOf({ value: name, ...(meant.has(name) && { checked: "" }) }, say("read {name} as one token", { name }), change);
-  byId("special-names").replaceChildren(...names.map(boxOf));
+  const boxOf = (name) => checkboxOf({ value: name }, say("read {name} as one token", { name }), change);
+  // If they are the same, one of them may have focus.
+  if (boxes().map(({ value }) => value).join() !== names.join()) byId("special-names").replaceChildren(...names.map(boxOf));
+  for (const box of boxes()) box.checked = meant.has(box.value);
 }
 
 /** Take from the shown trace which names in its text are tokens, such as in a link's or a generated one. */
@@ -454,7 +450,13 @@ const controls = () =>
     ...promptControls(),
     make("p", { id: "status", role: "status" }),
     make("p", { id: "working" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", controlOf("cancel", say("Cancel"), cancel)),
-    controlsOf(...historyControls(), generatingControls(), make("div", { id: "sampling" }, ...makeSliders()), ...openingControls()),
+    controlsOf(
+      checkboxOf({ id: "compare" }, say("Compare with the previous one"), showLatest),
+      controlOf("back", say("Back to the previous one"), goBack),
+      generatingControls(),
+      make("div", { id: "sampling" }, ...makeSliders()),
+      ...openingControls(),
+    ),
     make("p", { id: "ablated", class: "note" }),
     make("p", { id: "sampled", class: "note", role: "status" }),
   );
@@ -473,7 +475,7 @@ function remakeControls() {
   markLatest();
   if (generated) showGenerated(...generated);
   markBusy(byId("explore"), isBusy);
-  markWorking();
+  showProgress(progress);
   if (source.hasEnded) disableControls();
 }
 
@@ -516,11 +518,6 @@ function promptControls() {
     make("p", { id: "special-names", class: "note" }),
     make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
   ];
-}
-
-/** Comparing with the previous trace, and returning to it. */
-function historyControls() {
-  return [checkboxOf({ id: "compare" }, say("Compare with the previous one"), showLatest), controlOf("back", say("Back to the previous one"), goBack)];
 }
 
 function generatingControls() {

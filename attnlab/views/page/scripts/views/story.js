@@ -52,9 +52,9 @@ function effectInWords(trace, { ids, before }, affected, after) {
 function guessInWords(trace, ids, before) {
   const values = { share: percentsOf(before)[0], uniform: percentsOf([1 / trace.prediction.vocab])[0] };
   const first = ids.filter((_, n) => before[n] === before[0]).map((id) => wordElement(nextTokenOf(trace, trace.T - 1, id)));
-  if (first.length === 1) return sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}.", { ...values, word: first[0] });
+  if (first.length === 1) return sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}.", { ...values, word: first });
   const words = first.flatMap((word, n) => [n ? ", " : "", "“", word, "”"]);
-  return sayParts("No next token is probable: {words} tie at {share}, where a guess has {uniform}.", { ...values, words: make("span", {}, ...words) });
+  return sayParts("No next token is probable: {words} tie at {share}, where a guess has {uniform}.", { ...values, words });
 }
 
 /** How a small probability changes by a factor. */
