@@ -5,6 +5,7 @@ import { brief, fixed, format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
 import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
+import { isAlike } from "../state/traces.js";
 
 /**
  * An element with attributes, and children that are elements or plain text. An attribute that is a function is called
@@ -226,12 +227,20 @@ export function markBusy(element, isBusy) {
   else element.classList.remove("slow");
 }
 
-/** A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a function that lists them. */
+/**
+ * A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a
+ * function that lists them. One that can, `show`, is kept for other numbers of the same tokens: that is quicker.
+ */
 export function drawingsIn(id, viewsOf, makeDrawing) {
-  let drawings;
+  let [drawings, views] = [[], []];
+  on("language", () => (drawings = []));
   on("traces language", () => {
+    const before = views;
+    views = viewsOf();
+    if (drawings.length === views.length && drawings.every(({ show }, n) => show && isAlike(before[n], views[n])))
+      return drawings.forEach((drawing, n) => drawing.show(views[n]));
     byId(id).replaceChildren();
-    drawings = viewsOf().map(makeDrawing);
+    drawings = views.map(makeDrawing);
   });
   return () => drawings;
 }

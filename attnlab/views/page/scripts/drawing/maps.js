@@ -125,12 +125,18 @@ export function makeMap(view, layer, head, attributes, ...labels) {
   const name = nameOfPart({ layer, head });
   const canvas = make("canvas", { "aria-hidden": "true" });
   const cell = make("div", { ...attributes, tabindex: "-1" }, canvas, ...labels);
-  identify(cell, name);
-  visibilityObserver.observe(cell);
-  const map = { view, layer, head, canvas, cell, name };
+  cell.map = { layer, head, canvas, cell, name };
+  return showInMap(cell.map, view);
+}
+
+/** Show the numbers of a view in a small map. */
+export function showInMap(map, view) {
+  Object.assign(map, { view, values: undefined });
+  identify(map.cell, map.name);
+  visibilityObserver.observe(map.cell);
   allMaps.add(map);
   markMap(map);
-  return (cell.map = map);
+  return map;
 }
 
 /** The small maps of the traces shown. */

@@ -9,7 +9,7 @@ import { alignment, queryOf, traces } from "./traces.js";
 const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 
 /** Fulfilled when the next frame has been painted. */
-const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+export const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
 /** The pack "story" of a trace, decoded, with where the last token attends; null if the source doesn't have it. */
 async function readStory(trace) {

@@ -99,10 +99,16 @@ export function traceOf(described, number) {
   };
 }
 
+/** Whether two traces of a page with a model have the same tokens, of the same model. */
+const hasSameTokens = (a, b) => a.changes && a.names === b.names && a.ids.join() === b.ids.join();
+
+/** Whether two views show the same tokens, and are named alike: only numbers may differ. */
+export const isAlike = (a, b) =>
+  a.name === b.name && a.distinction === b.distinction && a.traces.length === b.traces.length && a.traces.every((trace, n) => hasSameTokens(trace, b.traces[n]));
+
 /** Reuse the packs of the layers that a trace shares with a previous one. */
 function reusePacks(trace, other) {
-  const hasSameIds = trace.changes && trace.names === other.names && trace.ids.join() === other.ids.join();
-  for (let layer = 0; hasSameIds && layer < layersShared(trace, other); layer++) {
+  for (let layer = 0; hasSameTokens(trace, other) && layer < layersShared(trace, other); layer++) {
     const name = `attention.${layer}`;
     if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
   }

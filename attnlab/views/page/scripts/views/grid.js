@@ -6,7 +6,7 @@ import { isSame, selection } from "../state/store.js";
 import { onHead, views } from "../state/traces.js";
 import { byId, cellAfterKey, drawingsIn, focusOne, isPress, make } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
-import { makeMap } from "../drawing/maps.js";
+import { makeMap, showInMap } from "../drawing/maps.js";
 import { labelOf, nameOf, visibleHeads } from "../drawing/names.js";
 
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
@@ -32,7 +32,7 @@ function makeGrid(view) {
   listen(grid, view, maps);
   const axes = make("p", { class: "axes", "aria-hidden": "true" }, `${say("layer")} ↓ ${say("head")} →`);
   byId("grids").append(make("div", {}, ...nameOf(view), axes, make("div", { class: "sideways" }, grid)));
-  return maps;
+  return { maps, show: (other) => maps.forEach((map) => showInMap(map, other)) };
 }
 
 const isAdding = ({ ctrlKey, metaKey, shiftKey }) => ctrlKey || metaKey || shiftKey;
@@ -49,7 +49,7 @@ function listen(grid, view, maps) {
     if (isPress(event)) {
       event.preventDefault();
       chooseHead(layer, head, isAdding(event), () => {
-        if (selection.display === "map") cursorOf(views.indexOf(view)).focus();
+        if (selection.display === "map") cursorOf(views.indexOf(event.target.map.view)).focus();
       });
       return;
     }
@@ -59,7 +59,7 @@ function listen(grid, view, maps) {
 }
 
 /** Mark the open head and the overlaid ones. */
-function markMaps(maps) {
+function markMaps({ maps }) {
   for (const { cell, layer, head } of maps) {
     const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
     cell.setAttribute("aria-selected", String(visible !== undefined));

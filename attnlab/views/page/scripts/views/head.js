@@ -9,7 +9,7 @@ import { valuesOf } from "../sources/rows.js";
 import { strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
 import { DISPLAYS, isAt, isLook, on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
-import { buttonOf, byId, formulaOf, make, markChoice, number, positionsInWords, setChoices, symbolOf,
+import { buttonOf, byId, formulaOf, make, markBusy, markChoice, number, positionsInWords, setChoices, symbolOf,
   wordInSentence } from "../drawing/draw.js";
 import { prefixOf, restButton, visibleHeads } from "../drawing/names.js";
 import { reasonFor } from "../drawing/reasons.js";
@@ -100,7 +100,7 @@ export function startHead() {
   });
   onHead(showHead);
   on("query key drawsFirst", showStrongest);
-  on("isLoading", () => (document.querySelector("main").ariaBusy = String(selection.isLoading)));
+  on("isLoading", () => markBusy(document.querySelector("main"), selection.isLoading));
   const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
   showLooks();
   on("language", showLooks);

@@ -33,7 +33,7 @@ class Heatmap {
   #width; // of the figure, when it was laid out
 
   constructor(view) {
-    this.view = view;
+    this.show(view);
     this.readout = make("p", { class: "readout", "aria-live": "polite" });
     this.top = make("canvas", { class: "labels top", "aria-hidden": "true" });
     this.left = make("canvas", { class: "labels", "aria-hidden": "true" });
@@ -57,6 +57,11 @@ class Heatmap {
     byId("heatmaps").append(this.figure);
     this.draw = onceAFrame(() => this.#matrix && this.#draw());
     this.#listen();
+  }
+
+  show(view) {
+    this.view = view;
+    this.#matrix = null;
   }
 
   // ---- numbers and colours ---------------------------------------------------------------------

@@ -27,7 +27,7 @@ class Lines {
   #ends = [0, 0]; // x of the lines' ends
 
   constructor(view) {
-    this.view = view;
+    this.show(view);
     this.isLong = view.Tk > 40;
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.spot = make("span", { class: "spot" }); // on the line that the card describes
@@ -42,6 +42,11 @@ class Lines {
     this.#listen();
     // Laying them out changes the height.
     new ResizeObserver(onceAFrame(() => this.figure.clientWidth === this.#width || this.layOut())).observe(this.figure);
+  }
+
+  show(view) {
+    this.view = view;
+    this.#matrices.clear();
   }
 
   layOut() {

@@ -133,7 +133,7 @@ class Prediction {
     byId("drawn").append(this.sampled);
     this.title = make("h3");
     const toArithmetic = buttonOf(focusPrediction, {}, `${say("from logits to probabilities")} ↓`);
-    byId("texts").querySelectorAll(".following")[trace.number].append(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
+    byId("texts").querySelectorAll(".following")[trace.number].replaceChildren(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
     this.draw = onceAFrame(() => this.#draw());
   }
 

@@ -9,6 +9,7 @@ import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { goTo, openHead } from "../state/actions.js";
 import { changed, isLook, on, selection } from "../state/store.js";
+import { nextFrame } from "../state/story.js";
 import { queryIn, traces } from "../state/traces.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
 import { buttonOf, byId, cellAfterKey, cellUnder, formulaOf, isPress, make, markBusy, markChoice, moveFrame, number,
@@ -39,7 +40,7 @@ function openPass() {
   const blocks = Array.from({ length: trace.layers }, (_, layer) => [String(layer), say("Block {layer}", { layer })]);
   const goToFirst = (part) => goTo(steps.find((step) => partOf(step) === part).path);
   setChoices("pass-parts", [["", say("Embedding")], ...blocks, ["end", say("Logits")]], goToFirst);
-  return showPass();
+  return nextFrame().then(showPass); // it is far down: first what is in sight
 }
 
 /** The part of the model that a step is listed in: a layer such as "3", "" before the blocks, or "end" after them. */

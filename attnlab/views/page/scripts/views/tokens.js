@@ -17,8 +17,7 @@ class TokenFlow {
   #scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
 
   constructor(view) {
-    this.view = view;
-    [this.trace] = view.traces;
+    this.show(view);
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.flow = make("div", { class: "flow", role: "toolbar", "aria-label": say("Tokens{of}", { of: labelOf(view) }) });
     this.chips = this.trace.keys.map((token, n) => this.#makeChip(token, n));
@@ -29,6 +28,11 @@ class TokenFlow {
     this.draw = onceAFrame(() => this.#draw());
     this.flow.addEventListener("scroll", this.draw);
     new ResizeObserver(() => this.layOut()).observe(this.flow);
+  }
+
+  show(view) {
+    this.view = view;
+    [this.trace] = view.traces;
   }
 
   layOut() {
