@@ -4,7 +4,6 @@ It runs in this process, except for tests of the operating system: closed or bin
 terminals, browsers, pipes without a reader.
 """
 
-import contextlib
 import os
 import re
 import shlex
@@ -430,36 +429,6 @@ def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
         out, _ = run(*arguments)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e]", out)
     assert "\\x1b" in run("trace", text)[0]
-
-
-def run_in_terminal(*arguments: str, **changes: str) -> str:
-    """The command's output on a terminal."""
-    import pty
-
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attnlab", *arguments],
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        env=environment(TERM="xterm-256color", **changes),
-    )
-    os.close(theirs)
-    content = b""
-    with contextlib.suppress(OSError):  # on Linux, the other end is closed
-        while piece := os.read(ours, 4096):
-            content += piece
-    os.close(ours)
-    assert process.wait() == 0
-    return content.decode()
-
-
-@posix
-def test_colour_on_a_terminal_unless_unwanted() -> None:
-    arguments = ("trace", "the hen", "--step", "weights")
-    coloured = run_in_terminal(*arguments)
-    assert "\x1b[1m" in coloured
-    assert "\x1b[2m" in coloured  # masked cells are dim
-    assert "\x1b" not in run_in_terminal(*arguments, NO_COLOR="1")
 
 
 def test_encodings_without_the_symbols() -> None:

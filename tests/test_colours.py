@@ -11,15 +11,12 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import CELLS, TEXT, Open, drawn
-from streams import Stream
 
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.support.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.labelled_step import labelled_step
 from attnlab.views.page.page import style
-from attnlab.views.terminal import Terminal
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 
@@ -168,23 +165,8 @@ def in_picture(trace: Trace, step: str) -> list[str]:
     return ["#" + bytes(colour.tolist()).hex() for colour in colours]
 
 
-def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The backgrounds of the numbers, in order."""
-    stdout = Stream(terminal=True)
-    monkeypatch.setattr("sys.stdout", stdout)
-    for name, value in (("TERM", "xterm"), ("COLORTERM", "truecolor"), ("COLUMNS", "200")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    Terminal().show(labelled_step(trace.head(1, 3), step))
-    monkeypatch.undo()
-    levels = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m", stdout.text())
-    return ["#" + bytes(map(int, colour)).hex() for colour in levels]
-
-
 @pytest.mark.parametrize("step", ["weights", "scores"])
-def test_a_number_has_the_same_colour_in_every_view(
-    open_page: Open, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_number_has_the_same_colour_in_every_view(open_page: Open, step: str) -> None:
     pytest.importorskip("matplotlib")
     trace = GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
     is_visible = (trace.mask | (step == "scores")).ravel()
@@ -195,7 +177,6 @@ def test_a_number_has_the_same_colour_in_every_view(
     assert [a for a, is_shown in zip(picture, is_visible, strict=True) if is_shown] == [
         *filter(None, light)
     ]
-    assert in_terminal(trace, step, monkeypatch) == [*filter(None, light)]
     for scheme, expected in (("light", light), ("dark", dark)):
         page = open_page(trace, color_scheme=scheme)
         page.locator(".map").nth(8).click()

@@ -123,7 +123,7 @@ def wrap(line: str, width: int, hanging: str = "") -> list[str]:
 
 
 class Heading(Message):
-    """A heading, bold in a terminal."""
+    """A heading."""
 
 
 class Paragraph(Message):
