@@ -546,12 +546,6 @@ def test_stalled_requests_block_no_others(
         assert not explorer.is_running
 
 
-def test_incomplete_request_heads_are_closed(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "REQUEST_TIMEOUT", 0.01)
-    with pocket.explore() as explorer, stalled(explorer, HALF_A_HEAD) as connection:
-        assert connection.recv(1) == b""
-
-
 @posix
 def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> None:
     with pocket.explore() as explorer:

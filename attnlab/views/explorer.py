@@ -80,7 +80,6 @@ with importing_extra("explore"):
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from attnlab.corpus.result import Atlas
 from attnlab.model.gpt2 import GPT2
@@ -98,7 +97,7 @@ PAGES = ("/", f"/{ATLAS}")
 
 MAX_REQUEST_BYTES = 100_000
 
-# Seconds for a request to arrive, and for running requests to end when the server stops.
+# Seconds for a request's body to arrive, and for running requests to end when the server stops.
 REQUEST_TIMEOUT = 10
 SHUTDOWN_TIMEOUT = 1
 
@@ -169,7 +168,7 @@ class Explorer(StdoutSafe):
             uvicorn.Config(
                 Guard(application(cache, self._request_stop), token, port),
                 loop="asyncio",
-                http=TimeoutProtocol,
+                http="h11",
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
@@ -665,18 +664,6 @@ async def server_error(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
     name = type(error).__name__
     return error_response(request, 500, f"Internal error: {name}. See the terminal for details.")
-
-
-class TimeoutProtocol(H11Protocol):
-    """HTTP with a timeout for request headers."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:  # no request is being answered
-            self.transport.close()
 
 
 class Guard:
