@@ -17,11 +17,11 @@ from attnlab.equations import identity
 from attnlab.errors import DisagreementError
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result, step_at
-from attnlab.views.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS
-from attnlab.views.derivations import COMPUTING, Symbol, derivation
-from attnlab.views.explain import explain
-from attnlab.views.explanation import Explanation, Line, Term, format_value
-from attnlab.views.formulas import leaves, write
+from attnlab.views.explaining.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS
+from attnlab.views.explaining.derivations import COMPUTING, Symbol, derivation
+from attnlab.views.explaining.explain import explain
+from attnlab.views.explaining.explanation import Explanation, Line, Term, format_value
+from attnlab.views.explaining.formulas import leaves, write
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]

@@ -42,7 +42,7 @@ from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import COUNTED, Message, counted, say, translations
 from attnlab.support.tables import Table, display_width, header
-from attnlab.views.derivations import ACTIVATIONS, COMPUTING, derivation
+from attnlab.views.explaining.derivations import ACTIVATIONS, COMPUTING, derivation
 from attnlab.views.labelled_step import SHOW_ALL
 from attnlab.views.page.modules import SAID
 from attnlab.views.page.page import FRAME_TEXT

@@ -35,7 +35,7 @@ from attnlab.support.console import show_in_browser
 from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
-from attnlab.views.explain import PROBABILITIES, explain
+from attnlab.views.explaining.explain import PROBABILITIES, explain
 from attnlab.views.labelled_step import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.page.page import is_page
 from attnlab.views.terminal import Terminal

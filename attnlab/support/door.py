@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from attnlab.analysis.lens import mean_lens as mean_lens
     from attnlab.analysis.why import Why as Why
     from attnlab.analysis.why import WhyOfHead as WhyOfHead
-    from attnlab.views.explain import explain as explain
-    from attnlab.views.explanation import Explanation as Explanation
+    from attnlab.views.explaining.explain import explain as explain
+    from attnlab.views.explaining.explanation import Explanation as Explanation
     from attnlab.views.explorer import Explorer as Explorer
     from attnlab.views.frames import dataframe as dataframe
     from attnlab.views.frames import dataset as dataset
@@ -69,8 +69,8 @@ _NAMES = {
     "analysis.jobs": "HeadJobs head_jobs",
     "analysis.lens": "LogitLens OneToken mean_lens",
     "analysis.why": "Why WhyOfHead",
-    "views.explain": "explain",
-    "views.explanation": "Explanation",
+    "views.explaining.explain": "explain",
+    "views.explaining.explanation": "Explanation",
     "views.explorer": "Explorer",
     "views.frames": "dataframe dataset frame_of grid",
     "views.notebook": (

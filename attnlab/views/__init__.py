@@ -5,7 +5,6 @@ makes HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas Da
 Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser, which `explorer`
 serves. All use `colours` and the Chinese in `zh.po`.
 
-Explanations: `explain` finds the requested number, or a row of weights, `step_number` computes it
-by the `formulas` of its equation's `derivations`, and `purposes` says what each step is for. The
-result is an `explanation`. `attended` says where a token's attention goes.
+`explaining/` shows how a number is computed; `purposes` says what each step is for, and `attended`
+where a token's attention goes.
 """

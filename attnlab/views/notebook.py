@@ -32,7 +32,7 @@ from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.text.tokens import Token
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.explanation import Explanation, Line, translate
+from attnlab.views.explaining.explanation import Explanation, Line, translate
 from attnlab.views.labelled_step import (
     MASKED,
     SHOW_ALL,

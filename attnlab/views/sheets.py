@@ -24,8 +24,16 @@ from attnlab.steps.labels import axis_of, label
 from attnlab.support.checks import importing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.views.colours import LIGHT
-from attnlab.views.derivations import COMPUTING, derivation
-from attnlab.views.formulas import CONSTANTS, OPERATIONS, Indexed, Leaf, Rounded, Tree, is_leaf
+from attnlab.views.explaining.derivations import COMPUTING, derivation
+from attnlab.views.explaining.formulas import (
+    CONSTANTS,
+    OPERATIONS,
+    Indexed,
+    Leaf,
+    Rounded,
+    Tree,
+    is_leaf,
+)
 
 with importing_extra("sheets"):
     import xlsxwriter

@@ -23,7 +23,7 @@ from attnlab.support.tables import (
     printable,
     wrap,
 )
-from attnlab.views.explanation import Explanation, fold
+from attnlab.views.explaining.explanation import Explanation, fold
 from attnlab.views.labelled_step import MASKED, TOKENS_SHOWN, LabelledStep
 
 # The most columns of a table, in a terminal of any width.

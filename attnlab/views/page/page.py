@@ -39,8 +39,8 @@ from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import in_heading, printable
 from attnlab.text.tokens import Token
 from attnlab.text.words import characters_of, words_of
-from attnlab.views import derivations
 from attnlab.views.colours import DARK, LIGHT
+from attnlab.views.explaining import derivations
 from attnlab.views.page import overview, pairs, prediction, token_pass
 from attnlab.views.page.modules import (
     EXCERPT_LENGTH,

@@ -1,5 +1,5 @@
-// How one number of a step is computed: the formulas from attnlab/views/derivations.py, evaluated and
-// written with the page's numbers, as attnlab/views/step_number.py does in Python.
+// How one number of a step is computed: the formulas from attnlab/views/explaining/derivations.py, evaluated and
+// written with the page's numbers, as attnlab/views/explaining/step_number.py does in Python.
 
 import { equations } from "../numbers/equations.js";
 import { grouped, largestTerms } from "../numbers/formats.js";
@@ -99,7 +99,7 @@ export class Working {
   }
 }
 
-/** A line's formula as texts and elements, written by attnlab/views/formulas.py; `written` gives those of an operand. */
+/** A line's formula as texts and elements, written by attnlab/views/explaining/formulas.py; `written` gives those of an operand. */
 const formulaParts = ({ parts }, written) => parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
 
 /** A number as an operand; counts have no brackets. */

@@ -113,7 +113,7 @@ function explainInCell({ trace, head, i, j, rows }, name) {
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
   const declared = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
-  // The lines are made from that equation, in attnlab/views/derivations.py; only their numbers are the page's.
+  // The lines are made from that equation, in attnlab/views/explaining/derivations.py; only their numbers are the page's.
   const lines = working.lines(description.explanations[declared].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, value], n) => {

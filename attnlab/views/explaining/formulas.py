@@ -3,7 +3,7 @@
     stream[row, column] + kept    ("+", ("at", "stream", "row", "column"), "kept")
 
 A formula is a number, a name, or a tuple of an operation and its operands; the page gets it as
-JSON. `attnlab.views.derivations` makes them.
+JSON. `attnlab.views.explaining.derivations` makes them.
 """
 
 from __future__ import annotations

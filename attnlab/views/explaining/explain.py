@@ -17,10 +17,10 @@ from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.attended import attention_in_words
-from attnlab.views.explanation import Explanation, Line, Parts, Term, TermTable
+from attnlab.views.explaining.explanation import Explanation, Line, Parts, Term, TermTable
+from attnlab.views.explaining.step_number import StepNumber, as_json, lines_of
 from attnlab.views.labelled_step import vocabulary_index
 from attnlab.views.purposes import purpose
-from attnlab.views.step_number import StepNumber, as_json, lines_of
 
 # Not a step of the model, because it depends on the sampling settings.
 PROBABILITIES = "probabilities"

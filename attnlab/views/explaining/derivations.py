@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnlab import equations
-from attnlab.views.formulas import Tree, is_leaf, leaves, substitute, write
+from attnlab.views.explaining.formulas import Tree, is_leaf, leaves, substitute, write
 
 OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
 

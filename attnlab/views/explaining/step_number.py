@@ -13,9 +13,9 @@ from attnlab.errors import DisagreementError
 from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
-from attnlab.views.derivations import COMPUTING, Formula, derivation
-from attnlab.views.explanation import Line, Parts, Term, TermTable, format_number
-from attnlab.views.formulas import (
+from attnlab.views.explaining.derivations import COMPUTING, Formula, derivation
+from attnlab.views.explaining.explanation import Line, Parts, Term, TermTable, format_number
+from attnlab.views.explaining.formulas import (
     CONSTANTS,
     OPERATIONS,
     Indexed,
