@@ -100,7 +100,10 @@ def as_page(notebook: Any, language: str) -> str:
     scripts = [REVEAL / "dist/reveal.js", REVEAL / "plugin/notes/notes.js"]
     texts = [[file.read_text(encoding="utf-8") for file in files] for files in (styles, scripts)]
     exporter: Any = SlidesExporter(  # type: ignore[no-untyped-call]
-        extra_template_basedirs=[str(HERE / "theme")], template_name="slides", exclude_input=True
+        extra_template_basedirs=[str(HERE / "theme")],
+        template_name="slides",
+        exclude_input=True,
+        exclude_anchor_links=True,
     )
     resources = {
         "attnlab": {
