@@ -319,7 +319,7 @@ last_row = {
     "softmax(X Xᵀ / √D)": softmax_of_products[-1],
     "weights": trained_head.weights[-1],
 }
-print(f"\nThe row of {symbols[-1]!r}: similarity, and {trained_head.title}")
+print(f"\nThe row of {symbols[-1]!r}: similarity, and {trained_head.title!s}")
 print(attnlab.table([*last_row.values()], rows=[*last_row], columns=symbols, decimals=2))
 trained_head.plot("weights")
 

@@ -241,7 +241,7 @@ head = model.trace("any text").head(LAYER, HEAD)  # the matrices don't depend on
 D, Dh = head.W_Q.shape
 singular_values = np.linalg.svd(head.QK.full(), compute_uv=False)
 squares = np.cumsum(singular_values**2) / np.sum(singular_values**2)
-print(f"\n{head.title}: W_Q W_Kᵀ is {D} x {D}, of rank {np.linalg.matrix_rank(head.QK.full())}")
+print(f"\n{head.title!s}: W_Q W_Kᵀ is {D} x {D}, of rank {np.linalg.matrix_rank(head.QK.full())}")
 print(f"{D} x {D} numbers: {D * D:,}; two thin matrices: 2 · {D} · {Dh} = {2 * D * Dh:,}")
 print(f"nine tenths of the sum of squares are in {np.argmax(squares >= 0.9) + 1} directions")
 pictures.curves({"singular values": singular_values}, x_name="number", y_name="stretch")

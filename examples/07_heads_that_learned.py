@@ -562,7 +562,7 @@ print(attnlab.table(pronouns.attention[0], rows=layer_numbers, columns=head_numb
 print(f"\nText by text, layer {best_head[0]} head {best_head[1]}\n")
 noun_weights = [float(run.head(*best_head).weights[mask][0]) for run, mask in pairs]
 texts = [text for text, *_ in SENTENCES]
-print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["noun"], decimals=2))
+print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["its noun"], decimals=2))
 pairs[0][0].plot_tokens(*best_head)
 
 # %% [markdown] tags=["slide-90-12"]

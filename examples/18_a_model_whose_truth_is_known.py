@@ -37,6 +37,7 @@ from attnlab.pocket.truth import (
     spearman,
 )
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -199,8 +200,8 @@ with_patching = [
 print("\n18.5 Correlation with the Shapley values\n")
 print(methods.table())
 print("\nMean correlation with patching\n")
-for name, correlation in zip(methods.names, with_patching, strict=True):
-    print(f"  {name:<21}{correlation:.2f}")
+agreement = zip(methods.names, with_patching, strict=True)
+print(align([[str(name), f"{correlation:.2f}"] for name, correlation in agreement], left=(0,)))
 methods.plot()
 
 # %% [markdown]

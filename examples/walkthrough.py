@@ -11,7 +11,6 @@ ATTNLAB_MODEL. Also writes a page with every head, attention.html, and opens it 
 terminal with a screen. `--lang zh` speaks Chinese.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,12 @@ import attnlab
 from attnlab import walkthrough
 from attnlab.cli.arguments import Parser
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
-from attnlab.support.language import language_option
+from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
 from attnlab.support.tables import wrap
 from attnlab.views.page.overview import head_that_matters
 
-if language := language_option():
-    os.environ["ATTNLAB_LANGUAGE"] = language
-prepare_script()  # for any terminal, and for pipes
+prepare_script(language_option() or language_of())  # for any terminal, and for pipes
 parser = Parser(description=say("One head of attention, step by step."))
 parser.add_argument("text", nargs="?", default=walkthrough.PROMPT, help="the text to trace")
 parser.add_argument("--layer", type=int, help="from 0; -1 is the last")
@@ -150,7 +147,7 @@ show(
     say(
         "Softmax turns each row into weights that sum to 1. {last} attends most to: {attended}.",
         last=last,
-        attended=", ".join(shares),
+        attended=say(", ").join(shares),
     ),
     columns=symbols,
 )

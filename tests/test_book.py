@@ -139,6 +139,13 @@ def test_chinese_code_differs_only_in_strings_and_comments() -> None:
             assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", words), english
 
 
+def test_a_chapter_speaks_its_own_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert not re.search("[\u4e00-\u9fff]", run("10", {}).printed)
+    for chapter in (*CHAPTERS, *LATER):  # in an f-string, a message is English unless !s is there
+        assert not re.search(r"\{[\w.]*title\}", text_of(chapter)), chapter
+
+
 def test_untranslated_strings_in_code_are_reported() -> None:
     assert untranslated_texts(SCRIPT) == []
     assert untranslated_texts(SCRIPT + '\n# %%\nprint("two words")  # and a comment\n') == [

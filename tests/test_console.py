@@ -203,7 +203,7 @@ def test_programs_run_in_threads() -> None:
 def test_every_chapter_configures_the_console_first() -> None:
     """In notebooks, stdout isn't changed."""
     for lesson in EXAMPLES.glob("*.py"):
-        before, called, _ = lesson.read_text(encoding="utf-8").partition("\nprepare_script()")
+        before, called, _ = lesson.read_text(encoding="utf-8").partition("\nprepare_script(")
         assert called, lesson
         assert "print(" not in before
     code = (

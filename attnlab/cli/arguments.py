@@ -77,7 +77,7 @@ def parser() -> Parser:
                     "a directory, a name on the hub, or a model that comes with attnlab, {names} "
                     "(default: ATTNLAB_MODEL if set, else GPT-2 if it is in the cache, else "
                     "english)",
-                    names=", ".join(BUILT_IN),
+                    names=say(", ").join(BUILT_IN),
                 ),
             )
         return subparser

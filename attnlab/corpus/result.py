@@ -94,7 +94,7 @@ class Passage:
 
     def __str__(self) -> str:
         start = Message("{text}, token {start}: ", text=self.text, start=self.start)
-        return f"{self.value:.3f}  {start}{label(self.content, CHARACTERS_SHOWN)}"
+        return f"{self.value:.3f}  {start!s}{label(self.content, CHARACTERS_SHOWN)}"
 
 
 class Passages(Document, tuple[Passage, ...]):

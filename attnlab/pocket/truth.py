@@ -427,11 +427,11 @@ class Methods(Analysis):
     )
     _number: ClassVar[str] = "correlation"
     names: ClassVar[tuple[str, ...]] = (
-        "patching",
-        "attribution patching",
+        Message("patching"),
+        Message("attribution patching"),
         "EAP",
         "EAP-IG",
-        "removal",
+        Message("removal"),
     )
 
     def __init__(self, truth: Truth, other_scores: NDArray[np.float64], ablation: str) -> None:
@@ -450,7 +450,7 @@ class Methods(Analysis):
         self.correlations = read_only(np.array(correlations).T)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        columns = (*self._tasks, "mean")
+        columns = (*self._tasks, Message("mean"))
         correlations = np.column_stack([self.correlations, self.correlations.mean(axis=1)])
         return correlations, named_axis("method", self.names), named_axis("task", columns)
 

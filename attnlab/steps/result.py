@@ -17,7 +17,7 @@ from attnlab.steps.run import Run
 from attnlab.support import door
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
@@ -344,7 +344,12 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
         return "", "", f"{value:.4g}", ""
     shape, dtype = " x ".join(map(str, value.shape)), str(value.dtype)
     if value.dtype == bool:
-        return shape, dtype, f"{np.count_nonzero(value)} of {value.size} True", ""
+        return (
+            shape,
+            dtype,
+            say("{n} of {size} True", n=np.count_nonzero(value), size=value.size),
+            "",
+        )
     # Before the range: with NaN, minimum and maximum would be NaN.
     if np.isnan(value).any():
         return shape, dtype, f"{np.count_nonzero(np.isnan(value))} NaN", ""

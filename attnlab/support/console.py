@@ -82,15 +82,14 @@ def for_stdout(text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def prepare_script(language: str | None = None) -> None:
+def prepare_script(language: str = "en") -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed. In notebooks, stdout is left unchanged. ATTNLAB_LANGUAGE takes precedence over
-    `language`.
+    closed. In notebooks, stdout is left unchanged. What the library prints is in the script's
+    `language`, whatever the user's: a script speaks one language.
     """
-    if language is not None:
-        os.environ.setdefault("ATTNLAB_LANGUAGE", language)
+    os.environ["ATTNLAB_LANGUAGE"] = language
     if sys.stdout is sys.__stdout__:
         _escape_unencodable()
         import signal  # here, so that `import attnlab` is quick
