@@ -603,7 +603,7 @@ FOREIGN = "A page supports only GPT-2's byte pair encoding and BERT's word piece
 RENAMED = (
     ({SAFETENSORS: "pytorch_model.bin"}, "files, only pytorch_model.bin. attnlab explore --model"),
     ({SAFETENSORS: "ckpt.pt", CONFIG: "x"}, "files, only ckpt.pt. attnlab explore --model"),
-    ({"vocab.json": "spiece.model", "merges.txt": "x"}, "spiece.model isn't supported; a token"),
+    ({"vocab.json": "spiece.model", "merges.txt": "x"}, "spiece.model requires a tokenizer.json"),
     ({"vocab.json": "x", "merges.txt": "y"}, "There is no tokenizer among the files: neither"),
 )
 

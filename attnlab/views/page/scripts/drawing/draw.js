@@ -201,17 +201,18 @@ export function hatchPattern(context, colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** Run `draw` once before the next frame, even if requested several times; immediately for printing. */
+/** Run `draw` once before the next frame, as last requested, even if several times; immediately for printing. */
 export function onceAFrame(draw) {
-  let isRequested = false;
-  return () => {
-    if (isPrinted()) return draw();
-    if (isRequested) return;
-    isRequested = true;
-    requestAnimationFrame(() => {
-      isRequested = false;
-      draw();
-    });
+  let given = null; // the arguments of the last request
+  const run = () => {
+    const last = given;
+    given = null;
+    draw(...last);
+  };
+  return (...args) => {
+    if (isPrinted()) return draw(...args);
+    if (!given) requestAnimationFrame(run);
+    given = args;
   };
 }
 

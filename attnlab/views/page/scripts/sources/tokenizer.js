@@ -31,25 +31,23 @@ export async function tokenizerIn(directory, rows) {
   if (!settings.model?.vocab || Array.isArray(settings.model.vocab)) throw foreign();
   const isBert = isOlder ? settings.model.type === "WordPiece" : rules.bert.classes.includes(ofClass);
   const isGpt2 = !isBert && (!ofClass || rules.gpt2.classes.includes(ofClass));
-  const defaults = isBert ? rules.bert.special : isGpt2 ? rules.gpt2.special : {};
-  const special = await specialTokens(directory, config, defaults);
-  const byContent = new Map(Object.values(special).flatMap((tokens) => tokens.map((token) => [token.content, token])));
-  const { ids, added } = withIds(file, settings, await moreAddedTokens(directory, config, byContent), byContent, Object.values(defaults));
+  const { special, ids, added } = await tokensIn(directory, config, file, settings, isBert ? rules.bert.special : isGpt2 ? rules.gpt2.special : {});
   const ascending = [...ids].sort(([, a], [, b]) => a - b);
   const invalid = ascending.find(([, id], n) => !Number.isInteger(id) || id < 0 || id >= rows || id === ascending[n - 1]?.[1]);
   if (invalid) throw unsupported(file, `${invalid[0]} = ${asJson(invalid[1])}; ${rows}`);
-  const [before, unknown] = [isBert ? special.cls_token : flagOf(config, "add_bos_token", false) ? special.bos_token : [], special.unk_token.at(-1)];
-  const read = {
-    ...settings,
-    ...{ file, isOlder, ids, added },
-    prefix: isOlder ? before.map(({ content }) => ids.get(content)) : prefixIn(settings.post_processor),
-    normalizer: isBert ? bertNormalizer(settings.normalizer, config) : settings.normalizer,
-    pre_tokenizer: isGpt2 ? { ...settings.pre_tokenizer, add_prefix_space: flagOf(config, "add_prefix_space", false) } : settings.pre_tokenizer,
-    model: isBert && isOlder && unknown ? { ...settings.model, unk_token: unknown.content } : settings.model,
-  };
+  // What the classes read only from tokenizer_config.json.
+  const read = { ...settings, file, isOlder, ids, added };
+  const before = isBert ? special.cls_token : flagOf(config, "add_bos_token", false) ? special.bos_token : [];
+  const prefix = isOlder ? before.map(({ content }) => ids.get(content)) : prefixIn(settings.post_processor);
+  if (isGpt2) read.pre_tokenizer = { ...settings.pre_tokenizer, add_prefix_space: flagOf(config, "add_prefix_space", false) };
+  if (isBert && isOlder) read.model = { ...settings.model, unk_token: special.unk_token.at(-1)?.content ?? settings.model.unk_token };
+  if (isBert && settings.normalizer?.type === "BertNormalizer") {
+    const [handle_chinese_chars, lowercase] = ["tokenize_chinese_chars", "do_lower_case"].map((name) => flagOf(config, name, true));
+    read.normalizer = { ...settings.normalizer, handle_chinese_chars, strip_accents: flagOf(config, "strip_accents", null), lowercase };
+  }
   const data = bytePairData(read, rules) ?? wordPieceData(read, rules);
   if (!data) throw foreign();
-  return { ...data, prefix: read.prefix, vocab: settings.model.vocab, names: added.map(({ id, content }) => [id, content]), tokens: ids.size, rows };
+  return { ...data, prefix, vocab: settings.model.vocab, names: added.map(({ id, content }) => [id, content]), tokens: ids.size, rows };
 }
 
 /** The settings in files other than tokenizer.json, as in one, after the vocabulary's name; the class decides if there are two. */
@@ -57,17 +55,14 @@ async function olderSettings(directory, ofClass) {
   const { bert, gpt2, openai, sentence_piece } = directory.rules.tokenizer;
   const [vocab, merges] = directory.has("vocab.json") || !directory.has(openai[0]) ? ["vocab.json", "merges.txt"] : openai;
   const hasPairs = directory.has(vocab) || directory.has(merges);
-  const name = sentence_piece.find(directory.has);
-  if (!hasPairs && !directory.has("vocab.txt")) {
-    if (!name) throw new Refusal("There is no tokenizer among the files: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt.");
-    throw new Refusal("SentencePiece's {name} isn't supported; a tokenizer.json is. In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one.", { name });
-  }
   const isKnown = !ofClass || [...gpt2.classes, ...bert.classes].includes(ofClass);
-  if (!isKnown) throw new Refusal("tokenizer_class {name} requires a tokenizer.json. In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one.", { name: ofClass });
+  const what = hasPairs || directory.has("vocab.txt") ? !isKnown && `tokenizer_class ${ofClass}` : sentence_piece.find(directory.has);
+  if (what) throw new Refusal("{what} requires a tokenizer.json. In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one.", { what });
   if (directory.has("vocab.txt") && (bert.classes.includes(ofClass) || !hasPairs)) {
     const lines = (await directory.read("vocab.txt", textIn)).replace(/\n$/, "").split("\n");
     return ["vocab.txt", { ...bert.settings, model: { ...bert.settings.model, vocab: Object.fromEntries(lines.map((line, id) => [line, id])) } }];
   }
+  if (!hasPairs) throw new Refusal("There is no tokenizer among the files: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt.");
   const ids = await directory.json(vocab);
   const lines = (await directory.read(merges, textIn)).replace(/^#version.*/, "").split("\n").filter(Boolean);
   const content = gpt2.special.eos_token;
@@ -75,30 +70,21 @@ async function olderSettings(directory, ofClass) {
   return [vocab, { ...gpt2.settings, model: { type: "BPE", vocab: ids, merges: lines }, added_tokens }];
 }
 
-/** The special tokens by name, such as eos_token. */
-async function specialTokens(directory, config, defaults) {
-  const entries = "added_tokens_decoder" in config ? config : { ...config, ...(await directory.optionalJson("special_tokens_map.json")) };
-  const tokensIn = (value) => {
+/** The special tokens by name, such as eos_token; all tokens' ids; and the added tokens with theirs, see `_with_ids` in Python. */
+async function tokensIn(directory, config, file, { model, added_tokens = [] }, defaults) {
+  const decoder = config.added_tokens_decoder;
+  const entries = decoder ? config : { ...config, ...(await directory.optionalJson("special_tokens_map.json")) };
+  const tokensOf = (value) => {
     if (value === null || value === undefined) return [];
     if (typeof value === "string") return [{ content: value, special: true }];
-    if ("content" in value) return [{ ...value, special: true }];
-    return Object.values(value).flatMap(tokensIn); // several, in a list or by name
+    return "content" in value ? [{ ...value, special: true }] : Object.values(value).flatMap(tokensOf); // several, in a list or by name
   };
-  return Object.fromEntries(directory.rules.tokenizer.special.map((name) => [name, tokensIn(entries[name] === undefined ? defaults[name] : entries[name])]));
-}
-
-/** Added tokens in files other than tokenizer.json, in the order of their ids. */
-async function moreAddedTokens(directory, config, special) {
-  const decoder = config.added_tokens_decoder;
-  const asToken = ([content, id]) => ({ content, id, special: special.has(content), normalized: !special.has(content) });
-  const tokens = decoder
+  const special = Object.fromEntries(directory.rules.tokenizer.special.map((name) => [name, tokensOf(entries[name] === undefined ? defaults[name] : entries[name])]));
+  const byContent = new Map(Object.values(special).flatMap((tokens) => tokens.map((token) => [token.content, token])));
+  const asToken = ([content, id]) => ({ content, id, special: byContent.has(content), normalized: !byContent.has(content) });
+  const more = decoder
     ? Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }))
     : Object.entries(await directory.optionalJson("added_tokens.json")).map(asToken);
-  return tokens.sort((a, b) => a.id - b.id);
-}
-
-/** All tokens' ids, and the added tokens with theirs, see `_with_ids` in Python. */
-function withIds(file, { model, added_tokens = [] }, more, special, defaults) {
   const ids = new Map(Object.entries(model.vocab));
   const added = new Map();
   let next = ids.size;
@@ -110,20 +96,12 @@ function withIds(file, { model, added_tokens = [] }, more, special, defaults) {
     ids.set(content, id);
     added.set(content, { ...token, id });
   };
-  for (const token of [...added_tokens, ...more]) add(token);
-  for (const [content, token] of special) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
-  const missing = [...special.values()].filter(({ content }) => !ids.has(content));
-  if (missing.some(({ content }) => !defaults.includes(content))) missing.forEach(add);
-  return { ids, added: [...added.values()] };
+  for (const token of [...added_tokens, ...more.sort((a, b) => a.id - b.id)]) add(token);
+  for (const [content, token] of byContent) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
+  const missing = [...byContent.values()].filter(({ content }) => !ids.has(content));
+  if (missing.some(({ content }) => !Object.values(defaults).includes(content))) missing.forEach(add);
+  return { special, ids, added: [...added.values()] };
 }
-
-/** BERT's normalizer, with what BertTokenizer reads only from the config. */
-const bertNormalizer = (normalizer, config) => normalizer?.type === "BertNormalizer" && {
-  ...normalizer,
-  handle_chinese_chars: flagOf(config, "tokenize_chinese_chars", true),
-  strip_accents: flagOf(config, "strip_accents", null),
-  lowercase: flagOf(config, "do_lower_case", true),
-};
 
 /** The ids that a post_processor adds before a text. */
 function prefixIn(processor) {

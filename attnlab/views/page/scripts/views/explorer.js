@@ -443,8 +443,10 @@ function makeChanges() {
 const controlOf = (id, words, onClick) => buttonOf(onClick, { id }, words);
 const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
 
-const controls = () =>
-  make(
+function controls() {
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
+  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  return make(
     "section",
     { id: "explore", "aria-label": say("Explore") },
     ...promptControls(),
@@ -453,13 +455,14 @@ const controls = () =>
     controlsOf(
       checkboxOf({ id: "compare" }, say("Compare with the previous one"), showLatest),
       controlOf("back", say("Back to the previous one"), goBack),
-      generatingControls(),
+      make("span", {}, controlOf("write", say("Generate"), continueText), " ", make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)),
       make("div", { id: "sampling" }, ...makeSliders()),
       ...openingControls(),
     ),
     make("p", { id: "ablated", class: "note" }),
     make("p", { id: "sampled", class: "note", role: "status" }),
   );
+}
 
 /** Make the controls again, in the page's language. */
 function remakeControls() {
@@ -518,13 +521,6 @@ function promptControls() {
     make("p", { id: "special-names", class: "note" }),
     make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
   ];
-}
-
-function generatingControls() {
-  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
-  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
-  const labels = [make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)];
-  return make("span", {}, controlOf("write", say("Generate"), continueText), " ", ...labels);
 }
 
 /** Opening another model, if the source can. */

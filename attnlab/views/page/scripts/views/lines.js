@@ -201,24 +201,15 @@ class Lines {
       this.draw();
     };
     let touched; // the line that the last tap named: another tap on it opens it
-    let pointing = null; // the last movement of the pointer on the lines
-    const follow = onceAFrame(() => {
-      if (!pointing) return;
-      const line = this.#lineUnder(pointing);
+    const follow = onceAFrame((event) => {
+      const line = event && this.#lineUnder(event);
       scroller.style.cursor = line ? "pointer" : "";
-      highlight(line ? { isKey: false, index: line.i } : this.#tokenUnder(pointing));
+      highlight(line ? { isKey: false, index: line.i } : event && this.#tokenUnder(event));
       if (line) this.#describe(line);
       else hideCard();
     });
-    scroller.addEventListener("pointermove", (event) => {
-      if (event.pointerType === "touch") return;
-      pointing = event;
-      follow();
-    });
-    scroller.addEventListener("pointerleave", () => {
-      pointing = null;
-      highlight(null);
-    });
+    scroller.addEventListener("pointermove", (event) => event.pointerType === "touch" || follow(event));
+    scroller.addEventListener("pointerleave", () => follow(null));
     scroller.addEventListener("click", (event) => {
       const [line, token] = [this.#lineUnder(event), this.#tokenUnder(event)];
       const isNamed = event.pointerType !== "touch" || (touched && line && touched.i === line.i && touched.j === line.j);

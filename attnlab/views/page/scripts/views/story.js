@@ -17,20 +17,16 @@ import { reasonFor } from "../drawing/reasons.js";
 
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
-/** The sentences about a head, as elements and strings: where its attention goes, and the effect of its ablation. */
-function sentencesOf(trace, story, { attended, affected, after }, isAgain) {
-  const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordInSentence(trace.keys[j]), isAgain);
-  return [make("span", { class: "attends" }, ...attention, spaceBetween()), ...effectInWords(trace, story, affected, after)];
-}
-
-/** The paragraphs about heads. Under the first, the headline, it says why this head looks there. */
+/** The paragraphs about heads: where their attention goes, and the effect of their ablation. The first, the headline, says why. */
 function paragraphsOf(trace, story) {
   const heads = headsToDescribe(story);
   const isAgain = (n) => heads.slice(0, n).some(({ attended }) => saysWhatRests(attended));
   return heads.map((described, n) => {
-    const { layer, head, attended } = described;
+    const { layer, head, attended, affected, after } = described;
+    const attention = attentionInWords(attended, trace.Tk - 1, (j) => wordInSentence(trace.keys[j]), isAgain(n));
     const reason = n ? [] : [reasonFor(trace, layer, head, trace.T - 1, attended)];
-    return paragraphAbout(described, [...sentencesOf(trace, story, described, isAgain(n)), ...reason], n === 0);
+    const attends = make("span", { class: "attends" }, ...attention, spaceBetween());
+    return paragraphAbout(described, [attends, ...effectInWords(trace, story, affected, after), ...reason], n === 0);
   });
 }
 
