@@ -47,7 +47,7 @@ from attnlab.steps.labels import Axis, Grid, label, long_columns
 from attnlab.support import door
 from attnlab.support.checks import check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import (
@@ -64,11 +64,10 @@ from attnlab.support.tables import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
     from xarray import Dataset
 
-    from attnlab.support.door import Explorer, Picture
+    from attnlab.support.door import Explorer
     from attnlab.text.tokens import Tokens
 
 FORMAT = "2"
@@ -266,12 +265,15 @@ class Measured(Analysis):
 class HeadProfile(Analysis):
     """All measures of one head, as `Atlas.head` returns it.
 
+    The plot shows its place among all heads, since the measures have different units.
+
     Attributes
     ----------
     measures : their names; loss is left out
     mean, error : (M,), by measure
     """
 
+    meaning: ClassVar[str] = "Each number is the fraction of all heads whose mean is smaller."
     note: ClassVar[str] = Measured.note
     source: ClassVar[str] = Measured.source
 
@@ -314,22 +316,15 @@ class HeadProfile(Analysis):
     twins = property(lambda self: self._table("twins"), doc="The heads that attend most like it.")
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        smaller = [
+            np.nan if np.isnan(own) else (measure.mean < own).mean()
+            for measure, own in zip(self._measured, self.mean, strict=True)
+        ]
         measures = named_axis("measure", self.measures)
-        return self.mean[:, np.newaxis], measures, named_axis("", ("mean",))
-
-    def plot(
-        self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
-    ) -> Picture:
-        numbers = np.stack([measure.mean.ravel() for measure in self._measured])
-        errors = np.stack([measure.error.ravel() for measure in self._measured])
-        selected = int(np.ravel_multi_index(self._index, self._measured[0].mean.shape))
-        with door.drawing_in(language):
-            return door.plot_profile(
-                [*self.measures], numbers, errors, selected, say(self.title), ax
-            )
+        return np.array(smaller)[:, np.newaxis], measures, named_axis("", ("smaller",))
 
     def _repr_html_(self) -> str:
-        return Document._repr_html_(self)  # no heatmap: the measures have different units
+        return Document._repr_html_(self)  # the table says more than the heatmap
 
     def _tables(self) -> Iterator[Table]:
         count = self._measured[0].mean.size

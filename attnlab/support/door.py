@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from attnlab.views.plot import drawing_in as drawing_in
     from attnlab.views.plot import plot_graph as plot_graph
     from attnlab.views.plot import plot_heads as plot_heads
-    from attnlab.views.plot import plot_profile as plot_profile
     from attnlab.views.plot import plot_step as plot_step
     from attnlab.views.plot import plot_table as plot_table
     from attnlab.views.plot import plot_tokens as plot_tokens
@@ -81,9 +80,7 @@ _NAMES = {
     "views.page.page": "page save",
     "views.page.playground": "playground",
     "views.pictures": "curves",
-    "views.plot": (
-        "Picture drawing_in plot_graph plot_heads plot_profile plot_step plot_table plot_tokens"
-    ),
+    "views.plot": ("Picture drawing_in plot_graph plot_heads plot_step plot_table plot_tokens"),
     "views.sheets": "write_model write_sheets",
 }
 _MODULES = {name: f"attnlab.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -11,7 +11,6 @@ import math
 import os
 import textwrap
 import unicodedata
-import warnings
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +35,7 @@ from attnlab.support.language import CHINESE, ENGLISH, language_of, using_langua
 from attnlab.support.messages import counted, say, translations
 from attnlab.support.rest import Attended
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
-from attnlab.support.tables import ELLIPSIS, display_width, plus_minus, printable
+from attnlab.support.tables import ELLIPSIS, display_width, printable
 from attnlab.text.tokens import Token
 from attnlab.views.attended import attention_in_words
 from attnlab.views.colours import LIGHT, ink_on
@@ -394,51 +393,6 @@ def plot_tokens(
     alt = " ".join([alt, *map(say, attention_in_words(attention, query))])
     # The alt text names the three largest only, whether or not others are omitted.
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
-
-
-def plot_profile(
-    names: Sequence[str],
-    numbers: AnyArray,
-    errors: AnyArray,
-    index: int,
-    title: str,
-    into: Axes | None,
-) -> Picture:
-    """One head's measures compared with all heads': dots, and an error bar for this head.
-
-    Parameters
-    ----------
-    names : names of the M measures
-    numbers, errors : for N heads, (M, N); NaN where a head has none
-    index : the head's index
-    """
-    ax = axes_for(into, 7, 1.6 + 0.3 * len(names))
-    words = Words([], title)
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a measure that no head has
-        low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
-        width = np.where(high > low, high - low, 1.0)
-        along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
-    items = []
-    for row, name in enumerate(names):
-        number, error = numbers[row, index], errors[row, index]
-        ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
-        if np.isnan(number):
-            continue
-        bar = np.nan_to_num(error) / width[row]
-        ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
-        text = plus_minus(number, error)
-        ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
-        items.append(f"{name} {text}")
-    ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
-    ax.invert_yaxis()
-    ax.set_xlim(-0.08, 1.5)
-    ends = say("smallest of all heads"), say("largest")
-    ax.set_xticks([0, 1], ends, family=words.fonts)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {items}", of=in_title(title), items="; ".join(items))
-    return finish(ax, into, words, title, alt)
 
 
 # In inches: a node of a graph, the space from column to column, a lane for an edge that passes a
