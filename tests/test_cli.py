@@ -196,10 +196,6 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
     assert run("trace", "--file", str(file)) == expected
     file.write_text("the hen\n\n")
     assert run("trace", "--file", str(file)) == run("trace", "the hen\n")
-    np.savez(tmp_path / "mine.npz", **{"blocks.0.input": np.ones(3)})
-    for source in (("--text", "-"), ("--file", str(file))):
-        arguments = ("check", str(tmp_path / "mine.npz"), *source)
-        assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: got no tokens. Give" in run("trace", "-", status=2, stdin="")[1]
     with mock.patch("attnlab.cli.subcommands.LARGEST", 6):
         assert "it has more than 6 bytes" in run("trace", "-", status=2, stdin="the hen")[1]
@@ -317,9 +313,6 @@ REFUSED = (
     ("trace " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ("explain the --step wieghts", "the trace's steps are .*logits.*blocks.0.mid"),
     ("explain the --key 0 --component 0", "give only one"),
-    ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
-    ("check head.npz --text hen", "use --layer and --head; for steps of a layer, --layer"),
-    ("check head.npz --text hen --layer 0", r"your weights must have shape .*; got \(2, 2\)\n\Z"),
     ("atlas /no/such/corpus", "'/no/such/corpus' not found; texts must"),
     ("atlas . --measure sleep", "invalid choice: 'sleep'"),
     ("atlas . --workers 0", "--workers must be an integer of at least 1"),
@@ -469,37 +462,6 @@ def test_edits() -> None:
     assert out == f"{trace.edited({mask: True}).head(1, 2).explain().text(80)}\n"
 
 
-def test_check(tmp_path: Path) -> None:
-    trace = GPT2.from_pretrained(ODD).trace("the hen in")
-    attention = trace.blocks[1].attention
-    incorrect, correct = attention.raw_scores / 35**0.5, attention.weights
-    np.savez(tmp_path / "layer.npz", K=attention.K[None], scores=incorrect)
-    layer = str(tmp_path / "layer.npz")
-    out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)
-    assert "This produces exactly your scores:\n    scores = raw_scores / √D\n  D = 35 is" in out
-    context = trace.edited({"blocks.1.attention.scores": incorrect}).blocks[1].attention.context
-    concat = context.transpose(1, 0, 2).reshape(6, 35)  # and W_O left out
-    np.savez(tmp_path / "two.npz", scores=incorrect, output=concat)
-    two = str(tmp_path / "two.npz")
-    out, _ = run("check", two, "--text", "the hen in", "--layer", "1", status=1)
-    assert out.index("scores = raw_scores / √D") < out.index("attention.output = concat")
-    narrow, _ = run("check", layer, "--text", "the hen in", "--layer", "1", status=1, COLUMNS="40")
-    assert all(map(fits_in_forty, narrow.splitlines()))
-    assert re.search(r"^step +x rounding$", narrow, re.MULTILINE)  # no row is broken
-    np.savez(tmp_path / "head.npz", weights=correct[2])
-    head = str(tmp_path / "head.npz")
-    options = ("--text", "the hen in", "--layer", "1", "--head", "2")
-    assert "agrees" in run("check", head, *options)[0]
-    path = "blocks.1.attention.masked_scores"
-    np.savez(tmp_path / "model.npz", **{path: np.where(attention.mask, incorrect * 0, -np.inf)})
-    model = str(tmp_path / "model.npz")
-    out, _ = run("check", model, "--text", "the hen in", status=1)
-    assert " cells differ:" in out
-    _, err = run("check", head, "--text", "the hen in", status=2)
-    assert "'weights' isn't a step of Trace of 6 tokens" in err
-    assert "similar ones are blocks.0.attention.weights" in err
-
-
 def test_atlas(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
@@ -540,18 +502,3 @@ def test_atlas_with_two_workers_when_killed(tmp_path: Path) -> None:
     corpus.write_text("the hen in a thin inn\n" * 200)
     few, _ = run("atlas", str(corpus), "--measure", "loss", "--workers", "2")
     assert attnlab.atlas(ODD, corpus, ["loss"], progress=False).loss in few
-
-
-def test_invalid_files_of_arrays(tmp_path: Path) -> None:
-    options = ("--text", "the hen")
-    assert "there is no none.npz" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
-    np.save(tmp_path / "one.npy", np.ones(3))
-    np.savez(tmp_path / "objects.npz", weights=np.array([{}], object))
-    (tmp_path / "text.npz").write_text("weights")
-    whole = (tmp_path / "objects.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    assert "Is a directory" in run("check", str(tmp_path), *options, status=2)[1]
-    for name in ("one.npy", "objects.npz", "text.npz", "cut.npz"):
-        _, err = run("check", str(tmp_path / name), *options, status=2)
-        assert "isn't a file written by numpy.savez" in err
-        assert ("a single array, as written by numpy.save" in err) == (name == "one.npy")

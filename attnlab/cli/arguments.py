@@ -164,21 +164,6 @@ def parser() -> Parser:
     playground.add_argument("--text", help="the text to open with")
     add_page_options(playground)
 
-    check = command("check", "find mistakes in your own code's numbers; exit status 1 if any")
-    check.add_argument(
-        "arrays", metavar="ARRAYS", help="such as mine.npz, from numpy.savez(file, weights=...)"
-    )
-    check.add_argument(
-        "--text",
-        action="append",
-        default=[],
-        dest="texts",
-        help="the text that your code read; - reads it from stdin",
-    )
-    add_file(check)
-    check.add_argument("--layer", type=int, help="the layer that the arrays' names refer to")
-    check.add_argument("--head", type=int, help="the head that the arrays' names refer to")
-
     atlas = command("atlas", "measure every head over a corpus, with standard errors")
     atlas.add_argument(
         "corpus",

@@ -1,6 +1,6 @@
 """Run the command `attnlab`.
 
-Exit statuses: 0 success; 1 `verify` or `check` found a difference; 2 bad usage, an `AttnlabError`,
+Exit statuses: 0 success; 1 `verify` found a difference; 2 bad usage, an `AttnlabError`,
 or output that can't be written; 130 after Ctrl-C; 141 if the output pipe is closed.
 """
 

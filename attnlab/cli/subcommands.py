@@ -19,7 +19,6 @@ from pathlib import Path
 
 from attnlab import walkthrough
 from attnlab.checking.hugging_face import Verification, verify
-from attnlab.checking.verdict import check
 from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas, open_atlas
 from attnlab.corpus.result import RESULT
@@ -32,7 +31,7 @@ from attnlab.model.trace import Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.console import show_in_browser
-from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
+from attnlab.support.files import LARGEST, as_path, decode_text, read_text
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
 from attnlab.views.explaining.explain import PROBABILITIES, explain
@@ -53,11 +52,10 @@ def _texts(options: argparse.Namespace, max_count: int = 1) -> list[str]:
     """The texts from the command line, stdin and files."""
     count = len(options.texts) + len(options.files)
     if not 1 <= count <= max_count:
-        option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
             f"expected {'one text or two' if max_count > 1 else 'one text'}; got "
-            f'{count}. Put a text in quotes, such as {option}"The dog chased the ball", or use '
-            f"--file FILE, or {option}- for stdin"
+            f'{count}. Put a text in quotes, such as "The dog chased the ball", or use '
+            "--file FILE, or - for stdin"
         )
     texts = [_read_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
@@ -242,30 +240,6 @@ def _link_file(url: str) -> Iterator[Path]:
         os.unlink(name)
 
 
-def _check(options: argparse.Namespace, terminal: Terminal) -> int:
-    (text,) = _texts(options)
-    model = _model(options)
-    trace = model.trace(text)
-    # One token more: `check` recognises arrays with a prepended token.
-    arrays = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
-    result: Result = trace
-    if options.layer is not None or options.head is not None:
-        result = trace.blocks[options.layer or 0].attention
-    if options.head is not None:
-        result = trace.head(options.layer or 0, options.head)
-    try:
-        verdict = check(arrays, result)
-    except InvalidValueError as error:
-        if result is not trace or not {*arrays} & {*Head.steps}:
-            raise
-        raise InvalidValueError(
-            f"{error}. For steps of one head, use --layer and --head; for steps of a layer, --layer"
-        ) from None
-
-    terminal.show(verdict)
-    return 0 if verdict.agrees else 1
-
-
 def _atlas(options: argparse.Namespace, terminal: Terminal) -> None:
     workers = as_count(options.workers, "--workers", least=1)
     model = _model(options)
@@ -312,7 +286,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Terminal], int | None]] = {
     "html": _html,
     "explore": _explore,
     "playground": _playground,
-    "check": _check,
     "atlas": _atlas,
     "download": _download,
 }

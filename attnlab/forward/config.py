@@ -11,7 +11,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.errors import ConfigError, quoted
-from attnlab.support.checks import as_count, check_kind, is_integer, is_real
+from attnlab.support.checks import check_kind, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_atomically
 from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 
@@ -126,15 +126,6 @@ class GPT2Config:
     def d_mlp(self) -> int:
         """F, width of the MLP's hidden layer."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
-
-    def largest_step(self, T: int) -> int:
-        """The size of the largest step or parameter in a trace of T tokens."""
-        T = as_count(T, "T")
-        # Per token: logits, a row of scores in each head, hidden, QKV.
-        widest_step = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
-        # One side of every matrix of parameters is n_embd.
-        longest_side = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
-        return max(T * widest_step, longest_side * self.n_embd)
 
     @property
     def activation(self) -> NamedActivation:

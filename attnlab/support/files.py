@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
-from attnlab.equations import AnyArray
 from attnlab.errors import (
     AttnlabError,
     InvalidTypeError,
@@ -24,16 +22,13 @@ from attnlab.errors import (
     WriteError,
     quoted,
 )
-from attnlab.support.checks import reraised_as, with_article
+from attnlab.support.checks import with_article
 
 # Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
 LARGEST = 64_000_000
 
 # The start of a temporary file's name.
 TEMPORARY = ".attnlab-"
-
-# In an .npz file, the largest sizes of a number (a complex one) and of an array's header, in bytes.
-LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
 
 # UTF-8 with or without a byte order mark.
 UTF_8 = "utf-8-sig"
@@ -184,32 +179,6 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
         kind = with_article(type(value).__name__)
         raise error_type(f"{source} must be a JSON object; got {kind}")
     return value
-
-
-def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
-    """Read the arrays, of at most `most` elements each, in a file written by `numpy.savez`.
-
-    Sizes are checked first: a small compressed file may expand to billions of zeros.
-    """
-    import zipfile  # here, so that `import attnlab` is quick
-
-    file = as_path(path, "file")
-    not_npz = f"{file} isn't a file written by numpy.savez"
-    with reading(file, InvalidValueError):
-        stream = open_regular(file)
-    with stream, reraised_as(InvalidValueError, not_npz):
-        if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-            raise InvalidValueError(f"{not_npz}: it is a single array, as written by numpy.save")
-        with zipfile.ZipFile(stream) as archive:
-            for member in archive.infolist():
-                if member.file_size > most * LARGEST_NUMBER + LARGEST_HEADER:
-                    raise InvalidValueError(
-                        f"{file} can't be read: {member.filename} has {member.file_size:,} "
-                        f"bytes, too many for the {most:,} numbers of the largest step"
-                    )
-        stream.seek(0)
-        with np.load(stream, allow_pickle=False) as arrays:
-            return dict(arrays)
 
 
 def make_directory(path: FilePath) -> None:
