@@ -16,7 +16,7 @@ import attnlab
 from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
-from attnlab.corpus.heads import TOPS, HeadTally, Plan, TextSums, common_pairs
+from attnlab.corpus.heads import SHOWN, TOPS, HeadTally, Plan, TextSums, common_pairs
 from attnlab.errors import InvalidTypeError, ResumeError, UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
@@ -146,29 +146,38 @@ def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -
             np.testing.assert_allclose((row.mean, row.error), expected, rtol=1e-3)
 
 
-def test_top_texts_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -> None:
-    for layer, head in HEADS:
-        found = []
-        for number, traces in enumerate(windows):
-            for n, trace in enumerate(traces):
-                weights, score = trace.head(layer, head).weights, 0.0
-                for q in range(2, len(weights)):
-                    others = weights[q, 1 : q + 1]
-                    score += (others.max() - others.mean()) * q / (q - 1)
-                found.append((-score, number, n * WINDOW, trace))
-        found.sort(key=lambda one: one[:3])
-        rows = atlas.head(layer, head).tops.to_dataframe()
-        assert len(rows) == TOPS
-        for row, (score, number, start, trace) in zip(rows.itertuples(), found, strict=False):
-            assert (row.text, row.window) == (f"text {number}", start)
-            np.testing.assert_allclose(row.strength, -score, rtol=1e-5)
-            assert row.ids == trace.ids.tolist()
-            weights = trace.head(layer, head).weights
-            assert row.lines
-            for i, j, weight, _ in row.lines:
-                np.testing.assert_allclose(weight, weights[i, j], atol=6e-4)
-                assert 0 < j <= i
-            assert len(row.promotes) == PROMOTED
+@pytest.mark.parametrize(("layer", "head"), HEADS[:2])
+def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int) -> None:
+    """In windows longer than what is shown, some keys are earlier."""
+    ids = [precise.tokenizer.encode(" ".join(texts(6, seed))) for seed in range(8)]
+    profile, found = measured(precise, ids, window=64).head(layer, head), []
+    traces = {(n, x): precise.trace(ids[n][x : x + 64]) for n in range(8) for x in (0, 64)}
+    for (number, offset), trace in traces.items():
+        weights, excess = trace.head(layer, head).weights, [0.0, 0.0]
+        for q in range(2, len(weights)):
+            others = weights[q, 1 : q + 1]
+            excess.append((others.max() - others.mean()) * q / (q - 1))
+        starts = range(max(1, len(weights) - SHOWN + 1))
+        strength, start = max((sum(excess[x : x + SHOWN]), -x) for x in starts)
+        found.append((strength, number, offset, offset - start))
+    rows, earlier = [*profile.tops.to_dataframe().itertuples()], 0
+    assert len(rows) == len(profile.top_passages) == TOPS
+    for row, (strength, number, offset, start) in zip(rows, sorted(found)[::-1], strict=False):
+        assert (row.text, row.window, row._3) == (f"text {number}", offset, start)
+        np.testing.assert_allclose(row.strength, strength, rtol=1e-5)
+        trace = traces[number, offset]
+        assert row.ids == trace.ids[: start - offset + SHOWN].tolist()
+        shown = [*row.earlier, *range(start - offset, len(row.ids))]
+        assert row.tokens == [trace.tokens.readable[n] for n in shown]
+        weights = trace.head(layer, head).weights
+        for i, j, weight, over in row.lines:
+            q, k = shown[i], shown[j]
+            assert 0 < k <= q
+            others = weights[q, 1 : q + 1]
+            np.testing.assert_allclose(weight, weights[q, k], atol=6e-4)
+            np.testing.assert_allclose(over, (weight - others.mean()) * q / (q - 1), atol=3e-3)
+            earlier += k < start - offset
+    assert earlier
 
 
 def seen(*patterns: Any, ids: Any, number: int, plan: Plan) -> TextSums:
@@ -197,6 +206,9 @@ def test_pairs_and_correlations_by_hand() -> None:
     np.testing.assert_allclose(text.pair_sums, [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
     # Centred: 0.2 -0.2 and 0 -0.1 0.1; -0.2 0.2 and 0 0 0.
     np.testing.assert_allclose(text.products, [[0.1, -0.08], [-0.08, 0.08]], atol=1e-12)
+    np.testing.assert_allclose(text.tops["strength"][0, 0], 0.4 + 0.15)
+    lines = [[*line] for line in text.tops["lines"][0, 0].tolist()[:2]]
+    np.testing.assert_allclose(lines, [[2, 1, 0.6, 0.4], [3, 3, 0.4, 0.15]], rtol=1e-6)
     tally = HeadTally(plan, np.float64)
     tally.add_text("a", text)
     r, error = correlations(*tally.counts["products"], *tally.sums["products"])

@@ -88,11 +88,11 @@ def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
     twins = correlations(*tally.counts["products"], *tally.sums["products"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, tally)):
-        positions, distances = near_columns(tally, *(x[:, head] for x in near))
+        own = [x[:, head] for x in near]
         details.append(
             {
-                "positions": positions,
-                "distances": distances,
+                "positions": near_columns(tally, 0, *own),
+                "distances": near_columns(tally, 1, *own),
                 "pairs": pair_columns(model, tally, *(x[:, head] for x in pairs)),
                 "tops": top_columns(model, tally, head, promoted),
                 "writes": writes,
@@ -102,31 +102,29 @@ def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
     return details
 
 
-def near_columns(tally: HeadTally, mean: AnyArray, error: AnyArray) -> list[Columns]:
-    """Positions and distances: each bin's first and last, mean, error and number of texts."""
+def lists(rows: Any, **columns: Any) -> Columns:
+    """These rows of columns, as lists."""
+    return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
+
+
+def near_columns(tally: HeadTally, kind: int, mean: AnyArray, error: AnyArray) -> Columns:
+    """Positions (0) or distances (1): each bin's first and last, mean, error and texts."""
     starts = tally.plan.bins
-    ends = [*(starts[1:] - 1), tally.plan.window - 1]
-    texts = tally.counts["bins"][0].astype(int)
-    rows = np.split(np.arange(len(mean)), [len(starts)])
-    columns = ({"mean": mean[x], "error": error[x], "texts": texts[x]} for x in rows)
-    return [
-        {
-            n: np.asarray(x)[c["texts"] > 0].tolist()
-            for n, x in ({"from": starts, "to": ends} | c).items()
-        }
-        for c in columns
-    ]
+    part = slice(kind * len(starts), (kind + 1) * len(starts))
+    texts = tally.counts["bins"][0, part].astype(int)
+    numbers = {"mean": mean[part], "error": error[part], "texts": texts}
+    ends = np.append(starts[1:], tally.plan.window) - 1
+    return lists(texts > 0, **{"from": starts, "to": ends, **numbers})
 
 
 def pair_columns(model: GPT2, tally: HeadTally, mean: AnyArray, error: AnyArray) -> Columns:
     """The pairs with the largest means."""
     texts, queries, _ = tally.counts["pairs"].astype(int)
-    mean = np.where(texts >= MIN_TEXTS, mean, np.nan)
-    rows = np.argsort(-mean, kind="stable")[:LISTED]  # NaN last
-    rows = rows[~np.isnan(mean[rows])]
+    rows = np.argsort(np.where(texts >= MIN_TEXTS, -mean, np.inf), kind="stable")[:LISTED]
+    rows = rows[texts[rows] >= MIN_TEXTS]
     query, key = (readable(model, ids) for ids in divmod(tally.plan.pairs[rows], tally.plan.vocab))
-    numbers = {"mean": mean, "error": error, "texts": texts, "queries": queries}
-    return {"query": query, "key": key, **{name: x[rows].tolist() for name, x in numbers.items()}}
+    numbers = lists(rows, mean=mean, error=error, texts=texts, queries=queries)
+    return {"query": query, "key": key, **numbers}
 
 
 def readable(model: GPT2, ids: Any) -> list[str]:
@@ -134,49 +132,27 @@ def readable(model: GPT2, ids: Any) -> list[str]:
 
 
 def top_columns(model: GPT2, tally: HeadTally, head: int, promoted: Sequence[list[str]]) -> Columns:
-    """The top texts: a part of a window each, lines between its tokens, and to earlier keys."""
-    rows = []
-    for top, tokens in zip(tally.tops[:, head], promoted, strict=True):
-        start, length = int(top["start"]), int(top["length"])
-        ids, T = top["ids"][:length], length - start
-        count = np.arange(start, length)  # each query's keys but the first token
-        factor = count / np.maximum(count - 1, 1)  # see `rest.excess`
-        over = (top["largest"][:T] - top["uniform"][:T]) * factor
-        earlier = sorted({*top["key"][:T][(over >= NOTABLE) & (top["key"][:T] < start)].tolist()})
-        keys = [*earlier, *count.tolist()]
-        weights = np.zeros((T, len(keys)))
-        weights[:, len(earlier) :] = np.tril(top["weights"][:T, :T])
-        for i, j in enumerate(map(int, top["key"][:T])):
-            if j in keys:
-                weights[i, keys.index(j)] = top["largest"][i]
-        over = (weights - top["uniform"][:T, np.newaxis]) * factor[:, np.newaxis]
-        over[:, np.array(keys) == 0] = 0
-        lines = [
-            [len(earlier) + i, j, round(float(weights[i, j]), 3), round(float(over[i, j]), 3)]
-            for i, j in np.argwhere(over >= NOTABLE).tolist()
+    """The top texts: a part of a window each, and lines to its tokens' keys, some earlier."""
+    rows: list[dict[str, Any]] = []
+    for top, promotes in zip(tally.tops[:, head], promoted, strict=True):
+        start, end = int(top["start"]), int(top["end"])
+        lines = top["lines"][top["lines"]["excess"] >= NOTABLE].tolist()
+        earlier = sorted({key for _, key, *_ in lines if key < start})
+        shown, ids = [*earlier, *range(start, end)], top["ids"]
+        part = model.tokenizer.vocabulary.tokens(ids[start:end])
+        query, key, weight, _ = top["lines"][0].item()
+        row: dict[str, Any] = {"text": tally.names[int(top["text"])], "window": int(top["offset"])}
+        row |= {"from": row["window"] + start, "strength": float(top["strength"])}
+        row |= zip(("query", "key"), readable(model, ids[[query, key]]), strict=True)
+        row |= {"weight": weight, "content": model.tokenizer.decode(ids[start:end])}
+        row |= {"promotes": promotes, "ids": ids[:end].tolist(), "earlier": earlier}
+        row["tokens"] = [*readable(model, ids[earlier]), *part.readable]
+        row["lines"] = [
+            [shown.index(q), shown.index(k), round(weight, 3), round(excess, 3)]
+            for q, k, weight, excess in lines
         ]
-        query = int(top["query"]) - start
-        named = readable(model, ids[[start + query, int(top["key"][query])]])
-        rows.append(
-            {
-                "text": tally.names[int(top["text"])],
-                "window": int(top["offset"]),
-                "from": int(top["offset"]) + start,
-                "strength": float(top["strength"]),
-                "query": named[0],
-                "key": named[1],
-                "weight": float(top["largest"][query]),
-                "content": model.tokenizer.decode(ids[start:]),
-                "promotes": tokens,
-                "ids": ids.tolist(),
-                "earlier": earlier,
-                "tokens": [
-                    *readable(model, ids[earlier]),
-                    *model.tokenizer.vocabulary.tokens(ids[start:]).readable,
-                ],
-                "lines": lines,
-            }
-        )
+        if row["strength"] > 0:
+            rows.append(row)
     return {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
 
 
@@ -184,13 +160,8 @@ def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Column
     """The heads with the largest correlations."""
     order = np.argsort(-r, kind="stable")
     order = order[(order != head) & ~np.isnan(r[order])][:TWINS]
-    layers, heads = (x.tolist() for x in divmod(order, n_head))
-    return {
-        "layer": layers,
-        "head": heads,
-        "mean": r[order].tolist(),
-        "error": error[order].tolist(),
-    }
+    layers, heads = divmod(np.arange(len(r)), n_head)
+    return lists(order, layer=layers, head=heads, mean=r, error=error)
 
 
 def correlations(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.equations import AnyArray, Array, Ids, deviation, mean
+from attnlab.support.rest import excess
 
 # Token pairs that are tallied for each head: those in most of the first texts; fewer in models with
 # many heads, whose sums would take more than 24 bytes a cell.
@@ -25,8 +26,9 @@ PAIRS, PAIR_CELLS = 4096, 600_000
 # The first texts have about as many pairs, counted once for each text.
 PAIRS_READ = 4_000_000
 
-# Texts kept for each head, and their tokens that are shown.
-TOPS, SHOWN = 4, 24
+# Texts kept for each head, their tokens that are shown, and lines between them.
+TOPS, SHOWN, LINES = 4, 24, 64
+LINE = np.dtype([("query", "i4"), ("key", "i4"), ("weight", "f4"), ("excess", "f4")])
 
 # Patterns are compared with those of other heads for this many first queries of a window.
 COMPARED = 128
@@ -56,17 +58,15 @@ class Plan(NamedTuple):
         """A window in which a head attends strongly, and its part that is shown."""
         fields: list[Any] = [
             ("strength", "f8"),
-            ("text", "i8"),  # its number
-            ("offset", "i8"),  # of the window's first token in it
-            ("length", "i4"),  # tokens up to the end of the part
-            ("start", "i4"),  # of the part, in the window
-            ("query", "i4"),  # the one that attends most strongly
+            *((name, "i8") for name in ("text", "offset")),  # where the window starts
+            *((name, "i4") for name in ("start", "end")),  # of the part, in the window
             ("ids", "i4", self.window),
-            ("weights", "f4", (SHOWN, SHOWN)),  # of the part
-            ("uniform", "f4", SHOWN),  # each query's mean weight on keys but the first token
-            ("largest", "f4", SHOWN),  # each query's largest weight on one of them
-            ("key", "i4", SHOWN),  # which
-            ("context", "f4", self.width),  # of that query, divided by the last LayerNorm's scale
+            ("lines", LINE, LINES),  # those in the part with the largest excess, largest first
+            (
+                "context",
+                "f4",
+                self.width,
+            ),  # of the first line's query, after the last LayerNorm's scale
         ]
         return np.dtype(fields)
 
@@ -151,13 +151,10 @@ class TextSums:
         count = np.arange(1, T, dtype=weights.dtype)  # keys of queries 1, 2, ...
         uniform = np.add.reduceat(others, self._in_query, axis=1) / count
         largest = np.maximum.reduceat(others, self._in_query, axis=1)
-        excess = (largest - uniform) * count / np.maximum(count - 1, 1)  # see `support.rest`
-        of_queries = {
-            "uniform": uniform,
-            "largest": largest,
-            "key": weights[:, 1:, 1:].argmax(-1) + 1,
-        }
-        self._best.append(self._top(weights, excess, of_queries))
+        # As `rest.excess` of each query's largest weight.
+        self._best.append(
+            self._top(weights, (largest - uniform) * count / np.maximum(count - 1, 1))
+        )
         compared = min(T - 1, COMPARED - 1)
         end = compared * (compared + 1) // 2
         centred = others[:, :end] - np.repeat(
@@ -165,25 +162,29 @@ class TextSums:
         )
         self._parts.append((self._pairs.sum(others), centred, context))
 
-    def _top(self, weights: Array, excess: Array, of_queries: dict[str, AnyArray]) -> AnyArray:
+    def _top(self, weights: Array, excesses: Array) -> AnyArray:
         """The part of up to SHOWN queries with the largest sum of excesses, for each head."""
         H, T, _ = weights.shape
         length = min(SHOWN, T)
-        sums = np.cumsum(np.pad(excess, ((0, 0), (2, 0))), axis=1, dtype=np.float64)  # from query 0
+        sums = np.cumsum(np.pad(excesses, ((0, 0), (2, 0))), axis=1, dtype=np.float64)
         stretches = sums[:, length:] - sums[:, : T - length + 1]
         start = stretches.argmax(axis=1)
-        shown = np.minimum(start[:, np.newaxis] + np.arange(SHOWN), T - 1)
-        heads = np.arange(H)
+        queries, keys = start[:, np.newaxis] + np.arange(length), np.arange(T)
+        rows = np.take_along_axis(weights, queries[..., np.newaxis], axis=1)  # (H, length, T)
+        over = excess(rows, (keys > 0) & (keys <= queries[..., np.newaxis])).reshape(H, -1)
+        count = min(LINES, over.shape[1])
+        chosen = np.argpartition(-over, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(over, chosen, axis=1), axis=1, kind="stable")
+        chosen = np.take_along_axis(chosen, order, axis=1)
         top = np.zeros(H, self.plan.top)
-        top["strength"] = stretches[heads, start]
+        top["strength"] = stretches.max(axis=1)
         top["text"], top["offset"] = self.number, self._offset
-        top["start"], top["length"] = start, start + length
-        in_part = np.take_along_axis(np.pad(excess, ((0, 0), (1, 0))), shown, axis=1)
-        top["query"] = shown[heads, in_part.argmax(axis=1)]
+        top["start"], top["end"] = start, start + length
         top["ids"][:, :T] = self._ids
-        top["weights"] = weights[heads[:, None, None], shown[:, :, None], shown[:, None, :]]
-        for name, numbers in of_queries.items():
-            top[name] = np.take_along_axis(np.pad(numbers, ((0, 0), (1, 0))), shown, axis=1)
+        lines = top["lines"][:, :count]
+        lines["query"], lines["key"] = start[:, np.newaxis] + chosen // T, chosen % T
+        for name, numbers in (("weight", rows.reshape(H, -1)), ("excess", over)):
+            lines[name] = np.take_along_axis(numbers, chosen, axis=1)
         return top
 
     def close(self, trace: Any) -> None:
@@ -203,7 +204,7 @@ class TextSums:
         self.queries += len(self._ids) - 1
         self.contexts += contexts[:, 1:].sum(axis=1, dtype=np.float64)
         top = np.concatenate(self._best)
-        top["context"] = contexts[np.arange(len(top)), top["query"]]
+        top["context"] = contexts[np.arange(len(top)), top["lines"]["query"][:, 0]]
         self.tops = largest_of(self.tops, top[np.newaxis])
 
 

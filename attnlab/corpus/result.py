@@ -271,6 +271,8 @@ class HeadProfile(Analysis):
     ----------
     measures : their names; loss is left out
     mean, error : (M,), by measure
+    positions, distances, pairs, writes, twins, tops : in an atlas made with `heads=True`, what the
+        head's page shows, a `HeadTable` each
     """
 
     meaning: ClassVar[str] = "Each number is the fraction of all heads whose mean is smaller."
@@ -309,11 +311,11 @@ class HeadProfile(Analysis):
     positions = property(lambda self: self._table("positions"), doc="Weight by the key's position.")
     distances = property(lambda self: self._table("distances"), doc="Weight by distance.")
     pairs = property(lambda self: self._table("pairs"), doc="Token pairs with the largest weights.")
+    writes = property(lambda self: self._table("writes"), doc="Tokens it promotes and demotes.")
+    twins = property(lambda self: self._table("twins"), doc="The heads that attend most like it.")
     tops = property(
         lambda self: self._table("tops"), doc="Texts in which it attends most strongly."
     )
-    writes = property(lambda self: self._table("writes"), doc="Tokens it promotes and demotes.")
-    twins = property(lambda self: self._table("twins"), doc="The heads that attend most like it.")
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         smaller = [
@@ -465,7 +467,7 @@ class Atlas(Document, Mapping[str, Measured]):
     texts, tokens : how many were measured
     corpus : sha256 of the texts
     faults : name and reason for each text that could not be measured
-    details : for each head, what its page shows; empty unless measured with `heads=True`
+    details : for each head, its tables' columns; empty unless measured with `heads=True`
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.page.page import MARK, as_json, as_page_path, digest, source, style
 
 # Characters of a passage that are shown.
-PASSAGE_LENGTH = 240
+PASSAGE_LENGTH = 200
 
 # With as many heads in a layer or fewer, cells show their numbers.
 FEW_HEADS = 8
