@@ -119,20 +119,23 @@ def test_twins_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -
         np.testing.assert_allclose(twins["error"], errors[index, others], rtol=0.1)
 
 
+def effects_on_logits(trace: Any, layer: int, head: int) -> Any:
+    """What a head adds to each logit at each position, less the mean of all tokens, (T, vocab)."""
+    W_U = trace.W_U - trace.W_U.mean(axis=1, keepdims=True)
+    output, last = trace.head(layer, head).output, trace.blocks[-1].output
+    centred = output - output.mean(axis=1, keepdims=True)
+    scale = np.sqrt(last.var(axis=1) + trace.epsilon)[:, np.newaxis]
+    return (trace.gain * centred / scale) @ W_U
+
+
 def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -> None:
     """A difference of two tokens' effects is that of their attributions, head by head."""
     for layer, head in HEADS:
         writes = atlas.head(layer, head).writes.to_dataframe()
-        effects = []  # of each text, on all tokens
-        for traces in windows:
-            of_text = []
-            for trace in traces:
-                W_U = trace.W_U - trace.W_U.mean(axis=1, keepdims=True)
-                output, last = trace.head(layer, head).output, trace.blocks[-1].output
-                centred = output - output.mean(axis=1, keepdims=True)
-                scale = np.sqrt(last.var(axis=1) + trace.epsilon)[:, np.newaxis]
-                of_text.append((trace.gain * centred / scale)[1:] @ W_U)
-            effects.append(np.concatenate(of_text))
+        effects = [  # of each text, on all tokens
+            np.concatenate([effects_on_logits(trace, layer, head)[1:] for trace in traces])
+            for traces in windows
+        ]
         promoted, demoted = writes["id"][0], writes["id"][WRITTEN]
         against = windows[0][0].attribution(int(promoted), against=int(demoted), position=3)
         difference = effects[0][2, promoted] - effects[0][2, demoted]
@@ -169,7 +172,10 @@ def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int)
         assert row.ids == trace.ids[: start - offset + SHOWN].tolist()
         shown = [*row.earlier, *range(start - offset, len(row.ids))]
         assert row.tokens == [trace.tokens.readable[n] for n in shown]
-        weights = trace.head(layer, head).weights
+        weights, strongest = trace.head(layer, head).weights, shown[row.lines[0][0]]
+        promoted = np.argsort(-effects_on_logits(trace, layer, head)[strongest])[:PROMOTED]
+        assert row.promotes == [trace.vocabulary.token(int(id)).readable for id in promoted]
+        assert row.query == trace.tokens.readable[strongest]
         for i, j, weight, over in row.lines:
             q, k = shown[i], shown[j]
             assert 0 < k <= q
