@@ -213,7 +213,7 @@ def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGE
     shutil.copy(HERE / "page.png", directory)
     if "en" in languages:
         shutil.move(directory / "en/llms.txt", directory / "llms.txt")
-    say(f"{directory / 'index.html'}", since(start))
+    say(str(directory / DOORS[languages[0]][0]), since(start))
     return 0
 
 

@@ -96,11 +96,12 @@ def deck(chapters: list[Any], language: str, number: int) -> Any:
 
 def as_page(notebook: Any, language: str) -> str:
     """The slides as one file, which needs no network."""
-    styles = [(REVEAL / "dist/reveal.css"), HERE / "theme/slides.css"]
+    ours = HERE / "theme"
+    styles = [REVEAL / "dist/reveal.css", ours / "static/columns.css", ours / "slides.css"]
     scripts = [REVEAL / "dist/reveal.js", REVEAL / "plugin/notes/notes.js"]
     texts = [[file.read_text(encoding="utf-8") for file in files] for files in (styles, scripts)]
     exporter: Any = SlidesExporter(  # type: ignore[no-untyped-call]
-        extra_template_basedirs=[str(HERE / "theme")],
+        extra_template_basedirs=[str(ours)],
         template_name="slides",
         exclude_input=True,
         exclude_anchor_links=True,
