@@ -12,7 +12,7 @@ import { jobOf, jobsInWords } from "../sources/jobs.js";
 import { headOf, weightsInLayer } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { select } from "../state/actions.js";
-import { changed, isAt, isLook, isSame, on, selection, set } from "../state/store.js";
+import { changed, isAt, isSame, on, selection, set } from "../state/store.js";
 import { nextTokenOf, onHead, queryIn, queryOf, traceViews } from "../state/traces.js";
 import { palette } from "../drawing/colours.js";
 import { identify } from "../drawing/card.js";
@@ -31,7 +31,7 @@ const NEXT_SHOWN = 5;
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 const INKS = ["muted", "raised", "accent", "band", "flow", "paper"]; // of the style sheet
 
-let picture; // of the last shown trace
+let picture; // of the last shown trace; null until it is shown
 
 class Picture {
   norms = null; // T each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output
@@ -550,20 +550,21 @@ function moveTo(element, x, y) {
 /** Draw the picture, in Look. */
 function showPicture() {
   if (!isAt("model", "block")) return;
+  picture ??= new Picture(traceViews.at(-1));
   picture.layOut();
   picture.read();
 }
 
 export function startPicture() {
   on("traces language", () => {
-    picture = new Picture(traceViews.at(-1));
+    picture = isAt("model", "block") ? new Picture(traceViews.at(-1)) : null;
     // First, because a server or worker computes while the rest is drawn; a file has no work to start.
-    if (isAt("model", "block") && picture.trace.id !== undefined) picture.read();
+    if (picture && picture.trace.id !== undefined) picture.read();
   });
   on("level depth", showPicture);
-  onHead(() => picture.mark());
-  on("query drawsFirst", () => picture.mark());
-  on("key hovered stage story", () => picture.draw());
-  on("presenting printed textSize", () => isLook() && picture.layOut());
-  addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
+  onHead(() => picture?.mark());
+  on("query drawsFirst", () => picture?.mark());
+  on("key hovered stage story", () => picture?.draw());
+  on("presenting printed textSize", () => picture?.layOut());
+  addEventListener("resize", onceAFrame(() => picture?.layOut()));
 }

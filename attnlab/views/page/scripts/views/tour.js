@@ -50,7 +50,7 @@ const describeStages = () => stagesOf(traces.at(-1).layers).map(describeStage);
 
 /** Show a stage of the tour; end the tour if there is no such stage. */
 function showStage(index) {
-  stages = describeStages();
+  stages = index === null ? [] : describeStages();
   const stage = stages[index] ?? null;
   if (!stage || stage === stages.at(-1)) stopPlaying();
   byId("stage-count").textContent = stage ? `${index + 1} / ${stages.length}` : "";
@@ -102,7 +102,7 @@ export function startTour() {
     if (isAt("block")) showStage(null);
   });
   on("printed", () => {
-    if (!isPrinted() || !isLook()) return;
+    if (!isPrinted() || !isAt("model")) return;
     showStage(null); // the list of stages is printed below the whole picture
     byId("tour").replaceChildren(...describeStages().map(({ words }) => make("li", {}, words)));
   });
