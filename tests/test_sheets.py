@@ -51,11 +51,18 @@ def without_numbers(path: Path) -> None:
     book.close()
 
 
+def run_libreoffice(home: Path, to: str, made: Path, files: list[Path]) -> None:
+    """Convert files, with a profile in `home`."""
+    if shutil.which("soffice") is None:
+        lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
+    options = [f"-env:UserInstallation={home.as_uri()}", "--headless", "--convert-to", to]
+    run = ["soffice", *options, "--outdir", made, *files]
+    subprocess.run(run, check=True, capture_output=True, timeout=600)
+
+
 @pytest.fixture(scope="module")
 def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Workbooks by name, as LibreOffice computes them, in one start of it."""
-    if shutil.which("soffice") is None:
-        lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
     home, made = tmp_path_factory.mktemp("libreoffice"), tmp_path_factory.mktemp("made")
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
@@ -75,13 +82,7 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     files = [*home.glob("*.xlsx")]
     for file in files:
         without_numbers(file)
-    to_xlsx = ["--headless", "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", made]
-    subprocess.run(
-        ["soffice", f"-env:UserInstallation={home.as_uri()}", *to_xlsx, *files],
-        check=True,
-        capture_output=True,
-        timeout=600,
-    )
+    run_libreoffice(home, "xlsx:Calc MS Excel 2007 XML", made, files)
     return lambda name: openpyxl.load_workbook(made / f"{name}.xlsx", data_only=True)
 
 
@@ -192,6 +193,20 @@ def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
     (rules,) = book["weights"].conditional_formatting
     (scale,) = [rule.colorScale for rule in rules.rules if rule.colorScale]
     assert [(end.type, float(end.val)) for end in scale.cfvo] == [("num", n) for n in (-1, 0, 1)]
+
+
+@pytest.mark.slow
+def test_a_printed_step_is_a_page_unless_it_is_large(pocket: Any, tmp_path: Path) -> None:
+    head, file = pocket.head(1, 2), tmp_path / "head.xlsx"
+    head.to_xlsx(file)
+    book = openpyxl.load_workbook(file)
+    run_libreoffice(tmp_path / "home", "pdf", tmp_path, [file])
+    pages = len(re.findall(rb"/Type\s*/Page\b", file.with_suffix(".pdf").read_bytes()))
+    # X, memory, W_O and output have 128 columns, three pages; W_Q, W_K and W_V 128 rows, two or
+    # three, depending on the paper; all others take one page.
+    assert 4 * 2 + 3 <= pages - len(book.sheetnames) <= 7 * 2
+    for sheet in book.worksheets[1:]:
+        assert (sheet.print_title_rows, sheet.print_title_cols) == ("$1:$2", "$A:$A")
 
 
 @pytest.mark.slow

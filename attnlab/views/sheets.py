@@ -59,6 +59,10 @@ ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
+# Widths of columns in characters; and the columns of numbers on a printed page: with more, they
+# would be too small to read, so that wider steps take several pages.
+LABEL_WIDTH, NUMBER_WIDTH, COLUMNS_ON_PAGE = 14, 6.5, 48
+
 # The axis of numbers that are the same in all columns.
 ONE = "1"
 
@@ -264,6 +268,12 @@ class Book:
         sheet = self._sheet(name)
         sheet.write_string(0, 0, heading, self.bold)
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
+        sheet.set_column(0, 0, LABEL_WIDTH)
+        sheet.set_column(FIRST_COLUMN, row_width, NUMBER_WIDTH)
+        sheet.set_landscape()
+        sheet.repeat_columns(0)
+        sheet.repeat_rows(0, FIRST_ROW - 1)
+        _fit_to_pages(sheet, math.ceil(row_width / COLUMNS_ON_PAGE))
         self._label(sheet, shape, axes.split(), is_column)
         self._write(sheet, cells, size)
         if cells.values.dtype.kind == "f" and shape:
@@ -343,6 +353,7 @@ class Book:
     def file_content(self, next_token: tuple[str, str] | None = None) -> bytes:
         """Fill the table of contents, and the next token's formula and value; return the file."""
         sheet = self.contents
+        _fit_to_pages(sheet, 1)
         sheet.set_column(0, 0, 34)
         sheet.set_column(1, 1, 60)
         sheet.write_string(0, 0, self.result.title, self.bold)
@@ -490,6 +501,13 @@ def _book_of(result: Result) -> Book:
             "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
     return Book(result)
+
+
+def _fit_to_pages(sheet: Any, across: int) -> None:
+    """Print a sheet on so many pages across, and as many down as it takes."""
+    sheet.fit_to_pages(across, 0)
+    sheet.set_margins(left=0.4, right=0.4, top=0.5, bottom=0.6)
+    sheet.set_footer("&L&A&R&P / &N")
 
 
 def _write_label(
