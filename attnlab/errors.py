@@ -63,6 +63,10 @@ class UnknownMeasureError(AttnlabError, KeyError):
     __str__ = Exception.__str__
 
 
+class OutOfMemoryError(InvalidValueError, MemoryError):
+    """An array doesn't fit in memory: the text, the batch or the model is too large."""
+
+
 class MissingFileError(AttnlabError, FileNotFoundError):
     """A directory, a file in it, or a repository on the hub doesn't exist."""
 

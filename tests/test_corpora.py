@@ -60,6 +60,9 @@ def test_files_of_records() -> None:
     check(measured("pocket", "corpus.jsonl"))
     quoted = "".join(f'{n},"{text}"\r\n' for n, text in enumerate(TEXTS))
     check(measured("pocket", written("corpus.csv", f"id,text\r\n{quoted}", "utf-8-sig")))
+    long = "The dog barked. " * 10_000  # more than csv's limit of 131,072 characters
+    [text] = texts_of(written("long.csv", f'text\n"{long}"\n'))
+    assert text.content == long
     tabs = quoted.replace(',"', '\t"')
     check(measured("pocket", written("corpus.tsv", f"id\ttext\n{tabs}", "utf-16")))
     Path("folder").mkdir()

@@ -29,6 +29,7 @@ from attnlab import (
     causal_mask,
     multi_head_attention,
 )
+from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import KeyValueCache
@@ -206,6 +207,35 @@ def test_tokens_and_parameters_stay_read_only(method: str) -> None:
     assert (live.vector[: live["W_E"].size] == 7).all()  # still views of one vector
     best = odd().trace([5, 80]).next_tokens(3)
     assert COPIES[method](best) == best
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("blocks.0.attention.score_bias", "expected 3 for Tk"),
+        ("blocks.1.attention.dropout_mask", "expected 3 for Tk"),
+        ("blocks.0.attention.K_cache", "expected 0 for Tk"),
+        ("blocks.2.mid", "expected 3 for T"),
+    ],
+)
+def test_steps_of_wrong_shape_in_a_pickle_are_refused(path: str, expected: str) -> None:
+    trace = odd().trace([5, 80, 5])
+    trace._run.values[path] = np.ones((2, 7), np.float32)
+    content = pickle.dumps(trace)
+    with pytest.raises(InvalidValueError, match=rf"{path} has shape \(2, 7\); {expected}"):
+        pickle.loads(content)
+
+
+def test_steps_that_do_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = odd().trace([5, 80, 5])
+    step = trace.blocks[1].mlp.steps["activated"]
+    monkeypatch.setattr(step, "equation", lambda *_: np.empty(2**50, np.float32))
+    for read in (lambda: trace.logits, lambda: trace.gradients(5).embedding, trace.next_tokens):
+        with pytest.raises(MemoryError, match=r"4\.00 PiB.*\. Use a shorter text") as caught:
+            read()
+        assert isinstance(caught.value, AttnlabError)
+    with pytest.raises(AttnlabError, match=r"memory for blocks\.1\.mlp\.activated"):
+        trace.blocks[1].mlp.activated  # noqa: B018
 
 
 def test_pickles_contain_computed_steps_but_no_parameters() -> None:

@@ -482,7 +482,7 @@ def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for directory, name in ((attnlab.training.run, "initial_parameters"), (Training, "advance")):
         monkeypatch.setattr(directory, name, full)
-        with pytest.raises(InvalidValueError, match="not enough free memory; use a"):
+        with pytest.raises(MemoryError, match="not enough free memory; use a"):
             quick()
         monkeypatch.undo()
 

@@ -219,6 +219,8 @@ def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 source = f"{path}, line {number},"
                 raise InvalidValueError(not_decodable(source, error)) from None
 
+    # Of the process, which may have raised it further; a C long has 32 bits on Windows.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     try:
         rows = csv.DictReader(lines(), delimiter=TABLES[path.suffix.lower()])
         for number, row in enumerate(rows, 1):

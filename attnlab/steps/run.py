@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnlab.equations import identity
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, OutOfMemoryError
 from attnlab.steps.graph import Graph, Node
 from attnlab.support.parts import read_only
 
@@ -80,8 +80,22 @@ class Run:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        for value in self.values.values():
+        for path, value in self.values.items():
             read_only(value)  # copies and unpickled arrays are writable
+            self._check_shape(path, value)
+
+    def _check_shape(self, path: str, value: Any) -> None:
+        """Raise unless a step, such as a bias from a pickle, fits this run's tokens and heads."""
+        *_, H, Tq, Tk = (1, 1, 1, *self.scores_shape)
+        expected = {"H": H, "T": Tq, "Tq": Tq, "Tk": Tk}
+        if path.endswith("_cache"):
+            expected["Tk"] = self.tokens_before
+        axes = self.graph[path].step.axes.split()
+        for axis, size in zip(reversed(axes), reversed(np.shape(value)), strict=False):
+            if size not in (1, expected.get(axis, size)):
+                raise InvalidValueError(
+                    f"{path} has shape {np.shape(value)}; expected {expected[axis]} for {axis}"
+                )
 
     def fork(self) -> Run:
         """A copy of the run; steps that the copy computes aren't stored in the original."""
@@ -110,8 +124,15 @@ class Run:
         """Return a step, computed on first access and kept."""
         if path in self.values:
             return self.values[path]
-        with self.errstate():
-            return self._store(path)
+        try:
+            with self.errstate():
+                return self._store(path)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as error:  # NumPy's says how large the array would be
+            raise OutOfMemoryError(
+                f"not enough memory for {path}: {error}. Use a shorter text, or fewer texts at once"
+            ) from None
 
     def errstate(self) -> np.errstate:
         """A context in which overflow raises, unless the run ignores it."""

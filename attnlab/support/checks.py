@@ -16,6 +16,7 @@ from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
     MissingExtraError,
+    OutOfMemoryError,
     OutOfRangeError,
     quoted,
 )
@@ -197,7 +198,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
-        raise InvalidValueError(f"not enough memory for {purpose}") from None
+        raise OutOfMemoryError(f"not enough memory for {purpose}") from None
 
 
 def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:

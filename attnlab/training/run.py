@@ -18,7 +18,14 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.corpus.texts import read_corpus
 from attnlab.equations import Ids
-from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
+from attnlab.errors import (
+    DivergedError,
+    InvalidTypeError,
+    InvalidValueError,
+    OutOfMemoryError,
+    ResumeError,
+    quoted,
+)
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import parameter_count
@@ -302,7 +309,7 @@ def train(
         with contextlib.nullcontext() if path is None else lock_file(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
+        raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
 
 
