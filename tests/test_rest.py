@@ -155,17 +155,18 @@ TIED = [
     ([0.02, 0.03, 0.034, 0.456, 0.46], "looks at itself and “the” (46 % of its attention each)."),
     ([0.02, 0.03, 0.034, 0.46, 0.456], "looks at itself and “the” (46 % of its attention each)."),
     ([0.6, 0.13, 0.126, 0.1, 0.044], "it gives “dog” and “chased” the most, 13 % each."),
-    ([0.08, 0.234, 0.232, 0.228, 0.226], "it gives itself and 3 others the most, 23 % each."),
+    ([0.08, 0.234, 0.232, 0.12, 0.228], "it gives itself and 2 others the most, 23 % each."),
+    ([0.08, 0.234, 0.232, 0.228, 0.226], "“ball” attends to 4 tokens equally, 23 % each."),
     ([0.08, 0.26, 0.262, 0.258, 0.14], "it gives “chased” and 2 others the most, 26 % each."),
 ]
 
 
 def tied(pocket: GPT2) -> Trace:
     """A trace with these weights, one row in each head."""
-    weights = np.zeros((6, 5, 5))
+    weights = np.zeros((len(TIED), 5, 5))
     weights[:, :4] = np.eye(5)[:4]
     weights[:, 4] = [row for row, _ in TIED]
-    paths = (f"blocks.{n // 4}.attention.heads.{n % 4}.weights" for n in range(6))
+    paths = (f"blocks.{n // 4}.attention.heads.{n % 4}.weights" for n in range(len(TIED)))
     return pocket.trace("The dog chased the ball").edited(dict(zip(paths, weights, strict=True)))
 
 

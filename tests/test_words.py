@@ -206,7 +206,7 @@ def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
 
 
 def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) -> None:
-    none = "This model has no special tokens of these names, so reads pieces: {}."
+    none = "This model has no special tokens of these names, so it reads them in pieces: {}."
     assert pocket.trace("The dog </s>").notice == none.format("</s> (4)")
     english = GPT2.from_pretrained("english")
     both = english.trace(f"<mask>{END_OF_TEXT}").notice

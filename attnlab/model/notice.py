@@ -30,7 +30,9 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
         advice = "To mean the tokens: trace(text, special=True) in Python, --special in a command."
         on_names += [Message(template, words=_listed(split)), Message(advice)]
     if unknown:
-        template = "This model has no special tokens of these names, so reads pieces: {words}."
+        template = (
+            "This model has no special tokens of these names, so it reads them in pieces: {words}."
+        )
         counted = (f"{name} ({count})" for name, count in unknown.items())
         on_names.append(Message(template, words=_listed(counted)))
     if spelled_out:

@@ -40,6 +40,8 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
     share = percent(float(weights[key]))
     # Those with the same share, as it is written.
     tied = [int(j) for j in visible if j != key and percent(float(weights[j])) == share]
+    is_uniform = attended.kind == "uniform"
+    is_uniform |= attended.kind == "spreads" and len(tied) == visible.size - 1
     each = Message("{share} each", share=share) if tied else share
     values: dict[str, object] = {"count": str(visible.size), "share": share, "rest": rest}
     values |= {**names, "keys": _keys(key, tied, own, keys.labels)}
@@ -49,10 +51,10 @@ def attention_in_words(attention: Attention, query: int) -> list[Message]:
         goal = Message(
             "Of the other tokens, it gives {keys} the most, {share}.", **values | {"share": each}
         )
-        if attended.kind == "uniform":
+        if is_uniform:
             goal = Message("The other {count} tokens get {share} each.", **values)
         return [Message(resting, **values), goal]
-    if attended.kind == "uniform":
+    if is_uniform:
         goal = Message("“{query}” attends to {count} tokens equally, {share} each.", **values)
     elif attended.kind == "spreads":
         template = "“{query}” spreads its attention: it gives {keys} the most, {share}."

@@ -58,8 +58,8 @@ export function attentionInWords(attended, own, wordAt, isAgain = false) {
 /** Where attention goes besides the first token. */
 function goalInWords(attended, query, own, wordAt) {
   const { kind, visible } = attended;
-  const { keys, share, each, isTied } = largestInWords(attended, own, wordAt);
-  if (kind === "uniform") return sayParts("“{query}” attends to {count} tokens equally, {share} each.", { query, share, count: String(visible.length) });
+  const { keys, share, each, isTied, isUniform } = largestInWords(attended, own, wordAt);
+  if (isUniform) return sayParts("“{query}” attends to {count} tokens equally, {share} each.", { query, share, count: String(visible.length) });
   if (kind === "spreads") return sayParts("“{query}” spreads its attention: it gives {keys} the most, {share}.", { query, keys, share: each });
   return isTied
     ? sayParts("“{query}” looks at {keys} ({share} of its attention each).", { query, keys, share })
@@ -68,13 +68,13 @@ function goalInWords(attended, query, own, wordAt) {
 
 /** The same after a sentence about the first token, which has more of the attention. */
 function ofTheOthersInWords(attended, own, wordAt) {
-  const { keys, share, each } = largestInWords(attended, own, wordAt);
-  if (attended.kind === "uniform") return sayParts("The other {count} tokens get {share} each.", { share, count: String(attended.visible.length) });
+  const { keys, share, each, isUniform } = largestInWords(attended, own, wordAt);
+  if (isUniform) return sayParts("The other {count} tokens get {share} each.", { share, count: String(attended.visible.length) });
   return sayParts("Of the other tokens, it gives {keys} the most, {share}.", { keys, share: each });
 }
 
 /** The keys with the most attention, of which several may have the same share as it is written. */
-function largestInWords({ key, visible, weights }, own, wordAt) {
+function largestInWords({ kind, key, visible, weights }, own, wordAt) {
   const share = percent(weights[key]);
   const others = visible.filter((j) => j !== key && percent(weights[j]) === share);
   const isTied = others.length > 0;
@@ -85,5 +85,6 @@ function largestInWords({ key, visible, weights }, own, wordAt) {
     if (others.length > 1) return first === own ? sayParts("itself and {count} others", values) : sayParts("“{key}” and {count} others", values);
     return first === own ? sayParts("itself and “{other}”", values) : sayParts("“{key}” and “{other}”", values);
   };
-  return { share, isTied, each: isTied ? say("{share} each", { share }) : share, keys: named() };
+  const isUniform = kind === "uniform" || (kind === "spreads" && others.length === visible.length - 1);
+  return { share, isTied, isUniform, each: isTied ? say("{share} each", { share }) : share, keys: named() };
 }

@@ -17,7 +17,7 @@ export function noticeOn({ training, advice, id }, { spelledOut, unread, scripts
     split.length && say("Names of special tokens, read as plain characters: {words}.", listed(split)),
     // A page with a model has a checkbox for each.
     split.length && id === undefined && say("To mean the tokens: trace(text, special=True) in Python, --special in a command."),
-    unknown.length && say("This model has no special tokens of these names, so reads pieces: {words}.", listed(unknown)),
+    unknown.length && say("This model has no special tokens of these names, so it reads them in pieces: {words}.", listed(unknown)),
     spelledOut.length && say("Not in this model's vocabulary, so read in three or more pieces, or in pieces of at most two letters: {words}.", listed(spelledOut)),
     unread.length && say("This model can't read at all, and sees as an unknown token: {words}.", listed(unread)),
     ...(isAdvised ? [training, ...advised] : []),
