@@ -496,23 +496,6 @@ def test_ax_must_be_axes(odd: GPT2, ax: Any) -> None:
             draw(ax=ax)
 
 
-def test_losses_of_a_training() -> None:
-    from attnlab.training import train
-
-    config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)
-    run = train(config, "to be or not to be, " * 9, steps=40, batch_size=2, progress=False)
-    picture = run.plot()
-    each, mean = picture.axes.lines
-    assert np.array_equal(each.get_xdata(), np.arange(1, 41))
-    assert np.array_equal(each.get_ydata(), run.losses)
-    pairs = [(a + b) / 2 for a, b in zip(run.losses, run.losses[1:], strict=False)]
-    assert np.allclose(mean.get_ydata(), [run.losses[0], *pairs])
-    assert f"from {run.losses[0]:.4g} at 1 to {run.losses[-1]:.4g} at 40" in picture.alt
-    run.losses.clear()
-    with pytest.raises(AttnlabError, match="no training step has been taken"):
-        run.plot()
-
-
 def test_long_titles_stay_inside_the_picture(odd: GPT2) -> None:
     from matplotlib.text import Text
 

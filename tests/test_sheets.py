@@ -67,7 +67,7 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
     head = home / "head.xlsx"
-    trace_of("pocket").to_xlsx(head, layer=1, head=2)
+    trace_of("pocket").head(1, 2).to_xlsx(head)
     for name in ("pocket", *RELATIVES):
         trace_of(name).to_xlsx(home / f"{name}.xlsx")
     with_bias().to_xlsx(home / "heads.xlsx")
@@ -181,7 +181,7 @@ def test_parentheses_in_formulas() -> None:
 
 
 def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
-    pocket.to_xlsx(tmp_path / "head.xlsx", layer=1, head=2)
+    pocket.head(1, 2).to_xlsx(tmp_path / "head.xlsx")
     book = openpyxl.load_workbook(tmp_path / "head.xlsx")
     first = book["steps"]
     assert first["A1"].value == "Layer 1, attention, head 2"
@@ -275,7 +275,7 @@ def test_workbook_with_a_different_token(workbooks: Callable[[str], Any]) -> Non
 def test_edited_steps_are_constants(pocket: Any, tmp_path: Path) -> None:
     path = tmp_path / "edited.xlsx"
     edited = pocket.edited({"blocks.1.attention.heads.2.weights": 0})
-    edited.to_xlsx(path, layer=1, head=2)
+    edited.head(1, 2).to_xlsx(path)
     book = openpyxl.load_workbook(path)
     assert not numbers(book, "weights").any()
     assert book["weights"]["A1"].value == "weights, edited"
@@ -287,20 +287,17 @@ def test_unsupported_workbooks(pocket: Any, tmp_path: Path) -> None:
     model = GPT2.from_pretrained("pocket")
     long = model.trace("The dog chased the ball, but it chased the dog, and the dog sat.")
     step = model.generate("The dog", 2, temperature=0, trace=True).steps[-1].trace
-    for trace, head, message in (
-        (long, {}, "at most 12 tokens; the text has 1"),
-        (pocket, {"head": 1}, "head 1 needs a layer"),
-        (pocket, {"layer": 2}, "2"),
-        (pocket, {"layer": 1, "head": 4}, "4"),
-        (step, {"layer": 1, "head": 0}, "cached keys can.t be written"),
+    for result, message in (
+        (long, "at most 12 tokens; the text has 1"),
+        (step.head(1, 0), "cached keys can.t be written"),
     ):
         with pytest.raises(AttnlabError, match=message):
-            trace.to_xlsx(path, **head)
+            result.to_xlsx(path)
     with pytest.raises(AttnlabError, match="be written as formulas"):
         pocket.gradients().blocks[1].attention.to_xlsx(path)
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):
         attnlab.attention(np.ones((T, 2)), np.ones((T, 2)), np.ones((T, 2))).to_xlsx(path)
     with pytest.raises(AttnlabError, match="doesn't exist"):
-        pocket.to_xlsx(tmp_path / "missing" / "x.xlsx", layer=0, head=0)
+        pocket.head(0, 0).to_xlsx(tmp_path / "missing" / "x.xlsx")
     assert not list(tmp_path.iterdir())

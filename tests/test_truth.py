@@ -191,7 +191,7 @@ def test_model_card_agrees_with_the_table(truth: Truth) -> None:
 
 
 def test_invalid_arguments_are_refused(truth: Truth) -> None:
-    for settings in ({"task": "x"}, {"ablation": "noise"}, {"measure": "loss"}):
+    for settings in ({"task": "x"}, {"ablation": "noise"}):
         with pytest.raises(InvalidValueError, match="must be one of"):
             truth.values(**settings)
     odd = GPT2.from_pretrained(REFERENCE / "odd")

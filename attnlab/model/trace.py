@@ -231,23 +231,13 @@ class Trace(ForwardPass):
         """
         return door.dataset(self, steps)
 
-    def to_xlsx(self, path: FilePath, layer: int | None = None, head: int | None = None) -> None:
-        """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
+    def to_xlsx(self, path: FilePath) -> None:
+        """Write a spreadsheet of the whole model, from ids to next-token probabilities.
 
-        Without `head`, it has all heads of the layer; without both, the whole model from ids to
-        next-token probabilities, for at most 12 tokens and a million cells.
-
-        Examples
-        --------
-        >>> trace.to_xlsx("head.xlsx", layer=1, head=2)
+        For at most 12 tokens and a million cells. `trace.head(1, 2).to_xlsx(path)` writes a head,
+        `trace.blocks[1].attention.to_xlsx(path)` a layer; see `Attention.to_xlsx`.
         """
-        if layer is not None:
-            attention = self.blocks.item(layer).attention
-            (attention if head is None else attention.heads.item(head)).to_xlsx(path)
-        elif head is not None:
-            raise InvalidValueError(f"head {quoted(head)} needs a layer. Give layer= too")
-        else:
-            door.write_model(self, path)
+        door.write_model(self, path)
 
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k most probable next tokens, most probable first.

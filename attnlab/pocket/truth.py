@@ -152,33 +152,24 @@ class Truth(Document):
         self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
-    def values(
-        self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
-    ) -> NDArray[np.float64]:
-        """The measure for each sentence of a task, or of all, and each subset, (sentences, 1024).
+    def values(self, task: str | None = None, ablation: str = "mean") -> NDArray[np.float64]:
+        """The difference of logits for each sentence of a task, or of all, and each subset.
 
-        The ablation is by "mean" or "zero"; the measure is the "difference" of logits, or the
-        "log_probability".
+        (sentences, 1024); the ablation is by "mean" or "zero". `table` also has log-probabilities.
         """
-        for name, value, choices in (
-            ("task", task, (None, *self.tasks)),
-            ("ablation", ablation, ABLATIONS),
-            ("measure", measure, MEASURES),
-        ):
-            check_choice(value, choices, name)
+        check_choice(task, (None, *self.tasks), "task")
+        check_choice(ablation, ABLATIONS, "ablation")
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
-        values = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
+        values = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index("difference")]
         return values[rows].astype(np.float64)
 
-    def shapley(self, ablation: str = "mean", measure: str = "difference") -> Shapley:
+    def shapley(self, ablation: str = "mean") -> Shapley:
         """The Shapley value of each part in each task; see `Shapley`."""
-        return Shapley(self, ablation, measure)
+        return Shapley(self, ablation)
 
-    def interactions(
-        self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
-    ) -> Interactions:
+    def interactions(self, task: str | None = None, ablation: str = "mean") -> Interactions:
         """The Shapley interaction index of each pair of parts; see `Interactions`."""
-        return Interactions(self, task, ablation, measure)
+        return Interactions(self, task, ablation)
 
     def circuits(
         self, task: str | None = None, faithfulness: float = 0.9, ablation: str = "mean"
@@ -322,7 +313,7 @@ class Shapley(Analysis):
     """
 
     meaning: ClassVar[str] = (
-        "Each number is what a part adds to the measure, by default the difference of logits: the "
+        "Each number is what a part adds to the difference of logits: the "
         "mean over all orders in which parts are added."
     )
     note: ClassVar[str] = (
@@ -334,9 +325,9 @@ class Shapley(Analysis):
     )
     _number: ClassVar[str] = "value"
 
-    def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
+    def __init__(self, truth: Truth, ablation: str) -> None:
         self._tasks, self._parts = truth.tasks, truth.parts
-        by_task = [shapley_values(truth.values(t, ablation, measure)) for t in truth.tasks]
+        by_task = [shapley_values(truth.values(t, ablation)) for t in truth.tasks]
         self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
         self.each = read_only(np.concatenate(by_task))
         self.values = read_only(np.stack([values.mean(axis=0) for values in by_task]))
@@ -384,8 +375,8 @@ class Interactions(Analysis):
     )
     _number: ClassVar[str] = "interaction"
 
-    def __init__(self, truth: Truth, task: str | None, ablation: str, measure: str) -> None:
-        v = truth.values(task, ablation, measure).mean(axis=0)
+    def __init__(self, truth: Truth, task: str | None, ablation: str) -> None:
+        v = truth.values(task, ablation).mean(axis=0)
         self.title = Message(
             "Interactions in {task}, ablation by {ablation}",
             task=Message("all tasks") if task is None else task,

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,23 +29,15 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
-from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, interrupted_afterwards, lock_file, make_directory
-from attnlab.support.messages import say
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import decay_mask, initial_parameters
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from attnlab.support.door import Picture
-
 
 # The saved state: its metadata identifies the run; its tensors are the parameters, AdamW's m and v,
 # each step's loss, and the seconds taken.
@@ -136,19 +127,6 @@ class Training:
         last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
         size = f"{self.parameters.vector.size:,} parameters"
         return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
-
-    def plot(self, ax: Axes | None = None) -> Picture:
-        """Plot the loss of each step, and the mean of the last ones, into `ax` or a new figure."""
-        if not self.losses:
-            raise InvalidValueError("there are no losses to draw: no training step has been taken")
-        steps, width = np.arange(1, self.step + 1), max(1, self.step // 20)
-        mean = np.convolve(self.losses, np.ones(width))[: self.step] / np.minimum(steps, width)
-        with door.drawing_in():
-            loss = say("loss, nats per token")
-            curves: dict[str, ArrayLike] = {loss: self.losses}
-            if width > 1:
-                curves[say("mean of {width} steps", width=width)] = mean
-            return door.curves(curves, steps, say("training step"), loss, repr(self), ax)
 
     def advance(self) -> None:
         """Take one step: a batch, its loss and gradients, an update. Raise if any isn't finite."""

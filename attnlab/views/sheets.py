@@ -54,7 +54,7 @@ NOTES = (
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
 )
 
-ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
+ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
