@@ -17,7 +17,7 @@ from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
 from attnlab.corpus.heads import SHOWN, TOPS, HeadTally, Plan, TextSums, common_pairs
-from attnlab.errors import InvalidTypeError, ResumeError, UnknownMeasureError
+from attnlab.errors import InvalidTypeError, InvalidValueError, ResumeError, UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
 
@@ -207,9 +207,9 @@ def test_pairs_and_correlations_by_hand() -> None:
     one = [*start, [0.2, 0.6, 0.2, 0], [0.1, 0.3, 0.2, 0.4]]
     two = [*start, [0.2, 0.2, 0.6, 0], [0.1, 0.3, 0.3, 0.3]]
     text = seen(one, two, ids=ids, number=0, plan=plan)
-    assert text.rows.tolist() == [0, 1, 2]
-    assert text.pair_counts.tolist() == [1, 1, 1]
-    np.testing.assert_allclose(text.pair_sums, [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
+    assert text.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]  # of 4 + 4 bins, then pairs
+    assert text.counts[-3:].tolist() == [1, 1, 1]
+    np.testing.assert_allclose(text.sums[-3:], [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
     # Centred: 0.2 -0.2 and 0 -0.1 0.1; -0.2 0.2 and 0 0 0.
     np.testing.assert_allclose(text.products, [[0.1, -0.08], [-0.08, 0.08]], atol=1e-12)
     np.testing.assert_allclose(text.tops["strength"][0, 0], 0.4 + 0.15)
@@ -217,14 +217,14 @@ def test_pairs_and_correlations_by_hand() -> None:
     np.testing.assert_allclose(lines, [[2, 1, 0.6, 0.4], [3, 3, 0.4, 0.15]], rtol=1e-6)
     tally = HeadTally(plan, np.float64)
     tally.add_text("a", text)
-    r, error = correlations(*tally.counts["products"], *tally.sums["products"])
+    r, error = correlations(*tally.arrays["texts"], *tally.arrays["products"])
     np.testing.assert_allclose(r[0, 1], -0.08 / math.sqrt(0.1 * 0.08))
     assert np.isnan(error[0, 1])
     # A key token that occurs twice: one query sees it.
     twice = seen(one, two, ids=[7, 5, 5, 6], number=1, plan=plan)
-    assert twice.rows.tolist() == [0, 2]
-    assert twice.pair_counts.tolist() == [1, 1]
-    np.testing.assert_allclose(twice.pair_sums, [[0.6, 0.2], [0.5, 0.6]])
+    assert twice.rows[-2:].tolist() == [8, 10]
+    assert twice.counts[-2:].tolist() == [1, 1]
+    np.testing.assert_allclose(twice.sums[-2:], [[0.6, 0.2], [0.5, 0.6]])
 
 
 def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_path: Path) -> None:
@@ -263,6 +263,13 @@ def test_tables_say_what_their_numbers_are(atlas: Atlas) -> None:
     few = measured("pocket", ["The dog", "The", "A"])
     assert few.head(0, 0).pairs.columns["query"] == []
     assert few.head(0, 0).twins.columns["head"] == []
+    data = few.to_html().partition('id="heads-data">')[2].partition("</script>")[0]
+    assert json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"] == [
+        None,
+        None,
+    ]  # not NaN
+    with pytest.raises(InvalidValueError, match="needs a measure of heads"):
+        measured("pocket", ["The dog"], measures=["loss"])
     for name in ("positions", "distances", "pairs", "tops", "writes", "twins"):
         assert getattr(few.head(0, 0), name).meaning in repr(getattr(few.head(0, 0), name)).replace(
             "\n", " "

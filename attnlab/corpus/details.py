@@ -83,17 +83,17 @@ def meaning_of(name: str) -> Message:
 
 def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
     """The details of all heads, by layer and head, in Python's numbers and strings."""
-    near = ratio(*tally.counts["bins"][..., np.newaxis], *tally.sums["bins"])
-    pairs = ratio(*tally.counts["pairs"][..., np.newaxis], *tally.sums["pairs"])
-    twins = correlations(*tally.counts["products"], *tally.sums["products"])
+    arrays, bins = tally.arrays, len(tally.plan.bins)
+    means = ratio(*arrays["n"][..., np.newaxis], *arrays["s"])  # (rows, L H)
+    twins = correlations(*arrays["texts"], *arrays["products"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, tally)):
-        own = [x[:, head] for x in near]
+        own = [x[:, head] for x in means]
         details.append(
             {
-                "positions": near_columns(tally, 0, *own),
-                "distances": near_columns(tally, 1, *own),
-                "pairs": pair_columns(model, tally, *(x[:, head] for x in pairs)),
+                "positions": near_columns(tally, slice(bins), *own),
+                "distances": near_columns(tally, slice(bins, 2 * bins), *own),
+                "pairs": pair_columns(model, tally, *own),
                 "tops": top_columns(model, tally, head, promoted),
                 "writes": writes,
                 "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
@@ -107,19 +107,21 @@ def lists(rows: Any, **columns: Any) -> Columns:
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
-def near_columns(tally: HeadTally, kind: int, mean: AnyArray, error: AnyArray) -> Columns:
-    """Positions (0) or distances (1): each bin's first and last, mean, error and texts."""
-    starts = tally.plan.bins
-    part = slice(kind * len(starts), (kind + 1) * len(starts))
-    texts = tally.counts["bins"][0, part].astype(int)
-    numbers = {"mean": mean[part], "error": error[part], "texts": texts}
-    ends = np.append(starts[1:], tally.plan.window) - 1
-    return lists(texts > 0, **{"from": starts, "to": ends, **numbers})
+def near_columns(tally: HeadTally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
+    """Positions or distances: each bin's first and last, mean, error and texts."""
+    starts, texts = tally.plan.bins, tally.arrays["n"][0, part].astype(int)
+    columns = {"from": starts, "to": np.append(starts[1:], tally.plan.window) - 1}
+    return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
 
 
 def pair_columns(model: GPT2, tally: HeadTally, mean: AnyArray, error: AnyArray) -> Columns:
     """The pairs with the largest means."""
-    texts, queries, _ = tally.counts["pairs"].astype(int)
+    pairs = slice(2 * len(tally.plan.bins), None)
+    (texts, queries, _), mean, error = (
+        tally.arrays["n"][:, pairs].astype(int),
+        mean[pairs],
+        error[pairs],
+    )
     rows = np.argsort(np.where(texts >= MIN_TEXTS, -mean, np.inf), kind="stable")[:LISTED]
     rows = rows[texts[rows] >= MIN_TEXTS]
     query, key = (readable(model, ids) for ids in divmod(tally.plan.pairs[rows], tally.plan.vocab))
@@ -189,7 +191,7 @@ def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
     centre = W_U.mean(axis=1)
-    counts, (s, sn), ss = tally.counts["contexts"], tally.sums["contexts"], tally.sums["squares"]
+    counts, (s, sn), ss = (tally.arrays[x] for x in ("n_contexts", "contexts", "squares"))
     count = min(WRITTEN, len(known) // 2)
     for layer, block in enumerate(trace.fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)

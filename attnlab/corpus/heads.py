@@ -98,8 +98,6 @@ class Groups:
         self.numbers, self._starts = np.unique(groups[order], return_index=True)
 
     def sum(self, x: Array) -> Array:
-        if not self.numbers.size:
-            return np.zeros((len(x), 0), x.dtype)
         sums: Array = np.add.reduceat(x[:, self._columns], self._starts, axis=1)
         return sums
 
@@ -109,11 +107,10 @@ class TextSums:
 
     def __init__(self, plan: Plan, number: int) -> None:
         self.plan, self.number = plan, number
-        bins = 2 * len(plan.bins)  # by the key's position, then by distance
-        self.bin_counts, self.bin_sums = np.zeros(bins), np.zeros((bins, plan.heads))
-        self.rows: AnyArray = np.zeros(0, np.int64)  # of `plan.pairs`
-        self.pair_counts: AnyArray = np.zeros(0)
-        self.pair_sums = np.zeros((0, plan.heads))
+        # Of rows: each bin of positions, each bin of distances, and each pair, see `Plan`.
+        self.rows: AnyArray = np.zeros(0, np.int64)
+        self.counts: AnyArray = np.zeros(0)
+        self.sums = np.zeros((0, plan.heads))
         self.products = np.zeros((plan.heads, plan.heads))  # of centred patterns
         self.queries, self.contexts = 0, np.zeros((plan.heads, plan.width))
         self.tops = np.zeros((0, plan.heads), plan.top)
@@ -122,18 +119,21 @@ class TextSums:
         plan, T = self.plan, len(ids)
         q, k, codes = codes_of(ids, plan.vocab)
         self._offset, self._ids, self._flat = offset, ids, q * T + k
-        by_position = np.searchsorted(plan.bins, k, "right") - 1
-        by_distance = np.searchsorted(plan.bins, q - k, "right") - 1 + len(plan.bins)
-        columns = np.arange(len(q))
-        self._bins = [Groups(columns, groups) for groups in (by_position, by_distance)]
-        self.bin_counts += np.bincount([*by_position, *by_distance], minlength=2 * len(plan.bins))
-        self.bin_counts[0] += T - 1  # the first token
-        rows = np.searchsorted(plan.pairs, codes)
-        is_tallied = (q > k) & (plan.pairs[rows % len(plan.pairs)] == codes)
-        self._pairs = Groups(columns[is_tallied], rows[is_tallied])
-        # A query counts once, however often the key's token is before it.
-        seen = np.unique(rows[is_tallied] * T + q[is_tallied]) // T
-        self._pair_counts = np.unique(seen, return_counts=True)[1]
+        bins, first = len(plan.bins), np.zeros(T - 1, np.int64)  # the row of the first token
+        position = np.searchsorted(plan.bins, k, "right") - 1
+        distance = np.searchsorted(plan.bins, q - k, "right") - 1 + bins
+        pair = np.searchsorted(plan.pairs, codes)
+        is_tallied = (q > k) & (plan.pairs[pair % len(plan.pairs)] == codes)
+        pair, q = pair[is_tallied] + 2 * bins, q[is_tallied]
+        columns = np.arange(len(codes) + T - 1)  # of `others`, then of the first token
+        keys = columns[: len(codes)]
+        self._groups = Groups(
+            np.concatenate([columns, keys, keys[is_tallied]]),
+            np.concatenate([position, first, distance, pair]),
+        )
+        # A query counts once for a pair, however often the key's token is before it.
+        counted = np.concatenate([position, first, distance, np.unique(pair * T + q) // T])
+        self._counts = np.unique(counted, return_counts=True)[1]
         self._in_query = np.cumsum(np.arange(T - 1))  # where the keys of queries 1, 2, ... start
         self._parts: list[tuple[Array, ...]] = []
         self._best: list[AnyArray] = []
@@ -144,10 +144,6 @@ class TextSums:
             return
         H, T, _ = weights.shape
         others = weights.reshape(H, -1)[:, self._flat]  # (H, T (T - 1) / 2)
-        layer = slice(len(self._parts) * H, (len(self._parts) + 1) * H)
-        self.bin_sums[0, layer] += weights[:, 1:, 0].sum(axis=1, dtype=np.float64)
-        for groups in self._bins:
-            self.bin_sums[groups.numbers, layer] += groups.sum(others).T
         count = np.arange(1, T, dtype=weights.dtype)  # keys of queries 1, 2, ...
         uniform = np.add.reduceat(others, self._in_query, axis=1) / count
         largest = np.maximum.reduceat(others, self._in_query, axis=1)
@@ -160,7 +156,8 @@ class TextSums:
         centred = others[:, :end] - np.repeat(
             uniform[:, :compared], np.arange(1, compared + 1), axis=1
         )
-        self._parts.append((self._pairs.sum(others), centred, context))
+        sums = self._groups.sum(np.concatenate([others, weights[:, 1:, 0]], axis=1))
+        self._parts.append((sums, centred, context))
 
     def _top(self, weights: Array, excesses: Array) -> AnyArray:
         """The part of up to SHOWN queries with the largest sum of excesses, for each head."""
@@ -190,14 +187,16 @@ class TextSums:
     def close(self, trace: Any) -> None:
         if len(self._ids) < 2:
             return
-        pairs, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
-        rows = np.concatenate([self.rows, self._pairs.numbers])
-        counts = np.concatenate([self.pair_counts, self._pair_counts])
-        sums = np.concatenate([self.pair_sums, pairs.T])
+        sums, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
+        rows = np.concatenate([self.rows, self._groups.numbers])
+        counts = np.concatenate([self.counts, self._counts])
+        sums = np.concatenate([self.sums, sums.T])
         self.rows, inverse = np.unique(rows, return_inverse=True)
-        self.pair_counts = np.bincount(inverse, counts)
-        self.pair_sums = np.zeros((len(self.rows), self.plan.heads))
-        np.add.at(self.pair_sums, inverse, sums)
+        self.counts, self.sums = (
+            np.bincount(inverse, counts),
+            np.zeros((len(self.rows), len(sums.T))),
+        )
+        np.add.at(self.sums, inverse, sums)
         self.products += centred @ centred.T
         output = trace.blocks[-1].output
         contexts = contexts / deviation(output - mean(output), trace.epsilon)  # (L H, T, Dh)
@@ -216,40 +215,35 @@ def largest_of(tops: AnyArray, later: AnyArray) -> AnyArray:
 
 
 class HeadTally:
-    """Sums over texts: for each kind of mean N, Σ n, Σ n², and Σ s, Σ s², Σ s n by head.
+    """Sums over texts: of each mean N, Σ n, Σ n², and for each head Σ s, Σ s², Σ s n.
 
     A chunk's sums are float32, to halve its file; the corpus's are float64.
     """
 
     def __init__(self, plan: Plan, dtype: Any = np.float32) -> None:
-        self.plan, heads = plan, plan.heads
-        bins, pairs = 2 * len(plan.bins), len(plan.pairs)
-        shapes: dict[str, tuple[int, ...]] = {"bins": (3, bins, heads), "pairs": (3, pairs, heads)}
-        shapes |= {"contexts": (2, heads, plan.width), "squares": (heads, plan.width, plan.width)}
-        shapes |= {"products": (4, heads, heads)}  # see `add_text`
-        self.sums = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
-        shapes = {"bins": (3, bins), "pairs": (3, pairs), "contexts": (3,), "products": (1,)}
-        self.counts = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.plan, heads, rows = plan, plan.heads, 2 * len(plan.bins) + len(plan.pairs)
+        sums: dict[str, tuple[int, ...]] = {"s": (3, rows, heads), "products": (4, heads, heads)}
+        sums |= {"contexts": (2, heads, plan.width), "squares": (heads, plan.width, plan.width)}
+        counts = {"n": (3, rows), "n_contexts": (3,), "texts": (1,)}
+        self.arrays = {name: np.zeros(shape, dtype) for name, shape in sums.items()}
+        self.arrays |= {name: np.zeros(shape) for name, shape in counts.items()}
         self.tops = np.zeros((0, heads), plan.top)
         self.names: dict[int, str] = {}  # of the tops' texts, by number
 
     def add_text(self, name: str, text: TextSums) -> None:
         if not text.queries:
             return
-        for kind, rows, n, s in (
-            ("bins", np.arange(len(text.bin_counts)), text.bin_counts, text.bin_sums),
-            ("pairs", text.rows, text.pair_counts, text.pair_sums),
-        ):
-            self.counts[kind][:, rows] += np.stack([n > 0, n, n * n])
-            self.sums[kind][:, rows] += np.stack([s, s * s, s * n[:, np.newaxis]])
+        arrays, n, s = self.arrays, text.counts, text.sums
+        arrays["n"][:, text.rows] += np.stack([n > 0, n, n * n])
+        arrays["s"][:, text.rows] += np.stack([s, s * s, s * n[:, np.newaxis]])
         queries, contexts = text.queries, text.contexts
-        self.counts["contexts"] += np.array([1, queries, queries**2])
-        self.sums["contexts"] += np.stack([contexts, contexts * queries])
-        self.sums["squares"] += contexts[:, :, np.newaxis] * contexts[:, np.newaxis]
+        arrays["n_contexts"] += np.array([1, queries, queries**2])
+        arrays["contexts"] += np.stack([contexts, contexts * queries])
+        arrays["squares"] += contexts[:, :, np.newaxis] * contexts[:, np.newaxis]
         g = text.products
-        own = np.diag(g)  # of each pattern with itself
-        self.counts["products"] += own.any()
-        self.sums["products"] += np.stack([g, g * g, own[:, np.newaxis] * own, g * own[:, None]])
+        own = np.diag(g)[:, np.newaxis]  # of each pattern with itself
+        arrays["texts"] += own.any()
+        arrays["products"] += np.stack([g, g * g, own * own.T, g * own])
         self._keep(text.tops, {text.number: name})
 
     def _keep(self, tops: AnyArray, names: Mapping[int, str]) -> None:
@@ -259,31 +253,26 @@ class HeadTally:
 
     def add(self, later: HeadTally) -> None:
         """Add the tally of later texts."""
-        for arrays, others in ((self.sums, later.sums), (self.counts, later.counts)):
-            for name, array in arrays.items():
-                array += others[name]
+        for name, array in self.arrays.items():
+            array += later.arrays[name]
         self._keep(later.tops, later.names)
 
     def tensors(self) -> dict[str, AnyArray]:
-        """The arrays to store in a file; of the pairs, only those that were found."""
-        rows = np.flatnonzero(self.counts["pairs"][0])
-        arrays = {f"sums.{name}": array for name, array in self.sums.items()}
-        arrays |= {f"counts.{name}": array for name, array in self.counts.items()}
-        for name in ("sums.pairs", "counts.pairs"):
-            arrays[name] = np.ascontiguousarray(arrays[name][:, rows])
+        """The arrays to store in a file, with the rows that were found."""
+        rows = np.flatnonzero(self.arrays["n"][0])
+        found = {name: self.arrays[name][:, rows] for name in ("n", "s")}
         pairs, *sizes = self.plan
-        plan = {"plan.pairs": pairs, "plan.sizes": np.array(sizes)}
-        return {**plan, "rows": rows, "tops": as_bytes(self.tops), **arrays}
+        plan = {"pairs": pairs, "sizes": np.array(sizes), "rows": rows}
+        return {**plan, "tops": as_bytes(self.tops), **self.arrays, **found}
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], names: str) -> HeadTally:
         """Restore a chunk's tally from `tensors` and `names`, whose file's checksum is right."""
-        plan = Plan(tensors["plan.pairs"], *tensors["plan.sizes"].tolist())
+        plan = Plan(tensors["pairs"], *tensors["sizes"].tolist())
         tally = cls(plan)
-        for kind, arrays in (("sums", tally.sums), ("counts", tally.counts)):
-            for name, array in arrays.items():
-                rows = np.s_[:, tensors["rows"]] if name == "pairs" else np.s_[...]
-                array[rows] = tensors[f"{kind}.{name}"]
+        for name, array in tally.arrays.items():
+            rows = np.s_[:, tensors["rows"]] if name in ("n", "s") else np.s_[...]
+            array[rows] = tensors[name]
         tally.tops = tensors["tops"].copy().view(plan.top)[..., 0]
         tally.names = {int(number): name for number, name in json.loads(names).items()}
         return tally

@@ -136,6 +136,8 @@ def atlas(
             task.try_measures(tried)
         chunks = chain(first, chunks)
     if heads:
+        if not any(map(is_per_head, task.measures)):
+            raise InvalidValueError("heads=True needs a measure of heads, such as 'first'")
         task, chunks = planned(task, chunks)
     if path is not None:
         make_directory(path)

@@ -42,11 +42,12 @@ function chart({ from, to, mean, error, said }) {
   const name = (n) => (from[n] === to[n] ? `${from[n]}` : `${from[n]}–${to[n]}`);
   const anchor = best < from.length / 4 ? "start" : best > (from.length * 3) / 4 ? "end" : "middle";
   const ticks = from.flatMap((first, n) => (n && Math.log2(first) % 1 ? [] : [make("text", { x: x(n), y: height - 3, "text-anchor": "middle" }, `${first}`)]));
-  return make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" },
+  const label = mean.map((_, n) => `${name(n)}: ${said[n]}`);
+  return make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label.join("; ") },
     make("line", { class: "axis", x1: left, x2: width - left, y1: y(0), y2: y(0) }),
     make("polygon", { points: [...path(1), ...path(-1).reverse()].join(" ") }),
     make("polyline", { points: path(0).join(" ") }),
-    ...mean.map((value, n) => make("circle", { cx: x(n), cy: y(value), r: n === best ? 3 : 2 }, make("title", {}, `${name(n)}: ${said[n]}`))),
+    ...mean.map((value, n) => make("circle", { cx: x(n), cy: y(value), r: n === best ? 3 : 2 }, make("title", {}, label[n]))),
     ...ticks,
     make("text", { class: "peak", x: anchor === "middle" ? x(best) : anchor === "start" ? left : width - left, y: 11, "text-anchor": anchor }, `${name(best)}: ${said[best]}`));
 }
@@ -60,7 +61,8 @@ function lines(tokens, drawn, earlier) {
   const line = ([i, j, weight, excess]) => make("line", { x1: 100, y1: y(i), x2: 200, y2: y(j), "stroke-width": 0.75 + 3.25 * excess, "stroke-opacity": Math.max(0.25, Math.sqrt(excess)) },
     make("title", {}, `${tokens[i]} → ${tokens[j]} ${weight}`));
   const height = y(tokens.length - 1) + ROW;
-  return make("svg", { viewBox: `0 0 300 ${height}`, role: "img" }, ...drawn.map(line),
+  const names = drawn.map(([i, j, weight]) => `${tokens[i]} → ${tokens[j]} ${weight}`);
+  return make("svg", { viewBox: `0 0 300 ${height}`, role: "img", "aria-label": names.join("; ") }, ...drawn.map(line),
     ...tokens.map(label(95, "end")).slice(earlier), ...tokens.map(label(205, "start")));
 }
 

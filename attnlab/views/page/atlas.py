@@ -214,7 +214,9 @@ def _shown(details: Details) -> dict[str, Any]:
 
 
 def _rounded(numbers: Sequence[Any]) -> list[Any]:
-    return [float(f"{x:.4g}") if isinstance(x, float) else x for x in numbers]
+    """Floats with four digits; None for NaN, which JSON doesn't have."""
+    short = (float(f"{x:.4g}") if isinstance(x, float) else x for x in numbers)
+    return [None if x != x else x for x in short]
 
 
 def _summary(atlas: Atlas, standouts: Sequence[Any]) -> Iterator[str]:
