@@ -106,5 +106,5 @@ def row(pairs: AnyArray, scores: AnyArray, weights: AnyArray, visible: Mask) -> 
 
 
 def rounded(x: AnyArray) -> AnyArray:
-    """Numbers in steps of 1/65,536, which take less room in a file."""
-    return np.round(x * 65_536) / 65_536
+    """Numbers in steps of 1/262,144: small ones take less room in a file."""
+    return np.round(x * 2**18) / 2**18
