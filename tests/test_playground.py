@@ -736,7 +736,7 @@ def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
     unusual = """([data, text]) => {
         const tokenizer = new Tokenizer(data);
         const words = wordsIn(charactersIn(tokenizer.tokens(tokenizer.encode(text))));
-        return difficultIn(words, []).spelledOut;
+        return difficultIn(words, [], { names: [], isExact: true }).spelledOut;
     }"""
     assert pure.evaluate(unusual, [data, "a’b"]) == []  # which is a token
     assert pure.evaluate(unusual, [data, "b\u202e"]) == []

@@ -38,6 +38,8 @@ test("a piece of a word knows the rest of the word", () => {
   assert.deepEqual(bytes.piece, { before: "sch", own: "ö", part: "1/2", after: "ne", isFirst: false, isLast: false });
 });
 
+const NONE = { names: [], isExact: true };
+const FOUND = { split: [], unknown: [] };
 const wordsOf = (...given) => wordsIn(charactersIn(tokens(...given)));
 
 test("words of three pieces, or of short ones, are spelled out; of more than a third, the headline is in doubt", () => {
@@ -46,10 +48,10 @@ test("words of three pieces, or of short ones, are spelled out; of more than a t
   assert.deepEqual(isSpelledOut(" s", "at", " on"), [true, false]);
   assert.deepEqual(isSpelledOut("小", "猫", [0xe5, 0xb0], [0x8f]), [false, false, true]);
   const [one, other] = [wordsOf("a", " cat", " s", "at"), wordsOf(" cat", " s", "at", " s", "at")];
-  assert.deepEqual(difficultIn(one, []), { spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: false });
-  assert.deepEqual(difficultIn(other, []), { spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: true });
+  assert.deepEqual(difficultIn(one, [], NONE), { ...FOUND, spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: false });
+  assert.deepEqual(difficultIn(other, [], NONE), { ...FOUND, spelledOut: ["sat"], unread: [], scripts: ["latin"], isInDoubt: true });
   const many = wordsOf(..."abcdefghijkl".split("").flatMap((letter) => [` ${letter}`, "x"]));
-  assert.deepEqual(difficultIn(many, []).spelledOut.slice(-2), ["hx", "…"]);
-  const unread = { spelledOut: [], unread: ["😀", "한"], scripts: ["other", "signs"], isInDoubt: true };
-  assert.deepEqual(difficultIn(wordsOf(" cat"), [{ unread: "😀" }, {}, { unread: "한" }]), unread);
+  assert.deepEqual(difficultIn(many, [], NONE).spelledOut.slice(-2), ["hx", "…"]);
+  const unread = { ...FOUND, spelledOut: [], unread: ["😀", "한"], scripts: ["other", "signs"], isInDoubt: true };
+  assert.deepEqual(difficultIn(wordsOf(" cat"), [{ unread: "😀" }, {}, { unread: "한" }], NONE), unread);
 });

@@ -1,7 +1,8 @@
 // Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
-import { BYTE_BY_SYMBOL, BYTE_SYMBOLS, charactersOf, decodeUtf8 } from "./formats.js";
+import { BYTE_BY_SYMBOL, BYTE_SYMBOLS, decodeUtf8 } from "./formats.js";
 import { Refusal } from "./refusal.js";
+import { charactersIn } from "./words.js";
 
 /** A regular expression whose `\s` is Unicode's white space, as in Python; JavaScript's differs. */
 const withUnicodeSpaces = (pattern) =>
@@ -161,15 +162,10 @@ export class Tokenizer {
 
   /** Descriptions of tokens, each with the characters that it shares with others, if any. */
   tokens(ids) {
-    const shared = ids.map(() => "");
-    const owners = ids.flatMap((id, n) => Array(this.bytesOf(id).length).fill(n));
-    let start = 0;
-    for (const character of charactersOf(this.allBytes(ids))) {
-      const sharing = new Set(owners.slice(start, start + character.length));
-      if (sharing.size > 1) for (const n of sharing) shared[n] += decodeUtf8(character);
-      start += character.length;
-    }
-    return ids.map((id, n) => ({ ...this.token(id), part_of: printable(shared[n]) }));
+    const tokens = ids.map((id) => ({ ...this.token(id), part_of: "" }));
+    for (const { text, owners } of charactersIn(tokens).filter(({ owners }) => owners.length > 1))
+      for (const n of owners) tokens[n].part_of += printable(text);
+    return tokens;
   }
 }
 

@@ -77,13 +77,14 @@ export function specialNamesIn(tokens, { names, isExact }) {
  * What a notice says about a text: the words that are spelled out, besides names of special tokens, and those that can't
  * be read at all, what they are written in, and whether what is said about the text is in doubt.
  */
-export function difficultIn(words, tokens, { split, unknown } = { split: [], unknown: [] }) {
+export function difficultIn(words, tokens, special) {
+  const { split, unknown } = specialNamesIn(tokens, special);
   const isInName = (word) => [...split, ...unknown].some((name) => name.toLowerCase().includes(word.toLowerCase()));
   const spelledOut = words.filter(({ isSpelledOut, text }) => isSpelledOut && !isInName(text)).map(({ text }) => text);
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
   const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
   return {
-    ...{ spelledOut: listed(spelledOut), unread: listed(unread) },
+    ...{ split, unknown, spelledOut: listed(spelledOut), unread: listed(unread) },
     scripts: [...new Set([...spelledOut, ...unread].map(scriptOf))].sort(),
     isInDoubt: spelledOut.length + unread.length > MAX_SPELLED_OUT * all,
   };

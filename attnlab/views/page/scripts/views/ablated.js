@@ -25,8 +25,10 @@ function markViews() {
     markView(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
 
-export function startAblated() {
-  // These change when another head is opened, a view is first drawn, or arithmetic is shown.
-  const observer = new MutationObserver(markViews);
+/** Call `mark` when another head is opened, a view is first drawn, or arithmetic is shown. */
+export function onOpened(mark) {
+  const observer = new MutationObserver(mark);
   for (const id of ["head-title", "strips", "sums", "strongest"]) observer.observe(byId(id), { childList: true });
 }
+
+export const startAblated = () => onOpened(markViews);

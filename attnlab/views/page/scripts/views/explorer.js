@@ -14,6 +14,7 @@ import { alignment, nameOfChange, traceOf, traces } from "../state/traces.js";
 import { barOf, buttonOf, byId, checkboxOf, make, markBusy, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
 import { cursorOf } from "../drawing/levels.js";
 import { mapsShown } from "../drawing/maps.js";
+import { onOpened } from "./ablated.js";
 import { makeChange } from "./change.js";
 import { makeSliders, showSettings } from "./next.js";
 
@@ -562,9 +563,7 @@ function addHeadControls() {
       if (key.toLowerCase() === "s") toggle(ablationOf(layer, head));
       if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });
-  // These change when another head is opened, a view is first drawn, or arithmetic is shown.
-  const headObserver = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
+  onOpened(markToggles);
 }
 
 /** Disable everything that needs the explorer. */

@@ -1,7 +1,7 @@
 // Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like words,
 // and what to do: before the headline, which then steps back.
 
-import { difficultIn, specialNamesIn } from "../numbers/words.js";
+import { difficultIn } from "../numbers/words.js";
 import { joinSentences, say, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { traces } from "../state/traces.js";
@@ -9,7 +9,7 @@ import { byId, make } from "../drawing/draw.js";
 import { prefixOf } from "../drawing/names.js";
 
 /** The notice on a trace's text, as in attnlab/model/notice.py; "" if there is nothing to say. */
-export function noticeOn({ training, advice, id }, { spelledOut, unread, scripts }, { split, unknown }) {
+export function noticeOn({ training, advice, id }, { split, unknown, spelledOut, unread, scripts }) {
   const listed = (words) => ({ words: words.join(" · ") });
   const isAdvised = spelledOut.length || unread.length;
   const advised = new Set(scripts.filter((script) => script in advice).map((script) => sayStored(advice[script])));
@@ -25,9 +25,8 @@ export function noticeOn({ training, advice, id }, { spelledOut, unread, scripts
 }
 
 function showNotice() {
-  const names = traces.map((trace) => specialNamesIn(trace.tokens, trace.special));
-  const difficult = traces.map(({ words, tokens }, n) => difficultIn(words, tokens, names[n]));
-  const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n], names[n])]).filter(([, notice]) => notice);
+  const difficult = traces.map(({ words, tokens, special }) => difficultIn(words, tokens, special));
+  const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
   byId("story").classList.toggle("in-doubt", difficult.some(({ isInDoubt }) => isInDoubt));
 }
