@@ -77,8 +77,8 @@ def decoded(trace: Trace, W: Array, b: Array) -> Trace:
 lenses = {"logit lens": (0 * W, 0 * b), "tuned lens": (W, b)}
 runs = {name: [decoded(trace, *lens) for trace in others] for name, lens in lenses.items()}
 losses = {
-    name: np.mean([x.loss for x in run]) for name, run in (runs | {"model": [*others]}).items()
+    name: np.mean([x.loss for x in run]) for name, run in (runs | {"the model": [*others]}).items()
 }
-print(attnlab.table([[loss] for loss in losses.values()], rows=[*losses], columns=["loss"]))
+print(attnlab.table([[loss] for loss in losses.values()], rows=[*losses], columns=["mean loss"]))
 for name, lens in lenses.items():
     print(f"\n{name}\n{decoded(model.trace(TEXT), *lens).next_tokens(2)}")
