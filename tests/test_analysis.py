@@ -27,14 +27,13 @@ from attnlab import (
     layer_norm,
     softmax,
 )
-from attnlab.analysis.base import Analysis
 from attnlab.analysis.jobs import JOBS
 from attnlab.analysis.patching import HEADS, has_row_per_token
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.forward.edits import FIXED, editable_paths
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.forward.products import Product
-from attnlab.pocket.truth import Methods, open_truth
+from attnlab.pocket.truth import open_truth
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -770,84 +769,6 @@ def test_a_custom_job(it: Trace) -> None:
     # Masked keys don't count, and a job without keys has no share.
     nobody = it.jobs({"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)})
     assert np.isnan(nobody.attention).all()
-
-
-def analyses(trace: Trace) -> dict[str, Any]:
-    """One of each kind."""
-    attribution, lens = trace.attribution(" rolled"), trace.logit_lens()
-    settings: Any = {"metric": 5, "parts": "blocks.*.mid"}
-    other = trace.edited({"embedding": lambda x: x / 2})
-    atlas = attnlab.atlas(
-        "pocket", ["The dog barked.", "A cat meowed."], ["first", "loss"], progress=False
-    )
-    model = GPT2.from_pretrained("pocket")
-    texts, others = ["The dog barked", "A cat meowed"], ["The cat barked", "A dog meowed"]
-    pairs, target = (model.trace(texts), model.trace(others)), (" dog", " cat")
-    truth = open_truth()
-    return {
-        "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
-        "attribution patching of pairs": attnlab.attribution_patch(*pairs, metric=target),
-        "attribution of texts": pairs[0].attribution(*target),
-        "lens of texts": pairs[0].logit_lens(),
-        "paths of pairs": attnlab.path_patch(*pairs, metric=target, progress=False),
-        "edges of pairs": attnlab.edges(*pairs, metric=target, progress=False),
-        "paths": attnlab.path_patch(pairs[0][0], pairs[1][0], metric=target, progress=False),
-        "edges": attnlab.edges(pairs[0][0], pairs[1][0], metric=target, progress=False),
-        "Shapley values": truth.shapley(),
-        "interactions": truth.interactions("pronoun"),
-        "lens": lens,
-        "a token in the lens": lens.of(" rolled"),
-        "first in the lens": lens.top(),
-        "attribution": attribution,
-        "attribution by token": attribution.by_token(),
-        "patching": attnlab.patch(trace, other, **settings, progress=False),
-        "attribution patching": attnlab.attribution_patch(other, trace, **settings),
-        "QK": trace.head(0, 0).QK,
-        "OV": trace.head(0, 0).OV,
-        "a product": trace.head(0, 0).OV @ trace.head(1, 0).QK,
-        "reads": trace.reads(0, 0, 5),
-        "writes": trace.writes(0, 0, 5),
-        "composition": trace.composition(),
-        "why": trace.head(1, 2).why("it", "dog"),
-        "why, by token": trace.head(1, 2).why("it", "dog").by_token(),
-        "why, of a head": trace.why(1, 2),
-        "why, of texts": pairs[0].why(1, 2),
-        "jobs": trace.jobs(),
-        "a measure": atlas["first"],
-        "a head's profile": atlas.head(1, 2),
-        "two atlases": atlas.compare(atlas),
-    }
-
-
-def subclasses_of(kind: type) -> set[type]:
-    below = [sub for sub in kind.__subclasses__() if sub.__module__.startswith("attnlab.")]
-    return {*below, *(sub for kind in below for sub in subclasses_of(kind))}
-
-
-def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace) -> None:
-    result = analyses(it)
-    others = {Product, *subclasses_of(Analysis)} - {Methods}  # which is slow; see test_truth
-    assert {type(analysis) for analysis in result.values()} == others
-    for name, analysis in result.items():
-        title, table = f"{analysis.title}\n", f"{analysis.table()}\n"
-        text, source = repr(analysis), f"\nSource: {analysis.source}"
-        assert text.startswith(title + table), name
-        assert text.endswith(source), name
-        note = text.removeprefix(title + table).removesuffix(source)
-        notes = analysis._notes() if isinstance(analysis, Analysis) else (analysis.note,)
-        assert note.replace("\n", " ") == " ".join(notes), name
-        assert max(map(len, note.splitlines())) < 80, name
-    needs("matplotlib", "plot")
-    for name, analysis in result.items():
-        picture = analysis.plot()
-        assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
-        assert picture.alt, name
-        if picture.axes.images:
-            (image,) = picture.axes.images
-            numbers = np.ma.filled(image.get_array(), np.nan)
-            assert np.allclose(numbers, analysis._grid()[0], equal_nan=True), name
-    (line,) = result["QK"].plot().axes.lines
-    assert np.allclose(line.get_ydata(), result["QK"].singular_values)
 
 
 # ---- refusals --------------------------------------------------------------------------------

@@ -58,12 +58,7 @@ class Analysis(Document):
         """The token of each number, row by row; () if numbers don't belong to tokens."""
         return ()
 
-    def table(self) -> str:
-        """The numbers as text."""
-        return "\n".join(map(str, self._tables()))
-
     def _tables(self) -> Iterator[str | Table]:
-        """The table, and lines of text."""
         numbers, rows, columns = self._grid()
         yield matrix_table(
             numbers, rows.labels, columns.labels, self.decimals, max_rows=100, max_columns=16

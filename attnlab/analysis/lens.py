@@ -26,11 +26,11 @@ from attnlab.support.tables import (
     ELLIPSIS,
     PLUS_MINUS,
     Columns,
+    Document,
     Format,
     Paragraph,
     Table,
     elide,
-    listed,
 )
 from attnlab.text.tokens import Token, TokenLike
 
@@ -114,7 +114,7 @@ class Lens(Analysis):
                 steps=", ".join(edited),
             )
 
-    def _tables(self) -> Iterator[Table]:
+    def _tables(self) -> Iterator[str | Table]:
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
@@ -176,11 +176,8 @@ class OneToken(Lens):
     def _cell(self, row: int, column: int) -> str:
         return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
 
-    def _tables(self) -> Iterator[Table]:
-        if self.ranks.ndim == 2:
-            yield from super()._tables()
-        else:
-            yield listed(self._data(), self._shown)
+    def _tables(self) -> Iterator[str | Table]:
+        return super()._tables() if self.ranks.ndim == 2 else Document._tables(self)
 
 
 def mean_lens(traces: Traces, token: TokenLike | list[TokenLike] | None, position: int) -> OneToken:

@@ -245,11 +245,8 @@ class HeadTable(Document):
     def _data(self) -> Columns:
         return self.columns
 
-    def table(self) -> str:
-        """The columns but lists as text, and the definition."""
-        return "\n".join(map(str, self._tables()))
-
     def _tables(self) -> Iterator[str | Table]:
+        """The columns but lists, and the definition."""
         shown = {n: x for n, x in self.columns.items() if not (x and isinstance(x[0], list))}
         yield listed(
             shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}

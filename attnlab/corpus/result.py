@@ -106,9 +106,6 @@ class Passages(Document, tuple[Passage, ...]):
         "content": lambda content: label(content, CHARACTERS_SHOWN),
     }
 
-    def _records(self) -> Passages:
-        return self
-
 
 @dataclass(frozen=True)
 class Standout:
@@ -133,9 +130,6 @@ class Standouts(Document, tuple[Standout, ...]):
         "median": ("median head", ".3g"),
         "errors": ("errors above the median", ",.0f"),
     }
-
-    def _records(self) -> Standouts:
-        return self
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()

@@ -126,15 +126,15 @@ class Product(Document):
     def _data(self) -> Columns:
         return {"singular_value": self.singular_values}
 
-    def table(self) -> str:
-        """The largest singular values, and the smallest, as text."""
+    def _tables(self) -> Iterator[str]:
+        """The largest singular values, and the smallest."""
         values = self.singular_values
         smallest = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
-        return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + smallest
+        yield "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + smallest
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
-        yield self.table()
+        yield from self._tables()
         yield Paragraph(self.note)
         yield Message("Source: {source}", source=self.source)
 

@@ -145,6 +145,8 @@ class Truth(Document):
     scores : float64 (4, 8, 10): methods except removal, tasks, parts; see `Methods`
     """
 
+    table: NDArray[np.float32]  # type: ignore[assignment]  # elsewhere a method
+
     def __init__(
         self, sentences: Sequence[Sentence], table: NDArray[np.float32], scores: NDArray[np.float64]
     ) -> None:

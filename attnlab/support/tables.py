@@ -195,15 +195,23 @@ class Document(StdoutSafe):
 
     def pieces(self) -> Iterator[str | Table]:
         """The headings, tables and paragraphs, from top to bottom."""
+        yield from self._tables()
+
+    def table(self) -> str:
+        """The numbers as text."""
+        return "\n".join(map(str, self._tables()))
+
+    def _tables(self) -> Iterator[str | Table]:
+        """The table, and lines of text."""
         yield listed(self._data(), self._shown)
 
     def _data(self) -> Columns:
         """The columns of the data frame: attributes of the rows, unless a subclass has others."""
         return {name: [getattr(row, name) for row in self._records()] for name in self._shown}
 
-    def _records(self) -> Iterable[Any]:
+    def _records(self) -> Any:
         """The objects that have the columns as attributes."""
-        raise NotImplementedError
+        return self
 
     def to_dataframe(self) -> DataFrame:
         """Return the numbers as a pandas DataFrame: all of them, unrounded, one a row.

@@ -1,0 +1,195 @@
+"""Results of every kind: tables, data frames, pictures, their sources and limits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs
+
+import attnlab
+from attnlab import GPT2
+from attnlab.analysis.base import Analysis
+from attnlab.checking import figures
+from attnlab.checking.comparison import Stages
+from attnlab.checking.hugging_face import Verification
+from attnlab.forward.products import Product
+from attnlab.pocket.truth import open_truth
+from attnlab.support.language import using_language
+from attnlab.support.messages import translations
+from attnlab.support.tables import Document, Table
+from attnlab.walkthrough import Reproduction
+
+TEXTS = ("The dog chased the ball, but it", "The cat chased the ball, but it")
+
+
+@pytest.fixture(scope="module")
+def results(pocket: GPT2) -> dict[str, Any]:
+    """A result of every kind, by a name."""
+    texts = pocket.trace([*TEXTS])
+    trace, other = texts
+    pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
+    words = [(" barked", " meowed"), (" meowed", " barked")]
+    settings: Any = {"metric": words[0], "progress": False}
+    edges = attnlab.edges(trace, other, **settings)
+    lens, truth, why = trace.logit_lens(), open_truth(), trace.head(1, 2).why("it", "dog")
+    sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
+    atlas, second = (
+        attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False, heads=True)
+        for x in (sentences, sentences[:2])
+    )
+    return {
+        "patching": attnlab.patch(trace, other, by_position=True, **settings),
+        "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
+        "attribution patching": attnlab.attribution_patch(trace, other, metric=words[0]),
+        "path patching": attnlab.path_patch(trace, other, **settings),
+        "edges": edges,
+        "edges of pairs": attnlab.edges(*pairs, metric=words, progress=False),
+        "circuit": edges.circuit(3),
+        "circuits": edges.circuits([0, 5]),
+        "attribution": trace.attribution(" barked"),
+        "attribution of texts": texts.attribution([x for x, _ in words]),
+        "by token": trace.attribution(" barked").by_token(),
+        "lens": lens,
+        "one token": lens.of(" barked"),
+        "top": lens.top(3),
+        "lens of texts": texts.logit_lens([x for x, _ in words]),
+        "reads": trace.reads(1, 2, " it"),
+        "writes": trace.writes(1, 2, " dog"),
+        "composition": trace.composition(),
+        "QK": trace.head(1, 2).QK,
+        "why": why,
+        "why by token": why.by_token(),
+        "without": why.without("blocks.0.mlp.output"),
+        "why of a head": texts.why(1, 2),
+        "jobs": trace.jobs(),
+        "next tokens": trace.next_tokens(3),
+        "generation": pocket.generate("The dog", 2, temperature=0),
+        "traces": texts,
+        "comparison": attnlab.compare(trace, other),
+        "check": attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)),
+        "verification": Verification(attnlab.compare(trace, other).stages, "title", 1),
+        "figures": Reproduction("", "", (figures.compare("ids", [1], [1], 0),)),
+        "atlas": atlas,
+        "measure": atlas["entropy"],
+        "loss": atlas["loss"],
+        "profile": atlas.head(1, 2),
+        "top texts of a head": atlas.head(1, 2).tops,
+        "two atlases": atlas.compare(second),
+        "standouts": atlas.standouts(),
+        "passages": atlas["entropy"].most(1, 2),
+        "truth": truth,
+        "truth's circuits": truth.circuits("pronoun"),
+        "Shapley values": truth.shapley(),
+        "interactions": truth.interactions("pronoun"),
+        "methods": truth.methods(),
+    }
+
+
+def documents(kind: type = Document) -> set[type]:
+    """The package's classes that are printed as tables."""
+    below = {x for x in kind.__subclasses__() if x.__module__.startswith("attnlab.")}
+    return below.union(*map(documents, below))
+
+
+def headings_in(language: str, result: Document) -> list[str]:
+    with using_language(language):
+        tables = [piece for piece in result.pieces() if isinstance(piece, Table)]
+        return [str(cell) for table in tables for cell in table.lines[0]]
+
+
+def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
+    needs("pandas", "frames")
+    assert {*map(type, results.values())} == documents() - {Analysis, Stages}
+    for name, result in results.items():
+        frame = result.to_dataframe()
+        assert len(frame), name
+        assert frame.columns.is_unique, name
+        assert "<table" in result._repr_html_() or name in ("QK", "circuit"), name
+        english, chinese = map(headings_in, ("en", "zh"), (result, result))
+        same = {x for x in set(english) & set(chinese) if x in translations()}
+        assert same <= {"", "logit", "id", "entropy", "induction", "mean"}, name
+
+
+# The columns that say what a number is of, the column of the number, and the array.
+NUMBERS: dict[str, tuple[list[str], str, Any]] = {
+    "patching": (["layer", "head", "position"], "restored", lambda x: x.restored),
+    "patching of pairs": (["layer", "head"], "standard_error", lambda x: x.standard_errors),
+    "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
+    "lens": (["position"], "probability", lambda x: x.probabilities[0]),
+    "composition": (
+        ["writes_layer", "writes_head", "reads_layer", "reads_head"],
+        "score",
+        lambda x: x.scores,
+    ),
+    "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
+    "interactions": ([], "interaction", lambda x: x.values),
+    "why by token": (["key"], "total", lambda x: x.shares),
+    "atlas": (["layer", "head"], "error", lambda x: x["induction"].error),
+    "measure": (["layer", "head"], "mean", lambda x: x.mean),
+    "QK": ([], "singular_value", lambda x: x.singular_values),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_numbers_of_results(results: dict[str, Any], name: str) -> None:
+    needs("pandas", "frames")
+    indices, column, array_of = NUMBERS[name]
+    frame, array = results[name].to_dataframe(), array_of(results[name])
+    rows = frame.iloc[: array.size]
+    assert np.array_equal(rows[column], array.ravel(), equal_nan=True)
+    if indices:
+        assert [*rows[indices].itertuples(index=False, name=None)] == [*np.ndindex(array.shape)]
+
+
+def test_the_rows_of_results(results: dict[str, Any]) -> None:
+    needs("pandas", "frames")
+    frames = {name: result.to_dataframe() for name, result in results.items()}
+    edges, effects = frames["edges"], results["edges"].effects
+    assert len(edges) == np.isfinite(effects).sum() == 110
+    assert (edges.effect.abs().diff().dropna() <= 0).all()
+    assert [*edges.head(3).itertuples(index=False, name=None)] == results["edges"].strongest(3)
+    assert frames["circuits"].edges.tolist() == [0, 5]
+    attribution, terms = results["attribution"], frames["attribution"]
+    assert terms.contribution.sum() == pytest.approx(attribution.total)
+    head = terms[(terms["layer"] == 1) & (terms["head"] == 2)]
+    assert head.contribution.item() == attribution.heads[1, 2]
+    assert frames["why"].score.sum() == pytest.approx(results["why"].total, abs=1e-5)
+    tokens, trace = frames["traces"], results["traces"][1]
+    assert tokens.symbol[8:].tolist() == [*trace.tokens.symbols]
+    assert np.array_equal(tokens.loss[9:], trace.losses)
+    assert np.isnan(tokens.loss[8])
+    assert tokens.loss[8:].equals(tokens.loss[8:].set_axis(range(8, 16)))
+    assert frames["next tokens"].id.tolist() == [token.id for token in results["next tokens"]]
+    last = frames["two atlases"].iloc[-1]  # of the loss
+    assert (last.measure, last.layer is last["head"]) == ("loss", True)
+    measures = [standout.measure for standout in results["standouts"]]
+    assert frames["standouts"].measure.tolist() == measures
+    with using_language("zh"):  # texts are data
+        for name in ("jobs", "why by token", "comparison"):
+            assert results[name].to_dataframe().equals(frames[name])
+
+
+def test_analyses_have_a_table_a_picture_a_source_and_their_limits(
+    results: dict[str, Any],
+) -> None:
+    result = {n: x for n, x in results.items() if isinstance(x, Analysis | Product)}
+    for name, analysis in result.items():
+        title, table = f"{analysis.title}\n", f"{analysis.table()}\n"
+        text, source = repr(analysis), f"\nSource: {analysis.source}"
+        assert text.startswith(title + table), name
+        assert text.endswith(source), name
+        note = text.removeprefix(title + table).removesuffix(source)
+        notes = analysis._notes() if isinstance(analysis, Analysis) else (analysis.note,)
+        assert note.replace("\n", " ") == " ".join(notes), name
+        assert max(map(len, note.splitlines())) < 80, name
+    needs("matplotlib", "plot")
+    for name, analysis in result.items():
+        picture = analysis.plot()
+        assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
+        assert picture.alt, name
+        if picture.axes.images:
+            (image,) = picture.axes.images
+            numbers = np.ma.filled(image.get_array(), np.nan)
+            assert np.allclose(numbers, analysis._grid()[0], equal_nan=True), name
+    (line,) = result["QK"].plot().axes.lines
+    assert np.allclose(line.get_ydata(), result["QK"].singular_values)
