@@ -7,7 +7,7 @@ import pytest
 from conftest import needs
 
 import attnlab
-from attnlab import GPT2
+from attnlab import GPT2, GPT2Config
 from attnlab.analysis.base import Analysis
 from attnlab.checking import figures
 from attnlab.checking.comparison import Stages
@@ -19,6 +19,7 @@ from attnlab.support.messages import translations
 from attnlab.support.tables import Document, Table
 from attnlab.walkthrough import Reproduction
 
+TINY = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1)
 TEXTS = ("The dog chased the ball, but it", "The cat chased the ball, but it")
 
 
@@ -77,6 +78,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "two atlases": atlas.compare(second),
         "standouts": atlas.standouts(),
         "passages": atlas["entropy"].most(1, 2),
+        "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
         "truth": truth,
         "truth's circuits": truth.circuits("pronoun"),
         "Shapley values": truth.shapley(),
@@ -104,7 +106,7 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
         frame = result.to_dataframe()
         assert len(frame), name
         assert frame.columns.is_unique, name
-        assert "<table" in result._repr_html_() or name in ("QK", "circuit"), name
+        assert "<table" in result._repr_html_() or name in ("QK", "circuit", "training"), name
         english, chinese = map(headings_in, ("en", "zh"), (result, result))
         same = {x for x in set(english) & set(chinese) if x in translations()}
         assert same <= {"", "logit", "id", "entropy", "induction", "mean"}, name
@@ -160,6 +162,7 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     assert np.isnan(tokens.loss[8])
     assert tokens.loss[8:].equals(tokens.loss[8:].set_axis(range(8, 16)))
     assert frames["next tokens"].id.tolist() == [token.id for token in results["next tokens"]]
+    assert frames["training"].loss.tolist() == results["training"].losses
     last = frames["two atlases"].iloc[-1]  # of the loss
     assert (last.measure, last.layer is last["head"]) == ("loss", True)
     measures = [standout.measure for standout in results["standouts"]]

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, interrupted_afterwards, lock_file, make_directory
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
+from attnlab.support.tables import Columns, Document, Table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
@@ -88,7 +89,7 @@ class Settings:
             )
 
 
-class Training:
+class Training(Document):
     """The state of a run of `train`.
 
     Attributes
@@ -123,10 +124,13 @@ class Training:
             raise InvalidValueError("a model needs a tokenizer. Use train(..., tokenizer=...)")
         return GPT2(self.parameters.copy(), self.tokenizer)
 
-    def __repr__(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
         last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
         size = f"{self.parameters.vector.size:,} parameters"
-        return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
+        yield f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
+
+    def _data(self) -> Columns:
+        return {"step": range(1, self.step + 1), "loss": self.losses}
 
     def advance(self) -> None:
         """Take one step: a batch, its loss and gradients, an update. Raise if any isn't finite."""

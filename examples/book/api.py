@@ -15,6 +15,7 @@ from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
 from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
+from attnlab.support.tables import Document
 from attnlab.views.explorer import Explorer
 
 # Modules whose public names are all in the reference.
@@ -29,7 +30,7 @@ MODULES = {
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
 PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Passage, Standout, Product, open_truth, Explorer)
+OTHERS = (Document, Passage, Standout, Product, open_truth, Explorer)
 
 INTRODUCTION = """\
 # Reference
