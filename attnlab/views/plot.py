@@ -443,19 +443,15 @@ def plot_graph(
     ax.set_ylim(bottom, top)
     ax.set_axis_off()
     strongest = max((number for *_, number in edges), key=abs)
-    opposite = max((x for *_, x in edges if x * strongest < 0), key=abs, default=None)
-    numbers = [strongest, strongest / 2, *([] if opposite is None else [opposite])]
+    opposite = [number for *_, number in edges if number * strongest < 0]
+    numbers = [strongest, strongest / 2, *sorted(opposite, key=abs)[-1:]]
     font: dict[str, Any] = {"family": words.fonts, "size": "x-small"}
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": 3}
     ax.legend(
         [Line2D([], [], **style(number)) for number in numbers],
         [f"{number:+.3f}" for number in numbers],
+        **place | {"frameon": False, "prop": font, "title_fontproperties": font},
         title=say("effect; 1.2 is head 2 of layer 1"),
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        ncols=3,
-        frameon=False,
-        prop=font,
-        title_fontproperties=font,
     )
     items = "; ".join(
         f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
