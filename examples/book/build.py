@@ -52,7 +52,7 @@ DOORS = {
     "en": (
         *("index.html", ROOT / "README.md", "English"),
         "For learners, teachers with a projector, researchers with a laptop, and everyone who has "
-        "trained a GPT-2. There is nothing to install: open the page below, or read",
+        "trained a GPT-2. There is nothing to install: open the page below, or read ",
         "the book on attention",
         "What attnlab shows of one text. Open it: a model runs in your browser, offline.",
     ),
