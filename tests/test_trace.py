@@ -275,6 +275,17 @@ def test_invalid_inputs_of_a_trace_and_caches(odd: GPT2) -> None:
         Trace(tokens, [None], odd.parameters)
     with pytest.raises(AttnlabError, match="parameters must be Parameters; got 'a'"):
         Trace(tokens, vocabulary, "a")
+    several = Trace([tokens, tokens], vocabulary, odd.parameters)
+    assert np.allclose(several.next_logits, trace.next_logits, rtol=1e-5, atol=1e-5)
+    assert "... T D" in repr(several)
+    assert "... T D" in several._repr_html_()
+    for texts, words in (
+        ([tokens, "the"], "a text must be Tokens; got 'the'"),
+        ([tokens, tokens[:2]], "different lengths"),
+        ([], "1 to 17 tokens; got 0"),
+    ):
+        with pytest.raises(AttnlabError, match=words):
+            Trace(texts, vocabulary, odd.parameters)
     other = dataclasses.replace(odd.config, layer_norm_epsilon=0.5)
     for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
         with pytest.raises(AttnlabError, match="another model"):

@@ -87,7 +87,9 @@ class Trace(ForwardPass):
         """The trace of a text; or of several of one length, with a leading axis and no `tokens`."""
         check_kind(vocabulary, Vocabulary, "vocabulary")
         if isinstance(tokens, list):
-            super().__init__(np.stack([text.ids for text in tokens]), parameters)
+            for text in tokens:
+                check_kind(text, Tokens, "a text")
+            super().__init__([text.ids.tolist() for text in tokens], parameters)
         else:
             check_kind(tokens, Tokens, "tokens")
             super().__init__(tokens.ids, parameters, cache, tokens=tokens)
@@ -117,6 +119,8 @@ class Trace(ForwardPass):
         return self._with_run(edit_run(self._run, edits))
 
     def __repr__(self) -> str:
+        if self.ids.ndim > 1:  # several texts side by side
+            return super().__repr__()
         sentences = filter(None, (self._rest_in_words(), self.notice))
         return "\n".join([super().__repr__(), *(str(Paragraph(text)) for text in sentences)])
 
@@ -144,7 +148,7 @@ class Trace(ForwardPass):
 
     def _repr_html_(self) -> str:
         # Views import traces, so no trace can import views: the door finds them on first use.
-        return door.trace_view(self)
+        return super()._repr_html_() if self.ids.ndim > 1 else door.trace_view(self)
 
     @property
     def attentions(self) -> tuple[Array, ...]:
