@@ -21,7 +21,6 @@
 
 # %%
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +28,7 @@ import attnlab
 from attnlab import figures, pictures
 from attnlab.analysis.jobs import induction
 from attnlab.checking import checked
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import AnyArray, Array
 from attnlab.pocket.grammar import sample
 from attnlab.support.console import prepare_script
@@ -159,7 +159,7 @@ print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 # which are what a head adds where it attends to that token?
 
 # %%
-held_out = json.loads((Path(attnlab.__file__).parent / "english/held_out.json").read_text("utf-8"))
+held_out = json.loads((BUILT_IN["english"].directory / "held_out.json").read_text("utf-8"))
 sentences = [sentence for document in held_out["tatoeba"] for sentence in document]
 rng = np.random.default_rng(SEED)
 drawn = [sample(rng).text for _ in range(DRAWN)]

@@ -154,7 +154,7 @@ def test_streamed_blocks_equal_those_of_the_trace() -> None:
     model = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 979, 100)
     trace, other = model.trace(ids), model.trace(ids)
-    for block in blocks_in_turn(trace):
+    for block in blocks_in_turn(trace, True):
         for name in ("attention.weights", "mlp.output", "output"):
             assert (at(block, name) == at(other, f"{block.path}.{name}")).all()
     assert (trace.logits == other.logits).all()

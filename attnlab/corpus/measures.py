@@ -165,7 +165,7 @@ def measure_trace(
     # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
     results = {name: custom_sums(name, f, trace.fork()) for name, f in functions.items()}
     if per_head or seen is not None:
-        results |= head_sums(trace, per_head, seen)
+        results |= head_sums(trace, per_head, seen, keep_last="loss" in measures)
     if "loss" in measures:
         results["loss"] = loss(trace)
     for name, result in results.items():
@@ -174,19 +174,21 @@ def measure_trace(
     return {name: results[name] for name in measures}  # in the order of `measures`
 
 
-def blocks_in_turn(trace: Trace) -> Iterator[Any]:
-    """Yield a fork of each block in order; the trace keeps only the blocks' outputs."""
-    previous = None
-    for block in trace.blocks:
-        if previous is not None:  # the next block's input
-            trace._run.keep(f"{previous.path}.output", previous.output)
-        previous = block.fork()
-        yield previous
-    if previous is not None:  # of which the logits are computed
-        trace._run.keep(f"{previous.path}.output", previous.output)
+def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
+    """Yield a fork of each block in order; the trace keeps only the blocks' outputs.
+
+    The last one's, of which the logits are computed, if they are needed.
+    """
+    for n, block in enumerate(trace.blocks, 1):
+        fork = block.fork()
+        yield fork
+        if keep_last or n < len(trace.blocks):
+            trace._run.keep(f"{fork.path}.output", fork.output)
 
 
-def head_sums(trace: Trace, names: Sequence[str], seen: TextSums | None = None) -> dict[str, Sums]:
+def head_sums(
+    trace: Trace, names: Sequence[str], seen: TextSums | None = None, keep_last: bool = False
+) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
     targets = {
@@ -199,7 +201,7 @@ def head_sums(trace: Trace, names: Sequence[str], seen: TextSums | None = None) 
     by_value = any(split_name(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
     layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
-    for block in blocks_in_turn(trace):
+    for block in blocks_in_turn(trace, keep_last or seen is not None):
         attention = block.attention
         attention.weights  # noqa: B018  stored, so that a long text's context reuses them
         W_O = attention.W_O.reshape(trace.config.n_head, -1, trace.config.n_embd)  # (H, Dh, D)
