@@ -20,6 +20,7 @@ from files import copy_model
 from numpy.typing import NDArray
 from pages import (
     BALL,
+    GRIDS,
     LOADED,
     UNCAUSAL,
     UNSCALED,
@@ -892,7 +893,9 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
 
 
 def test_views_are_kept_for_other_numbers_of_the_same_text(pocket: GPT2, play: Play) -> None:
-    page = play(pocket, BALL, link="#layer=1&head=0&depth=look&level=head")
+    page = play(pocket, BALL, link="#layer=1&head=0&depth=lab")
+    until(page, f"{GRIDS}.every(({{ values }}) => values)")
+    page.evaluate("setDepth('look') || showLevel('head')")
     idle(page)
     views = ["#lines figure", "#heatmaps figure", "#grids > div", "#texts .flow"]
     page.evaluate("(all) => all.forEach((one) => (document.querySelector(one).kept = 1))", views)
@@ -910,8 +913,10 @@ def test_views_are_kept_for_other_numbers_of_the_same_text(pocket: GPT2, play: P
     share = f"“but” gives “ball” {100 * weights[6, 4]:.1f}\xa0% of its attention"
     assert share in page.locator("#card").inner_text()
     page.evaluate("setDepth('lab')")
-    until(page, "document.querySelectorAll('#grids .map.drawn').length === 8")
     assert page.locator("#grids .map.ablated").count() == 1
+    until(page, f"{GRIDS}.every(({{ values }}) => values)")
+    small = page.evaluate(f"[...{GRIDS}.at(4).values]")
+    assert np.allclose(np.nan_to_num(small), weights.ravel(), atol=1e-5)
     ask(page, "The hen saw the cat")
     assert page.evaluate(count, views) == 0
 
