@@ -726,10 +726,13 @@ def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory
     page.close()
 
 
-def test_a_blank_text(opening: Any) -> None:
-    is_blank = "async (text) => isBlank((await source.open({ text }, [])).tokens)"
-    assert opening.evaluate(is_blank, "   ")
-    assert not opening.evaluate(is_blank, "  a")
+def test_a_blank_text(pocket: GPT2, play: Play) -> None:
+    page, is_blank = (
+        play(pocket),
+        "async (text) => isBlank((await source.open({ text }, [])).tokens)",
+    )
+    assert page.evaluate(is_blank, "   ")
+    assert not page.evaluate(is_blank, "  a")
 
 
 def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
