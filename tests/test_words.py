@@ -194,9 +194,9 @@ def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
     for special, is_exact, texts, split, unknown in NAMES:
         symbols = [text.removesuffix("*") if text.endswith("*") else "?" for text in texts]
         contents = [text.removesuffix("*").encode() for text in texts]
-        found = special_names_of(characters_of(contents), symbols, special, is_exact)
-        assert found.split == split, texts
-        assert [f"{name} ({n})" for name, n in found.unknown.items()] == unknown, texts
+        found, others = special_names_of(characters_of(contents), symbols, special, is_exact)
+        assert found == split, texts
+        assert [f"{name} ({n})" for name, n in others.items()] == unknown, texts
         tokens = [
             {"symbol": symbol, "bytes": content.hex(" ")}
             for symbol, content in zip(symbols, contents, strict=True)

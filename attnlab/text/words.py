@@ -115,25 +115,14 @@ def script_of(word: str) -> str:
     return "signs" if has_signs else "punctuation"
 
 
-class SpecialNames(NamedTuple):
-    """Names of special tokens in a text that were read like other words.
-
-    Attributes
-    ----------
-    split : those of tokens that the model has
-    unknown : of those that it doesn't have, each with the number of its pieces
-    """
-
-    split: list[str]
-    unknown: dict[str, int]
-
-
 def special_names_of(
     characters: Sequence[Character], symbols: Sequence[str], special: Sequence[str], is_exact: bool
-) -> SpecialNames:
-    """The names of special tokens in a text; `special` has those of the model.
+) -> tuple[list[str], dict[str, int]]:
+    """The names of special tokens in a text that were read like other words.
 
-    If not `is_exact`, tokens may lack the text's white space and capital letters, as BERT's do.
+    Those in `special`, which the model has; and those that it doesn't have, each with the number of
+    its pieces. If not `is_exact`, tokens may lack the text's white space and capital letters, as
+    BERT's do.
     """
 
     def as_read(text: str) -> str:
@@ -152,7 +141,7 @@ def special_names_of(
         owners = {owner for _, owners in parts[match.start() : match.end()] for owner in owners}
         if len(owners) > 1 and match[0] not in map(as_read, split):
             unknown[match[0]] = len(owners)
-    return SpecialNames(split, unknown)
+    return split, unknown
 
 
 def _kind(character: str) -> str:

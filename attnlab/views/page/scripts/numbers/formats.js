@@ -84,18 +84,3 @@ export function largestTerms(terms, count) {
 }
 
 export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-
-/** The bytes of each character in UTF-8; an invalid byte counts as a character. */
-export function* charactersOf(bytes) {
-  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  for (let start = 0; start < bytes.length; ) {
-    const length = [1, 2, 3, 4].find((count) => {
-      try {
-        return strict.decode(bytes.subarray(start, start + count)) !== "" && start + count <= bytes.length;
-      } catch {
-        return false;
-      }
-    });
-    yield bytes.subarray(start, (start += length ?? 1));
-  }
-}

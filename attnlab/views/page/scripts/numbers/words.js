@@ -1,7 +1,7 @@
 // How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
 
 import { ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, SPECIAL_NAMES, WORDS } from "./constants.js";
-import { charactersOf, decodeUtf8 } from "./formats.js";
+import { decodeUtf8 } from "./formats.js";
 
 const STANDS_ALONE = new RegExp(ALONE, "u");
 const JOINERS = "\\u200c\\u200d\\u2060\\ufe0e\\ufe0f"; // invisible between visible characters
@@ -9,16 +9,28 @@ const INVISIBLE = new RegExp(`(?![${JOINERS}])[\\p{C}\\p{Z}]`, "gu");
 const ONLY_INVISIBLE = new RegExp(`^[${JOINERS}\\p{C}\\p{Z}]*$`, "u");
 const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥" };
 
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Whether bytes are valid UTF-8, such as a character's. */
+function isValid(bytes) {
+  try {
+    return strict.decode(bytes) !== "";
+  } catch {
+    return false;
+  }
+}
+
 /** The characters of a text in tokens, each with the indices of its tokens; a byte that isn't valid UTF-8 has no text. */
 export function charactersIn(tokens) {
   const bytesOfTokens = tokens.map(({ bytes }) => (bytes ? bytes.split(" ").map((hex) => parseInt(hex, 16)) : []));
   const owners = bytesOfTokens.flatMap((bytes, n) => bytes.map(() => n));
+  const all = Uint8Array.from(bytesOfTokens.flat());
   const characters = [];
-  let start = 0;
-  for (const bytes of charactersOf(Uint8Array.from(bytesOfTokens.flat()))) {
-    const isValid = bytes.length > 1 || bytes[0] < 0x80;
-    characters.push({ text: isValid ? decodeUtf8(bytes) : "", bytes, owners: [...new Set(owners.slice(start, start + bytes.length))] });
-    start += bytes.length;
+  for (let start = 0, end; start < all.length; start = end) {
+    const length = [1, 2, 3, 4].find((count) => start + count <= all.length && isValid(all.subarray(start, start + count)));
+    end = start + (length ?? 1);
+    const bytes = all.subarray(start, end);
+    characters.push({ text: length ? decodeUtf8(bytes) : "", bytes, owners: [...new Set(owners.slice(start, end))] });
   }
   return characters;
 }
