@@ -113,7 +113,7 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     check_numbers(play(model), model, islice(changes_of(model), count))
 
 
-@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "untied", "chinese"])
+@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "chinese", "untied"])
 def test_numbers_of_a_model_that_is_opened(name: str, opening: Any, tmp_path: Path) -> None:
     write = {"untied": untied, "chinese": write_checkpoint}.get(name)
     directory = write(tmp_path) if write else REFERENCE / name
