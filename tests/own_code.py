@@ -140,6 +140,56 @@ RIGHT: tuple[Code, ...] = (
 )
 
 
+def gelu_in_steps(x: Array, low: Low) -> Array:
+    """As transformers computes it: each operation rounds, also 1 + tanh, which nearly cancels."""
+    inner = low(0.7978846 * low(x + low(0.044715 * low(x * low(x * x)))))
+    return low(low(0.5 * x) * low(1 + low(np.tanh(inner))))
+
+
+def whole_model(trace: Any, code: Code, low: Low, adds_early: bool) -> dict[str, Array]:
+    """Every step of a model with parameters in low precision.
+
+    With `adds_early`, attention and MLP add the residual stream to their own outputs.
+    """
+    p = {path: low(np.asarray(array, np.float32)) for path, array in trace.parameters.items()}
+    n_head, T, steps = trace.config.n_head, len(trace.ids), dict[str, Array]()
+
+    def affine(x: Array, W: str, b: str) -> Array:
+        return low(low(np.asarray(x, np.float32) @ np.asarray(p[W], np.float32)) + p[b])
+
+    def norm(x: Array, part: str) -> Array:
+        x = np.asarray(x, np.float32)
+        deviation = np.sqrt(x.var(-1, keepdims=True) + trace.epsilon)
+        y = low((x - x.mean(-1, keepdims=True)) / deviation)
+        return low(low(y * p[f"{part}gain"]) + p[f"{part}bias"])
+
+    def added(x: Array, part: str, output: Array) -> Array:
+        after = low(x + output)
+        steps[f"{part}output"] = after if adds_early else output
+        return after
+
+    x = low(p["W_E"][trace.ids] + p["W_P"][:T])
+    for layer in range(trace.config.n_layer):
+        block = f"blocks.{layer}."
+        attention, mlp = f"{block}attention.", f"{block}mlp."
+        X = norm(x, attention)
+        QKV = affine(X, f"{attention}W_QKV", f"{attention}b_QKV")
+        Q, K, V = (t.reshape(T, n_head, -1).swapaxes(0, 1) for t in np.split(QKV, 3, -1))
+        head = {"X": X, "Q": Q, "K": K, "V": V} | code(Q, K, V, np.asarray(trace.mask), low)
+        steps |= {attention + name: array for name, array in head.items()}
+        concat = low(head["context"]).swapaxes(0, 1).reshape(T, -1)
+        x = added(x, attention, affine(concat, f"{attention}W_O", f"{attention}b_O"))
+        X = norm(x, mlp)
+        hidden = affine(X, f"{mlp}W_1", f"{mlp}b_1")
+        activated = gelu_in_steps(hidden, low)
+        steps |= {f"{block}mid": x, f"{mlp}X": X, f"{mlp}hidden": hidden}
+        x = added(x, mlp, affine(activated, f"{mlp}W_2", f"{mlp}b_2"))
+        steps |= {f"{mlp}activated": activated, f"{block}output": x}
+    final = norm(x, "")
+    logits = low(np.asarray(final, np.float32) @ np.asarray(p["W_E"].T, np.float32))
+    return steps | {"final": final, "logits": logits}
+
+
 # ---- mistakes ------------------------------------------------------------------------------------
 
 
@@ -184,6 +234,20 @@ def divided_twice(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[s
     return {"Q": Q, "scores": scores, "weights": low(softmax(np.where(mask, scores, -np.inf)))}
 
 
+def divided_by_Dk(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
+    right, Q = textbook(Q, K, V, mask, low), low(Q / Q.shape[-1])
+    raw = low(Q @ turned(K))
+    weights = low(softmax(np.where(mask, raw, -np.inf)))
+    return right | {
+        "Q": Q,
+        "raw_scores": raw,
+        "scores": raw,
+        "masked_scores": np.where(mask, raw, -np.inf),
+        "weights": weights,
+        "context": low(weights @ V),
+    }
+
+
 def unmasked_raw(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
     raw = low(Q @ turned(K))
     return {"scores": raw, "masked_scores": raw, "weights": low(softmax(raw / Q.shape[-1] ** 0.5))}
@@ -210,5 +274,6 @@ WRONG: dict[str, tuple[Code, str]] = {
     ),
     "not divided": (no_scale_and_more, "scores = raw_scores"),
     "divided twice": (divided_twice, "scores = raw_scores / Dk"),
+    "Q / Dk": (divided_by_Dk, "Q = (X W_Q + b_Q) / Dk, scores = raw_scores"),
     "raw scores without a mask": (unmasked_raw, "masked_scores = scores"),
 }

@@ -13,6 +13,7 @@ from test_model import Tensor
 
 import attnlab
 from attnlab import GPT2, check
+from attnlab.checking import search
 from attnlab.checking.mistakes import MISTAKES, cache_mistakes
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import InvalidTypeError, InvalidValueError
@@ -599,6 +600,15 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
     scores = trace.blocks[0].attention.raw_scores / 35**0.5  # before the edits
     assert formulas(check({"blocks.0.attention.scores": scores}, trace)) == [KNOWN["scale_D"]]
     assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
+
+
+def test_a_search_for_pairs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    Q, K, V = np.random.default_rng(0).standard_normal((3, 4, 5))
+    expected, notes = attnlab.attention(Q, K, V), []
+    for work in (search.MAX_PAIR_WORK, 1):
+        monkeypatch.setattr(search, "MAX_PAIR_WORK", work)
+        notes.append(check({"weights": expected.weights / 3 + 1 / 6}, expected).notes)
+    assert notes == [(), ("To save time, not all pairs of mistakes were tried.",)]
 
 
 def test_long_texts() -> None:

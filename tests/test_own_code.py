@@ -6,7 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from own_code import PRECISIONS, RIGHT, WRONG, Code, softmax, turned
+from own_code import (
+    PRECISIONS,
+    RIGHT,
+    WRONG,
+    Code,
+    as_bfloat16,
+    divided_late,
+    from_scratch,
+    gelu_in_steps,
+    keras,
+    sdpa,
+    softmax,
+    turned,
+    whole_model,
+)
+from test_model import Tensor
 
 import attnlab
 from attnlab import GPT2, Trace, check
@@ -88,6 +103,37 @@ def test_right_code_in_any_order_gets_full_marks(result: str, code: Code, precis
     # The last step alone says the same.
     *_, last = steps
     assert check({last: steps[last]}, expected).agrees
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "precision", "adds_early"),
+    some(
+        [
+            (model, code, precision, adds_early)
+            for model in ("pocket", "saturated pocket")
+            for code in (from_scratch, keras, sdpa, divided_late)
+            for precision in ("bfloat16", "float16")
+            for adds_early in (True, False)
+        ],
+        every=16,
+    ),
+)
+def test_right_models_in_low_precision_get_full_marks(
+    model: str, code: Code, precision: str, adds_early: bool
+) -> None:
+    trace = trace_of(model)
+    with np.errstate(all="ignore"):
+        steps = whole_model(trace, code, PRECISIONS[precision], adds_early)
+    verdict = check(steps, trace)
+    assert verdict.agrees, str(verdict)
+
+
+def test_gelu_in_steps_of_low_precision() -> None:
+    mlp = GPT2.from_pretrained("english").trace("Tom lost his toy car.").blocks[1].mlp
+    hidden = as_bfloat16(mlp.hidden)
+    mine = {"hidden": hidden, "activated": gelu_in_steps(hidden, as_bfloat16)}
+    verdict = check({name: Tensor(x, "bfloat16") for name, x in mine.items()}, mlp)
+    assert verdict.agrees, str(verdict)
 
 
 @pytest.mark.parametrize("result", some([(r,) for r in RESULTS[:2]], every=2))
@@ -172,16 +218,36 @@ def test_mistakes_of_a_block() -> None:
 
 
 def test_agreeing_steps_rule_out_transposed_matrices() -> None:
-    rng = np.random.default_rng(0)
-    X, *W = (rng.standard_normal(shape) for shape in ((6, 12), *((12, 12),) * 3))
-    expected = attnlab.self_attention(X, *W)
-    Q = X @ W[0].T
-    mine = {"Q": Q, "K": expected.K, "V": expected.V}
-    mine["weights"] = softmax(Q @ turned(expected.K) / 12**0.5)
+    """Only W_Q is transposed, within W_QKV, and K and V agree."""
+    block = trace_of("odd").blocks[0].attention
+    W_Q, *_ = np.split(block.W_QKV, 3, axis=-1)
+    Q = (block.X @ W_Q.T + block.b_Q).reshape(-1, 5, 7).swapaxes(0, 1)
+    mine = {"X": block.X, "Q": Q, "K": block.K, "V": block.V}
+    mine["weights"] = softmax(np.where(block.mask, Q @ turned(block.K) / 7**0.5, -np.inf))
     for dtype in ("float64", "float16"):
-        verdict = check({name: x.astype(dtype) for name, x in mine.items()}, expected)
+        verdict = check({name: x.astype(dtype) for name, x in mine.items()}, block)
         assert [mistake.formula for mistake in verdict.mistakes] == ["Q = X W_Qᵀ + b_Q"]
         assert verdict.further == verdict.unexplained == ()
+
+
+def test_rounding_may_turn_a_saturated_softmax_over() -> None:
+    """Scores 2004.5 and 2011.5 are both 2008 in bfloat16; weights 0.001 and 0.999 become equal."""
+    Q, K = np.array([[32.0, 1.0]]), np.array([[62.5, 4.5], [62.75, 3.5]])
+    expected = attnlab.attention(Q, K, K, scale=1)
+    weights = softmax(as_bfloat16(Q @ K.T))
+    assert weights.tolist() == [[0.5, 0.5]]
+    low = {"Q": as_bfloat16(Q), "K": as_bfloat16(K), "weights": as_bfloat16(weights)}
+    assert check({name: Tensor(x, "bfloat16") for name, x in low.items()}, expected).agrees
+
+
+def test_in_low_precision_a_step_must_follow_from_the_one_before() -> None:
+    """1024 - 1024 + 2: rounding of Q and K may hide any raw score, but not a wrong division."""
+    Q, K = np.array([[1024.0, 1024, 1]]), np.array([[1.0, -1, 2], [1, -1, 3]])
+    expected = attnlab.attention(Q, K, K, scale=1)
+    for factor, wrong in ((1, None), (1.125, "scores")):
+        steps = {"Q": Q, "K": K, "raw_scores": Q @ K.T, "scores": Q @ K.T * factor}
+        first = check({name: x.astype("float16") for name, x in steps.items()}, expected).first
+        assert (first and first.path) == wrong
 
 
 def test_hints_name_no_cache_where_there_is_none() -> None:

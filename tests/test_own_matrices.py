@@ -177,22 +177,41 @@ def test_what_is_refused(call: Any, message: str) -> None:
         call()
 
 
-@pytest.mark.parametrize(
-    ("change", "formula"),
-    [
-        (lambda x: x.scores + x.score_bias, "masked_scores = scores + score_bias"),
-        (lambda x: x.scores, "masked_scores without score_bias"),
-        (lambda x: x.scores - x.score_bias, "scores - score_bias"),
-        (lambda x: (x.raw_scores + x.score_bias) / 2.5, "(raw_scores + score_bias) / scale"),
-    ],
-)
-def test_check_names_mistakes_with_a_bias(change: Any, formula: str) -> None:
+def hidden(mask: Any, scores: Any) -> Any:
+    return np.where(mask, scores, -np.inf)
+
+
+# By a mistake's formula: masked scores, from a result and its scores with the bias added.
+WITH_BIAS: dict[str, Callable[[Any, Any], Any]] = {
+    "masked_scores = scores": lambda x, biased: biased,
+    "masked_scores without score_bias": lambda x, biased: hidden(x.mask, x.scores),
+    "masked_scores = scores - score_bias where the mask is True, else -inf": (
+        lambda x, biased: hidden(x.mask, x.scores - x.score_bias)
+    ),
+    "masked_scores = (raw_scores + score_bias) / scale where the mask is True, else -inf": (
+        lambda x, biased: hidden(x.mask, (x.raw_scores + x.score_bias) / 2.5)
+    ),
+    "masked_scores = scores where the mask is True, else -5": (
+        lambda x, biased: np.where(x.mask, biased, -5)
+    ),
+    "masked_scores = scores where maskᵀ is True, else -inf": (
+        lambda x, biased: hidden(x.mask.T, biased)
+    ),
+    "masked_scores = scores where key ≤ query + 1, else -inf": (
+        lambda x, biased: hidden(np.tri(6, k=1, dtype=bool), biased)
+    ),
+}
+
+
+@pytest.mark.parametrize("formula", WITH_BIAS)
+def test_check_names_mistakes_with_a_bias(formula: str) -> None:
     arrays = draw(X=(6, 8), memory=(6, 5), W_Q=(8, 4), W_K=(5, 4), W_V=(5, 3), bias=(6, 6))
     result = cross_attention(**arrays, mask=causal_mask(6), scale=2.5)
-    right = softmax(np.where(result.mask, result.raw_scores / 2.5 + result.score_bias, -np.inf))
+    biased = result.raw_scores / 2.5 + result.score_bias
+    right, wrong = (
+        softmax(x) for x in (hidden(result.mask, biased), WITH_BIAS[formula](result, biased))
+    )
     assert check({"weights": right}, result).agrees
-    mask = True if formula.endswith("scores + score_bias") else result.mask
-    wrong = softmax(np.where(mask, change(result), -np.inf))
     verdict = check({"weights": wrong, "context": wrong @ result.V}, result)
-    assert any(formula in mistake.formula for mistake in verdict.mistakes), verdict
+    assert [mistake.formula for mistake in verdict.mistakes] == [formula], verdict
     assert "scores + score_bias" in verdict.mistakes[0].lines[0]

@@ -465,6 +465,10 @@ def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
         pocket.playground(tmp_path / "model.pdf")
     with pytest.raises(InvalidValueError, match="only GPT-2's byte pair encoding"):
         GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])
+    arrays = {path: np.array(array, "float64") for path, array in pocket.parameters.items()}
+    arrays["W_E"][5, 5] = 1e39  # of a token that isn't in the text
+    with pytest.raises(InvalidValueError, match="numbers too large for float32, which the page"):
+        GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer, dtype="float64").playground(file)
     assert list(tmp_path.iterdir()) == []
     pocket.playground(file)
     assert file.stat().st_size < 3_000_000

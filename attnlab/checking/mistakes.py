@@ -6,7 +6,7 @@ A mistake is identified by running the forward pass with its equations and compa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ from attnlab.equations import (
     Array,
     Mask,
     affine,
+    biased,
     deviation,
     exact_gelu,
     exponentials,
@@ -43,6 +44,14 @@ from attnlab.support.messages import Message
 # steps, or have a step's path as their default; see `replaced.node_with_equation`.
 Equations: TypeAlias = dict[str, Equation]
 
+# Mistakes by hint and formula. An equation by itself is that of the step that the formula is of.
+Table: TypeAlias = Mapping[str, Mapping[str, Equation | Equations]]
+
+NORMS = ("attention.X", "mlp.X", "final")
+
+# Steps that aren't attention's.
+OTHER_STEPS = {"mid", "output", "embedding", "final", "logits"}
+
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
@@ -52,11 +61,30 @@ class Mistake:
     hint: str  # what is wrong and what to do; {Dk}, {D}, {H}, {scale} are filled in
     equations: Equations  # by step, for every block
     lines: tuple[str, ...] = ()  # the corrected code; `with_sizes` fills in the sizes
+    only_with: str = ""  # the step that distinguishes it from another mistake
 
     def corrected_lines(self) -> tuple[str, ...]:
         """The corrected code of each step that it changes, before sizes are filled in."""
         changed = dict.fromkeys(LINES[name] for name in self.equations if name in LINES)
         return self.lines or tuple(changed)
+
+
+def mistakes_in(table: Table) -> tuple[Mistake, ...]:
+    return tuple(
+        Mistake(
+            formula, hint, dict.fromkeys(steps_of(formula), found) if callable(found) else found
+        )
+        for hint, alternatives in table.items()
+        for formula, found in alternatives.items()
+    )
+
+
+def steps_of(formula: str) -> tuple[str, ...]:
+    """The steps that a formula is of, such as `attention.scores`; "LayerNorm ..." is of three."""
+    name = formula.partition(" = ")[0]
+    if formula.startswith(("LayerNorm", "RMSNorm")):
+        return NORMS
+    return (name if "." in name or name in OTHER_STEPS else f"attention.{name}",)
 
 
 # ---- equations that several mistakes share, or that take parameters ------------------------------
@@ -67,25 +95,15 @@ def transposed(value: Array) -> Array:
     return value.reshape(value.shape[::-1]).T
 
 
-def with_transposed_thirds(*thirds: int) -> Equation:
-    def mistaken(value: Array) -> Array:
-        parts = [third(value, n) for n in range(3)]
-        return np.concatenate(
-            [transposed(part) if n in thirds else part for n, part in enumerate(parts)], axis=-1
-        )
-
-    return mistaken
-
-
 def zero(value: Array) -> Array:
     return 0 * value
 
 
-def with_zero_third(n: int) -> Equation:
+def with_thirds(change: Equation, *thirds: int) -> Equation:
     def mistaken(value: Array) -> Array:
-        changed = value.copy()
-        third(changed, n)[...] = 0
-        return changed
+        parts = [third(value, n) for n in range(3)]
+        changed = [change(part) if n in thirds else part for n, part in enumerate(parts)]
+        return np.concatenate(changed, axis=-1)
 
     return mistaken
 
@@ -106,51 +124,63 @@ def merged_by_reshape(context: Array) -> Array:
     return context.reshape(*context.shape[:-3], context.shape[-2], -1)
 
 
-def projection(
-    name: str, parameters: str = "", split: Callable[[Array, int], Array] = split_heads
-) -> Equation:
-    """Q, K or V computed with another's parameters, or split into heads by another function."""
+def projection(name: str, other: str) -> Equation:
+    """Q, K or V computed with another's parameters."""
 
     def mistaken(
         x: Any = "X" if name == "Q" else "memory",
-        W: Any = f"W_{parameters or name}",
-        b: Any = f"b_{parameters or name}",
+        W: Any = f"W_{other}",
+        b: Any = f"b_{other}",
         n_head: Any = None,
     ) -> Array:
         columns = affine(x, W, b)
-        return columns if n_head is None else split(columns, n_head)
+        return columns if n_head is None else split_heads(columns, n_head)
 
     return mistaken
 
 
-def projections(split: Callable[[Array, int], Array]) -> Equations:
-    return {f"attention.{name}": projection(name, split=split) for name in "QKV"}
+def each_projection(change: Equation) -> Equations:
+    return {f"attention.{name}": change for name in "QKV"}
+
+
+def split_by(split: Callable[[Array, int], Array]) -> Equations:
+    return each_projection(lambda value: split(merge_heads(value), value.shape[-3]))
 
 
 def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
     """Q, K and V as `heads(QKV, n_head, part)`, with part 0, 1 and 2."""
 
     def equation(part: int) -> Equation:
-        def mistaken(QKV: Array, n_head: int) -> Array:
-            return heads(QKV, n_head, part)
-
-        return mistaken
+        return lambda QKV, n_head: heads(QKV, n_head, part)
 
     return {f"attention.{name}": equation(part) for part, name in enumerate("QKV")}
+
+
+def divided_by_Dk(value: Array) -> Array:
+    return value / value.shape[-1]
 
 
 def undivided(raw_scores: Array) -> Array:
     return raw_scores
 
 
+def masked(change: Callable[[Array, Mask], Any]) -> Equation:
+    """Masked scores from scores, to which a bias is added if there is one, and the mask."""
+
+    def mistaken(scores: Array, mask: Mask, score_bias: Any = None) -> Any:
+        return change(biased(scores, score_bias), mask)
+
+    return mistaken
+
+
 def with_mask(change: Callable[[Any], Any]) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
+    def hidden(scores: Array, mask: Mask) -> Array:
         allowed = np.broadcast_to(change(mask), scores.shape)
         # -inf would give NaN in rows that are fully masked; a finite fill is usual there.
         fill = np.where(allowed.any(axis=-1, keepdims=True), -math.inf, -1e9)
         return np.where(allowed, scores, fill.astype(scores.dtype))
 
-    return mistaken
+    return masked(hidden)
 
 
 def with_next_key(mask: Mask) -> Mask:
@@ -165,27 +195,24 @@ def without_own_key(mask: Mask) -> Mask:
     return allowed
 
 
-def filled_where_masked(fill: float, *, is_added: bool) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
-        filled = scores.dtype.type(fill)
-        return np.where(mask, scores, scores + filled if is_added else filled)
-
-    return mistaken
+def filled(fill: float) -> Equation:
+    return masked(lambda scores, mask: np.where(mask, scores, scores.dtype.type(fill)))
 
 
-def filled_where_allowed(fill: float) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
-        # In float32 the last row would lose its digits.
-        return np.where(mask, scores.astype(np.float64) - fill, scores)
+def lowered(by: float) -> Equation:
+    return masked(lambda scores, mask: np.where(mask, scores, scores - scores.dtype.type(by)))
 
-    return mistaken
+
+def lowered_where_allowed(by: float) -> Equation:
+    # In float32 the last row would lose its digits.
+    return masked(lambda scores, mask: np.where(mask, scores.astype(np.float64) - by, scores))
 
 
 def softmax_over(*axes: int) -> Equation:
     def mistaken(masked_scores: Array) -> Any:
         scores = np.maximum(masked_scores, -1e9)  # -inf in all heads would give NaN
-        exponentials = np.exp(scores - scores.max(axis=axes, keepdims=True))
-        return exponentials / exponentials.sum(axis=axes, keepdims=True)
+        e = np.exp(scores - scores.max(axis=axes, keepdims=True))
+        return e / e.sum(axis=axes, keepdims=True)
 
     return mistaken
 
@@ -227,13 +254,13 @@ def over_all_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array
 
 
 def normalised_by(part: str, stream: str) -> Equation:
-    """The LayerNorm of attention or MLP with the parameters of the other one."""
+    """The LayerNorm of attention or MLP with the gain and bias of the other one."""
 
     def mistaken(
+        epsilon: float,
         x: Any = f"parent.{stream}",
         gain: Any = f"parent.{part}.gain",
         bias: Any = f"parent.{part}.bias",
-        epsilon: Any = f"parent.{part}.epsilon",
     ) -> Array:
         return layer_norm(x, gain, bias, epsilon)
 
@@ -256,18 +283,14 @@ def without_residual(update: Array) -> Array:
     return update
 
 
-def activated_by(activation: Activation) -> Equation:
-    def mistaken(hidden: Array) -> Array:
-        return activation(hidden)
-
-    return mistaken
+def activated_by(activation: Activation) -> Equations:
+    return {"mlp.activated": lambda hidden: activation(hidden)}
 
 
-def gelu_with(root: float = math.sqrt(2 / math.pi), cubic: float = 0.044715) -> Activation:
-    def mistaken(x: Array) -> Array:
-        return 0.5 * x * (1.0 + np.tanh(root * (x + cubic * x * x * x)))
-
-    return mistaken
+def gelu_with(
+    root: float = math.sqrt(2 / math.pi), cubic: float = 0.044715, power: int = 3
+) -> Activation:
+    return lambda x: 0.5 * x * (1.0 + np.tanh(root * (x + cubic * x**power)))
 
 
 def as_float16(value: Any) -> Any:
@@ -295,7 +318,7 @@ STEP_LINES = {
     "attention.Q": SPLIT_LINE,
     "attention.raw_scores": "raw_scores = Q @ K.swapaxes(-2, -1)",
     "attention.scores": "scores = raw_scores / {divisor}",
-    "attention.masked_scores": "masked_scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)",
+    "attention.masked_scores": "masked_scores = {masked_code}",
     "attention.weights": (
         "e = np.exp(masked_scores - masked_scores.max(-1, keepdims=True)); "
         "weights = e / e.sum(-1, keepdims=True)"
@@ -344,31 +367,28 @@ ACTIVATION_CODE = {
 
 # ---- the table -----------------------------------------------------------------------------------
 
-# Missing biases: in b_QKV of a block, or b_Q, b_K, b_V of `self_attention` and the like.
-NO_B_Q, NO_B_K, NO_B_V = (
-    {"attention.b_QKV": with_zero_third(n), f"attention.b_{name}": zero}
+# Parameters of Q, K and V: in W_QKV and b_QKV of a block, or W_Q, b_Q, ... of `self_attention`.
+(NO_B_Q, TRANSPOSED_Q), (NO_B_K, TRANSPOSED_K), (NO_B_V, TRANSPOSED_V) = (
+    (
+        {"attention.b_QKV": with_thirds(zero, n), f"attention.b_{name}": zero},
+        {"attention.W_QKV": with_thirds(transposed, n), f"attention.W_{name}": transposed},
+    )
     for n, name in enumerate("QKV")
 )
 NO_B_QKV: Equations = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
 NO_B_O: Equations = {"attention.b_O": zero}
 NO_B_MLP: Equations = {"mlp.b_1": zero, "mlp.b_2": zero}
-
-TRANSPOSED_Q, TRANSPOSED_K, TRANSPOSED_V = (
-    {"attention.W_QKV": with_transposed_thirds(n), f"attention.W_{name}": transposed}
-    for n, name in enumerate("QKV")
-)
 TRANSPOSED_QKV: Equations = {
     **TRANSPOSED_Q,
     **TRANSPOSED_K,
     **TRANSPOSED_V,
-    "attention.W_QKV": with_transposed_thirds(0, 1, 2),
+    "attention.W_QKV": with_thirds(transposed, 0, 1, 2),
 }
 TRANSPOSED_W_QKV: Equations = {"attention.W_QKV": transposed}
 TRANSPOSED_W_O: Equations = {"attention.W_O": transposed}
 TRANSPOSED_MLP: Equations = {"mlp.W_1": transposed, "mlp.W_2": transposed}
 
-RESHAPED_QKV = projections(reshaped_to_heads)
-COLUMNS_FIRST = projections(split_columns_first)
+RESHAPED_QKV, COLUMNS_FIRST = split_by(reshaped_to_heads), split_by(split_columns_first)
 MERGED_BY_RESHAPE: Equations = {"attention.concat": merged_by_reshape}
 MERGED_COLUMNS_FIRST: Equations = {"attention.concat": merged_columns_first}
 
@@ -385,7 +405,6 @@ POST_NORM: Equations = {
     "output": normalised_after("mlp"),
 }
 
-NORMS = ("attention.X", "mlp.X", "final")
 NO_GAIN: Equations = dict.fromkeys(
     ("attention.gain", "mlp.gain", "gain"), lambda value: np.ones_like(value)
 )
@@ -414,82 +433,437 @@ ACTIVATIONS: dict[str, Activation] = {
     },
     "GELU with tanh(x + 0.044715 x³), without √(2/π)": gelu_with(1.0),
     "hidden · (1 + tanh(…)), GELU without the factor 1/2": lambda x: 2.0 * gelu(x),
-    "GELU with x² for x³": lambda x: (
-        0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x)))
-    ),
+    "GELU with x² for x³": gelu_with(power=2),
     "hidden · (1 + erf(hidden)) / 2, without the root of 2": lambda x: (
         x * normal_cdf(x * math.sqrt(2.0))
     ),
 }
-
-# Formula, hint and equation.
-LAYER_NORMS: tuple[tuple[str, str, Equation], ...] = (
-    (
-        "LayerNorm with the variance over D - 1",
-        "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).",
-        layer_norm_by(unbiased_deviation),
-    ),
-    (
-        "LayerNorm divides by √variance + eps",
-        "eps belongs under the root: √(variance + eps).",
-        layer_norm_by(lambda centred, epsilon: deviation(centred, 0.0) + epsilon),
-    ),
-    (
-        "LayerNorm divides by √variance + eps, with the variance over D - 1",
-        "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
-        "variance over D.",
-        layer_norm_by(lambda centred, epsilon: unbiased_deviation(centred, 0.0) + epsilon),
-    ),
-    (
-        "LayerNorm divides by variance + eps",
-        "The square root is missing.",
-        layer_norm_by(lambda centred, epsilon: mean(np.square(centred)) + epsilon),
-    ),
-    (
-        "RMSNorm, x / √(mean of x² + eps) · gain",
-        "LayerNorm subtracts the mean first, and adds a bias.",
-        lambda x, gain, epsilon: x / deviation(x, epsilon) * gain,
-    ),
-    (
-        "RMSNorm, x / √(mean of x² + eps) · gain + bias",
-        "LayerNorm subtracts the mean first.",
-        lambda x, gain, bias, epsilon: x / deviation(x, epsilon) * gain + bias,
-    ),
-    (
-        "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
-        "LayerNorm subtracts the mean before dividing.",
-        lambda x, gain, bias, epsilon: x / deviation(x - mean(x), epsilon) * gain + bias,
-    ),
-    (
-        "LayerNorm with the mean of x² for the variance",
-        "The variance is the mean of (x - mean)².",
-        lambda x, gain, bias, epsilon: (x - mean(x)) / deviation(x, epsilon) * gain + bias,
-    ),
-    (
-        "LayerNorm over the tokens",
-        "Normalise each token's row, over the last axis, not each column.",
-        lambda x, gain, bias, epsilon: transpose(normalised(transpose(x), epsilon)) * gain + bias,
-    ),
-    (
-        "LayerNorm over all tokens at once",
-        "Normalise each token's row by itself, over the last axis.",
-        over_all_tokens,
-    ),
-    *(
-        (
-            Message("LayerNorm with eps = {eps}", eps=f"{eps:g}"),
-            "The model's eps is {epsilon}.",
-            with_epsilon(eps),
-        )
-        for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-    ),
-)
 
 PARAMETERS = (
     *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),
     *(f"attention.{name}" for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")),
     *(f"attention.{kind}_{name}" for kind in "Wb" for name in "QKV"),
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
+)
+
+SCALES: Table = {
+    "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with Dk = {Dk}.": {
+        "scores = raw_scores": undivided,
+    },
+    "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. Divide by "
+    "{scale}.": {
+        "scores = raw_scores / √D": lambda raw_scores, X: raw_scores / math.sqrt(X.shape[-1]),
+    },
+    "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by {scale}, once.": {
+        "scores = raw_scores / Dk": lambda raw_scores, K: raw_scores / K.shape[-1],
+    },
+    "The scores are multiplied instead of divided. Divide by {scale}.": {
+        "scores = raw_scores · √Dk": lambda raw_scores, K: raw_scores * math.sqrt(K.shape[-1]),
+    },
+    "H = {H} is the number of heads; a head has Dk = {Dk} columns. Divide by {scale}.": {
+        "scores = raw_scores / √H": lambda raw_scores, n_head: raw_scores / math.sqrt(n_head),
+    },
+    "T is the number of tokens; a head has Dk = {Dk} columns. Divide by {scale}.": {
+        "scores = raw_scores / √T": lambda raw_scores: raw_scores / math.sqrt(raw_scores.shape[-1]),
+    },
+    "Unlike GPT-2, this model divides by {scale}.": {
+        "scores = raw_scores / √Dk": lambda raw_scores, K: raw_scores / math.sqrt(K.shape[-1]),
+    },
+    "Rows and columns of the scores are swapped. Each row is a query: multiply Q by Kᵀ.": {
+        "raw_scores = K Qᵀ": lambda Q, K: K @ transpose(Q),
+    },
+    "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.": {
+        "raw_scores = Q K.reshape(Dk, T)": lambda Q, K: Q @ K.reshape(transpose(K).shape),
+    },
+}
+
+MASKS: Table = {
+    "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
+    "query.": {"masked_scores = scores": masked(lambda scores, _: scores)},
+    "A score of 0 isn't masked: exp(0) = 1. Use -inf, whose exp is 0.": {
+        "masked_scores = scores where the mask is True, else 0": filled(0.0),
+    },
+    "The masked scores are too large: their exp isn't 0. Use -inf.": {
+        Message("masked_scores = scores where the mask is True, else {other}", other=other): found
+        for fill in (1, 5, 10, 20, 50, 100)
+        for other, found in ((f"-{fill}", filled(-fill)), (f"scores - {fill}", lowered(fill)))
+    },
+    "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before "
+    "the softmax.": {
+        "weights = softmax(scores) where the mask is True, else 0": (
+            lambda scores, mask, score_bias=None: softmax(biased(scores, score_bias)) * mask
+        ),
+    },
+    "The mask is transposed: queries attend to themselves and to later tokens. Keep the lower "
+    "triangle, key ≤ query (np.tril, not np.triu).": {
+        "masked_scores = scores where maskᵀ is True, else -inf": with_mask(transpose),
+    },
+    "The mask is inverted. True must mean that a query may attend to a key.": {
+        "masked_scores = scores where the mask is False, else -inf": with_mask(np.logical_not),
+    },
+    "The mask is inverted: the large number is added where a query may attend. In the last row "
+    "it is added to every score, so this row stays right. Add it where the mask is False.": {
+        Message(
+            "masked_scores = scores - {fill} where the mask is True", fill=name
+        ): lowered_where_allowed(float(name))
+        for name in ("1e9", "1e4")
+    },
+    "A causal mask is applied, but here queries may attend to later keys, too. Use the mask "
+    "that is given, or none.": {
+        "masked_scores = scores where key ≤ query, else -inf": with_mask(
+            lambda mask: np.tri(*mask.shape[-2:], dtype=bool)
+        ),
+    },
+    "The mask is off by one: queries attend to the next token. Keep key ≤ query.": {
+        "masked_scores = scores where key ≤ query + 1, else -inf": with_mask(with_next_key),
+    },
+    "The mask is off by one: queries don't attend to themselves. Keep key ≤ query.": {
+        "masked_scores = scores where key ≤ query - 1, else -inf": with_mask(without_own_key),
+    },
+}
+
+WEIGHTS: Table = {
+    "Columns sum to 1 instead of rows. Take the softmax over the keys, the last axis.": {
+        "weights = softmax over the queries": softmax_over(-2),
+    },
+    "Heads sum to 1 instead of rows. Take the softmax over the keys, the last axis.": {
+        "weights = softmax over the heads": softmax_over(-3),
+    },
+    "All rows together sum to 1. Each row must: take the softmax over the keys, the last axis, "
+    "with keepdims=True in maximum and sum.": {
+        "weights = softmax over the whole matrix": softmax_over(-2, -1),
+        "weights = softmax over the matrices of all heads": softmax_over(-3, -2, -1),
+        "weights = exp(masked_scores - their maximum) / the sum of the whole matrix": (
+            exponentials_by_sum(-2, -1)
+        ),
+        "weights = exp(masked_scores - their maximum) / the sum over all heads": (
+            exponentials_by_sum(-3, -2, -1)
+        ),
+    },
+    "The division by {scale} comes after the softmax, so rows no longer sum to 1. Divide the "
+    "scores, before the softmax.": {
+        "weights = softmax(raw_scores, masked) / √Dk": {
+            "attention.scores": undivided,
+            "attention.weights": softmax_divided,
+        },
+        "weights = softmax(masked_scores) / √Dk": softmax_divided,
+    },
+    "The softmax is applied twice, which makes the weights nearly equal. Apply it once.": {
+        "weights = softmax(softmax(masked_scores))": (
+            lambda masked_scores: softmax(softmax(masked_scores))
+        ),
+    },
+    "The rows don't sum to 1. Divide each by its sum.": {
+        "weights = exp(masked_scores)": lambda masked_scores: np.exp(masked_scores),
+        "weights = exp(masked_scores - their maximum)": (
+            lambda masked_scores: exponentials(masked_scores)
+        ),
+    },
+}
+
+HEADS: Table = {
+    **{
+        Message("{letter} is computed with the parameters of {other}.", letter=name, other=other): {
+            f"{name} = X W_{other} + b_{other}": projection(name, other)
+        }
+        for name, other in permutations("QKV", 2)
+    },
+    "The context is the weighted sum of the values, not of the keys.": {
+        "context = weights K": lambda weights, K: weights @ K,
+    },
+    "The weights are transposed. A row of weights is a query's: multiply weights by V.": {
+        "context = weightsᵀ V": lambda weights, V: transpose(weights) @ V,
+    },
+    "The columns of W_QKV are W_Q, W_K, W_V, in this order.": {
+        Message("Q, K, V = the parts of QKV that are {order}", order=", ".join(order)): {
+            f"attention.{name}": projection(name, other)
+            for name, other in zip("QKV", order, strict=True)
+            if name != other
+        }
+        for order in list(permutations("QKV"))[1:]
+    },
+    "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
+    "three parts first, then each part into heads.": {
+        "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...": heads_of_QKV(
+            lambda QKV, H, part: split_heads(QKV, 3 * H)[..., part::3, :, :]
+        ),
+    },
+    "Reshaping (T, H·Dk) to (H, T, Dk) mixes tokens. Reshape to (T, H, Dk), then swap the "
+    "first two axes.": {
+        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V": RESHAPED_QKV,
+    },
+    "Reshaping (T, 3·H·Dk) to (3, H, T, Dk) mixes tokens. Reshape to (T, 3, H, Dk), then move "
+    "the axes of size 3 and H to the front.": {
+        "Q, K, V = QKV.reshape(3, H, T, Dk)": heads_of_QKV(
+            lambda QKV, H, part: reshaped_to_heads(QKV, 3 * H)[..., part * H : part * H + H, :, :]
+        ),
+    },
+    "Reshaping (H, T, Dh) to (T, H·Dh) mixes heads and tokens. Swap the first two axes, then "
+    "reshape.": {"concat = context.reshape(T, H·Dh)": MERGED_BY_RESHAPE},
+    "Heads are split and merged by reshape alone, which mixes tokens. Swap the first two axes "
+    "between (T, H, Dk) and (H, T, Dk).": {
+        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V; "
+        "concat = context.reshape(T, H·Dh)": RESHAPED_QKV | MERGED_BY_RESHAPE,
+    },
+    "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.": {
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V": COLUMNS_FIRST,
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way": (
+            COLUMNS_FIRST | MERGED_COLUMNS_FIRST
+        ),
+    },
+    "Heads lie side by side in concat. Swap the first two axes of context, then reshape.": {
+        "concat = the heads' columns interleaved, reshape(T, Dh, H)": MERGED_COLUMNS_FIRST,
+    },
+    "The order of the heads is reversed. Head 0 comes first.": {
+        "concat = the heads side by side, the last one first": (
+            lambda context: merge_heads(context[..., ::-1, :, :])
+        ),
+    },
+    "The order of the heads is reversed. Head 0 has the first Dk columns.": {
+        "Q, K, V = the heads, the last one first": each_projection(
+            lambda value: value[..., ::-1, :, :]
+        ),
+    },
+    "W_O and b_O are missing.": {"attention.output = concat": lambda concat: concat},
+    "W_O is missing.": {"attention.output = concat + b_O": lambda concat, b="b_O": concat + b},
+}
+
+PARAMETER_MISTAKES: Table = {
+    "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
+    "transpose, or transpose the matrices that you load.": {
+        "Q = X W_Qᵀ + b_Q": TRANSPOSED_Q,
+        "K = X W_Kᵀ + b_K": TRANSPOSED_K,
+        "V = X W_Vᵀ + b_V": TRANSPOSED_V,
+        "Q = X W_Qᵀ + b_Q, likewise K and V": TRANSPOSED_QKV,
+        "output = concat W_Oᵀ + b_O": TRANSPOSED_W_O,
+        "Q = X W_Qᵀ + b_Q, likewise K, V and output": TRANSPOSED_QKV | TRANSPOSED_W_O,
+        "QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ": TRANSPOSED_W_QKV,
+        "hidden = X W + b_1, with W_1 read as if it were Wᵀ": {"mlp.W_1": transposed},
+        "output = activated W + b_2, with W_2 read as if it were Wᵀ": {"mlp.W_2": transposed},
+        "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ": TRANSPOSED_MLP,
+        "x W + b, with every matrix read as if it were Wᵀ": (
+            TRANSPOSED_W_QKV | TRANSPOSED_W_O | TRANSPOSED_MLP
+        ),
+    },
+    "A bias is missing. GPT-2 has one in every linear layer.": {
+        "Q = X W_Q": NO_B_Q,
+        "K = X W_K": NO_B_K,
+        "V = X W_V": NO_B_V,
+        "QKV = X W_QKV": NO_B_QKV,
+        "output = concat W_O": NO_B_O,
+        "hidden = X W_1": {"mlp.b_1": zero},
+        "output = activated W_2": {"mlp.b_2": zero},
+        "hidden = X W_1, output = activated W_2": NO_B_MLP,
+        "x W, without any bias": NO_B_QKV | NO_B_O | NO_B_MLP,
+        "LayerNorm without its bias": NO_NORM_BIAS,
+    },
+    "The model uses another activation function, {activation}.": {
+        Message("activated = {formula}", formula=Message(formula)): activated_by(activation)
+        for formula, activation in ACTIVATIONS.items()
+    },
+}
+
+LAYER_NORMS: Table = {
+    "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).": {
+        "LayerNorm with the variance over D - 1": layer_norm_by(unbiased_deviation),
+    },
+    "eps belongs under the root: √(variance + eps).": {
+        "LayerNorm divides by √variance + eps": layer_norm_by(
+            lambda centred, epsilon: deviation(centred, 0.0) + epsilon
+        ),
+    },
+    "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
+    "variance over D.": {
+        "LayerNorm divides by √variance + eps, with the variance over D - 1": layer_norm_by(
+            lambda centred, epsilon: unbiased_deviation(centred, 0.0) + epsilon
+        ),
+    },
+    "The square root is missing.": {
+        "LayerNorm divides by variance + eps": layer_norm_by(
+            lambda centred, epsilon: mean(np.square(centred)) + epsilon
+        ),
+    },
+    "LayerNorm subtracts the mean first, and adds a bias.": {
+        "RMSNorm, x / √(mean of x² + eps) · gain": (
+            lambda x, gain, epsilon: x / deviation(x, epsilon) * gain
+        ),
+    },
+    "LayerNorm subtracts the mean first.": {
+        "RMSNorm, x / √(mean of x² + eps) · gain + bias": (
+            lambda x, gain, bias, epsilon: x / deviation(x, epsilon) * gain + bias
+        ),
+    },
+    "LayerNorm subtracts the mean before dividing.": {
+        "LayerNorm without its mean, x / √(variance + eps) · gain + bias": (
+            lambda x, gain, bias, epsilon: x / deviation(x - mean(x), epsilon) * gain + bias
+        ),
+    },
+    "The variance is the mean of (x - mean)².": {
+        "LayerNorm with the mean of x² for the variance": (
+            lambda x, gain, bias, epsilon: (x - mean(x)) / deviation(x, epsilon) * gain + bias
+        ),
+    },
+    "Normalise each token's row, over the last axis, not each column.": {
+        "LayerNorm over the tokens": lambda x, gain, bias, epsilon: (
+            transpose(normalised(transpose(x), epsilon)) * gain + bias
+        ),
+    },
+    "Normalise each token's row by itself, over the last axis.": {
+        "LayerNorm over all tokens at once": over_all_tokens,
+    },
+    "The model's eps is {epsilon}.": {
+        Message("LayerNorm with eps = {eps}", eps=f"{eps:g}"): with_epsilon(eps)
+        for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+    },
+    "Multiply the normalised row by gain.": {"LayerNorm without its gain": NO_GAIN},
+    "Multiply the normalised row by gain and add bias.": {
+        "LayerNorm without gain and bias": NO_GAIN | NO_NORM_BIAS,
+    },
+    "Every LayerNorm is missing: GPT-2 has one before attention, one before the MLP, and one "
+    "after all blocks.": {"no LayerNorm anywhere": dict.fromkeys(NORMS, identity)},
+    "GPT-2 has a LayerNorm before attention and one before the MLP.": {
+        "no LayerNorm in the blocks": dict.fromkeys(NORMS[:2], identity),
+    },
+    "A LayerNorm is missing: GPT-2 has one before attention, and none after it.": {
+        "attention's X = the block's input": {"attention.X": identity},
+    },
+    "A LayerNorm is missing: GPT-2 has one before the MLP, and none after it.": {
+        "the MLP's X = mid": {"mlp.X": identity},
+    },
+    "The last LayerNorm is missing, the one after all blocks.": {
+        "final = the last block's output": identity,
+    },
+    "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
+    "GPT-2 it comes before them (pre-norm).": {
+        "mid = LayerNorm(input + attention.output), "
+        "output = LayerNorm(mid + mlp.output)": POST_NORM,
+    },
+    "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
+    "GPT-2 it comes before them (pre-norm), and there is one more after all blocks.": {
+        "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output), and "
+        "final = the last block's output": {**POST_NORM, "final": identity},
+    },
+    "A block has two LayerNorms, each with its own gain and bias: ln_1 before attention, ln_2 "
+    "before the MLP.": {
+        "the MLP's X = LayerNorm(mid) with the gain and bias of attention": LN_1_FOR_LN_2,
+        "attention's X = LayerNorm(input) with the gain and bias of the MLP": LN_2_FOR_LN_1,
+        "X = LayerNorm of attention and MLP, with each other's gain and bias": (
+            LN_1_FOR_LN_2 | LN_2_FOR_LN_1
+        ),
+    },
+}
+
+STREAM: Table = {
+    "The position embedding is missing. Add W_P[0], W_P[1], ...": {
+        "embedding = token_embedding": lambda token_embedding: token_embedding,
+    },
+    "Positions are counted from 1. The first token's position is 0.": {
+        "position_embedding = W_P[1], W_P[2], ...": {"positions": lambda value: value + 1},
+    },
+    "All positions are 0. The token at position t has W_P[t].": {
+        "position_embedding = W_P[0] for every token": {"positions": zero},
+    },
+    "The token embedding is scaled, as in the original Transformer. GPT-2 doesn't scale it.": {
+        "embedding = √D · token_embedding + position_embedding": (
+            lambda token_embedding, position_embedding: (
+                math.sqrt(token_embedding.shape[-1]) * token_embedding + position_embedding
+            )
+        ),
+    },
+    "The embedding is scaled. GPT-2 doesn't scale it.": {
+        "embedding = √D · (token_embedding + position_embedding)": (
+            lambda value: math.sqrt(value.shape[-1]) * value
+        ),
+    },
+    "The output of LayerNorm is added instead of the residual stream.": {
+        "mid = attention.X + attention.output": X_FOR_INPUT,
+        "output = mlp.X + mlp.output": X_FOR_MID,
+        "mid = attention.X + attention.output, output = mlp.X + mlp.output": (
+            X_FOR_INPUT | X_FOR_MID
+        ),
+    },
+    "The stream is added inside attention, and again in mid. Add it once, in mid.": {
+        "attention.output = input + concat W_O + b_O": (lambda value, x="parent.input": x + value),
+        "attention.output = X + concat W_O + b_O": lambda value, X: X + value,
+    },
+    "The MLP runs in parallel with attention and doesn't get its output. Its input is "
+    "LayerNorm(mid).": {
+        "the MLP's X = LayerNorm(input)": {
+            "mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(
+                x, gain, bias, epsilon
+            )
+        },
+    },
+    "The MLP runs in parallel with attention, with one LayerNorm for both. Its input is "
+    "LayerNorm(mid).": {
+        "the MLP's X = attention's X": {"mlp.X": lambda x="parent.attention.X": x},
+    },
+    "The output of attention is lost. Add the MLP's output to mid.": {
+        "output = input + mlp.output": lambda input, update="mlp.output": input + update,
+    },
+    "This model's W_U isn't tied to the token embedding.": {
+        "logits = final W_Eᵀ": lambda final, W="W_E": final @ transpose(W),
+    },
+    "These are probabilities. Logits are taken before the softmax.": {
+        "logits = softmax(final W_U)": lambda value: softmax(value),
+    },
+    "These are log-probabilities. Logits are taken before the softmax.": {
+        "logits = log softmax(final W_U)": lambda value: np.log(softmax(value)),
+    },
+    "The residual connection is missing: add the output of attention to the block's input.": {
+        "mid = attention.output": without_residual,
+    },
+    "The residual connection is missing: add the MLP's output to mid.": {
+        "output = mlp.output": without_residual,
+    },
+    "Both residual connections are missing: add what attention and MLP compute to the stream.": {
+        "mid = attention.output, output = mlp.output": {
+            "mid": without_residual,
+            "output": without_residual,
+        },
+    },
+    "The weights were converted to half precision. Load them as float32.": {
+        "every parameter rounded to float16": dict.fromkeys(PARAMETERS, as_float16),
+        "every parameter rounded to bfloat16": dict.fromkeys(PARAMETERS, as_bfloat16),
+    },
+}
+
+# Possible only where scores have a bias.
+BIAS = mistakes_in(
+    {
+        "score_bias isn't added to the scores. Add it before the mask.": {
+            "masked_scores without score_bias": {
+                "attention.masked_scores": lambda scores, mask: np.where(mask, scores, -math.inf)
+            },
+        },
+        "score_bias is subtracted. Add it to the scores.": {
+            "masked_scores = scores - score_bias where the mask is True, else -inf": (
+                lambda scores, mask, score_bias: np.where(mask, scores - score_bias, -math.inf)
+            ),
+        },
+        "score_bias is divided by the scale too. Add it after the division.": {
+            "masked_scores = (raw_scores + score_bias) / scale where the mask is True, else -inf": (
+                lambda scores, mask, scale, score_bias: np.where(
+                    mask, scores + score_bias / scale, -math.inf
+                )
+            ),
+        },
+    }
+)
+
+TABLES = (SCALES, MASKS, WEIGHTS, HEADS, PARAMETER_MISTAKES, LAYER_NORMS, STREAM)
+MISTAKES = (
+    *(mistake for table in TABLES for mistake in mistakes_in(table)),
+    *(
+        Mistake(
+            f"{name} = (X W_{name} + b_{name}) / Dk, scores = raw_scores",
+            "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by {scale}, "
+            "once.",
+            {f"attention.{name}": divided_by_Dk, "attention.scores": undivided},
+            only_with=f"attention.{name}",
+        )
+        for name in "QK"
+    ),
 )
 
 
@@ -511,526 +885,31 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
 
         return {"attention.masked_scores": with_mask(change)}
 
-    wrong_positions = [
-        ("W_P[t + 1]", positions(lambda value: value + 1)),
-        ("W_P[t - 1]", positions(lambda value: value - 1)),
-        ("W_P[0]", positions(lambda value: 0)),
-    ]
-    hidden_keys = [
-        ("the query's own key", hiding(lambda query, key: query == key)),
-        ("the key before the query", hiding(lambda query, key: key == query - 1)),
-        ("the first key", hiding(lambda query, key: key == 0)),
-    ]
+    rows = {
+        "W_P[t + 1]": positions(lambda t: t + 1),
+        "W_P[t - 1]": positions(lambda t: t - 1),
+        # After one cached token, W_P[t - 1] is W_P[0].
+        **({"W_P[0]": positions(lambda t: 0)} if first > 1 else {}),
+    }
+    keys = {
+        "the query's own key": hiding(lambda query, key: query == key),
+        "the key before the query": hiding(lambda query, key: key == query - 1),
+        "the first key": hiding(lambda query, key: key == 0),
+    }
     position = "position_embedding = {row} from token {first} on"
-    masked = "masked_scores without {keys}, from token {first} on"
-    return (
-        *with_hint(
-            "From there on, positions are wrong. The token at position t has W_P[t]; with a "
-            "key-value cache, positions continue from the number of cached tokens.",
-            *(
-                (Message(position, row=row, first=first), equations)
-                # After one cached token, W_P[t - 1] is W_P[0].
-                for row, equations in wrong_positions[: 3 if first > 1 else 2]
-            ),
-        ),
-        *with_hint(
-            "From there on, a key is hidden. A query attends to all keys up to its own; with a "
-            "key-value cache, also to all cached ones.",
-            *(
-                (Message(masked, keys=Message(keys), first=first), equations)
-                for keys, equations in hidden_keys
-            ),
-        ),
-    )
-
-
-def with_hint(hint: str, *alternatives: tuple[str, Equations]) -> tuple[Mistake, ...]:
-    return tuple(Mistake(formula, hint, equations) for formula, equations in alternatives)
-
-
-NO_MASK = (
-    "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
-    "query."
-)
-
-MISTAKES = (
-    *(
-        Mistake(f"scores = raw_scores{factor}", hint, {"attention.scores": equation})
-        for factor, hint, equation in (
-            (
-                "",
-                "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with "
-                "Dk = {Dk}.",
-                undivided,
-            ),
-            (
-                " / √D",
-                "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. "
-                "Divide by {scale}.",
-                lambda raw_scores, X: raw_scores / math.sqrt(X.shape[-1]),
-            ),
-            (
-                " / Dk",
-                "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by "
-                "{scale}, once.",
-                lambda raw_scores, K: raw_scores / K.shape[-1],
-            ),
-            (
-                " · √Dk",
-                "The scores are multiplied instead of divided. Divide by {scale}.",
-                lambda raw_scores, K: raw_scores * math.sqrt(K.shape[-1]),
-            ),
-            (
-                " / √H",
-                "H = {H} is the number of heads; a head has Dk = {Dk} columns. Divide by {scale}.",
-                lambda raw_scores, n_head: raw_scores / math.sqrt(n_head),
-            ),
-            (
-                " / √T",
-                "T is the number of tokens; a head has Dk = {Dk} columns. Divide by {scale}.",
-                lambda raw_scores: raw_scores / math.sqrt(raw_scores.shape[-1]),
-            ),
-            (
-                " / √Dk",
-                "Unlike GPT-2, this model divides by {scale}.",
-                lambda raw_scores, K: raw_scores / math.sqrt(K.shape[-1]),
-            ),
-        )
-    ),
-    Mistake(
-        "raw_scores = K Qᵀ",
-        "Rows and columns of the scores are swapped. Each row is a query: multiply Q by Kᵀ.",
-        {"attention.raw_scores": lambda Q, K: K @ transpose(Q)},
-    ),
-    Mistake(
-        "raw_scores = Q K.reshape(Dk, T)",
-        "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.",
-        {"attention.raw_scores": lambda Q, K: Q @ K.reshape(transpose(K).shape)},
-    ),
-    Mistake(
-        "masked_scores = scores",
-        NO_MASK,
-        {"attention.masked_scores": lambda scores: scores},
-    ),
-    Mistake(
-        "masked_scores = scores where the mask is True, else 0",
-        "A score of 0 isn't masked: exp(0) = 1. Use -inf, whose exp is 0.",
-        {"attention.masked_scores": lambda scores, mask: np.where(mask, scores, 0 * scores)},
-    ),
-    *with_hint(
-        "The masked scores are too large: their exp isn't 0. Use -inf.",
-        *(
-            (
-                Message("masked_scores = scores where the mask is True, else {other}", other=other),
-                {"attention.masked_scores": equation},
-            )
-            for fill in (1, 5, 10, 20, 50, 100)
-            for other, equation in (
-                (f"-{fill}", filled_where_masked(-fill, is_added=False)),
-                (f"scores - {fill}", filled_where_masked(-fill, is_added=True)),
-            )
-        ),
-    ),
-    Mistake(
-        "weights = softmax(scores) where the mask is True, else 0",
-        "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before "
-        "the softmax.",
-        {"attention.weights": lambda scores, mask: softmax(scores) * mask},
-    ),
-    Mistake(
-        "masked_scores = scores where maskᵀ is True, else -inf",
-        "The mask is transposed: queries attend to themselves and to later tokens. Keep the lower "
-        "triangle, key ≤ query (np.tril, not np.triu).",
-        {"attention.masked_scores": with_mask(transpose)},
-    ),
-    Mistake(
-        "masked_scores = scores where the mask is False, else -inf",
-        "The mask is inverted. True must mean that a query may attend to a key.",
-        {"attention.masked_scores": with_mask(np.logical_not)},
-    ),
-    *with_hint(
-        "The mask is inverted: the large number is added where a query may attend. In the last row "
-        "it is added to every score, so this row stays right. Add it where the mask is False.",
-        *(
-            (
-                Message("masked_scores = scores - {fill} where the mask is True", fill=name),
-                {"attention.masked_scores": filled_where_allowed(fill)},
-            )
-            for name, fill in (("1e9", 1e9), ("1e4", 1e4))
-        ),
-    ),
-    Mistake(
-        "masked_scores = scores where key ≤ query, else -inf",
-        "A causal mask is applied, but here queries may attend to later keys, too. Use the mask "
-        "that is given, or none.",
-        {"attention.masked_scores": with_mask(lambda mask: np.tri(*mask.shape[-2:], dtype=bool))},
-    ),
-    Mistake(
-        "masked_scores = scores where key ≤ query + 1, else -inf",
-        "The mask is off by one: queries attend to the next token. Keep key ≤ query.",
-        {"attention.masked_scores": with_mask(with_next_key)},
-    ),
-    Mistake(
-        "masked_scores = scores where key ≤ query - 1, else -inf",
-        "The mask is off by one: queries don't attend to themselves. Keep key ≤ query.",
-        {"attention.masked_scores": with_mask(without_own_key)},
-    ),
-    Mistake(
-        "weights = softmax over the queries",
-        "Columns sum to 1 instead of rows. Take the softmax over the keys, the last axis.",
-        {"attention.weights": softmax_over(-2)},
-    ),
-    Mistake(
-        "weights = softmax over the heads",
-        "Heads sum to 1 instead of rows. Take the softmax over the keys, the last axis.",
-        {"attention.weights": softmax_over(-3)},
-    ),
-    *with_hint(
-        "All rows together sum to 1. Each row must: take the softmax over the keys, the last axis, "
-        "with keepdims=True in maximum and sum.",
-        ("weights = softmax over the whole matrix", {"attention.weights": softmax_over(-2, -1)}),
-        (
-            "weights = softmax over the matrices of all heads",
-            {"attention.weights": softmax_over(-3, -2, -1)},
-        ),
-        (
-            "weights = exp(masked_scores - their maximum) / the sum of the whole matrix",
-            {"attention.weights": exponentials_by_sum(-2, -1)},
-        ),
-        (
-            "weights = exp(masked_scores - their maximum) / the sum over all heads",
-            {"attention.weights": exponentials_by_sum(-3, -2, -1)},
-        ),
-    ),
-    *with_hint(
-        "The division by {scale} comes after the softmax, so rows no longer sum to 1. Divide the "
-        "scores, before the softmax.",
-        (
-            "weights = softmax(raw_scores, masked) / √Dk",
-            {
-                "attention.scores": undivided,
-                "attention.weights": softmax_divided,
-            },
-        ),
-        ("weights = softmax(masked_scores) / √Dk", {"attention.weights": softmax_divided}),
-    ),
-    Mistake(
-        "weights = softmax(softmax(masked_scores))",
-        "The softmax is applied twice, which makes the weights nearly equal. Apply it once.",
-        {"attention.weights": lambda masked_scores: softmax(softmax(masked_scores))},
-    ),
-    *with_hint(
-        "The rows don't sum to 1. Divide each by its sum.",
-        (
-            "weights = exp(masked_scores)",
-            {"attention.weights": lambda masked_scores: np.exp(masked_scores)},
-        ),
-        (
-            "weights = exp(masked_scores - their maximum)",
-            {"attention.weights": lambda masked_scores: exponentials(masked_scores)},
-        ),
-    ),
-    *(
-        Mistake(
-            f"{name} = X W_{other} + b_{other}",
-            Message(
-                "{letter} is computed with the parameters of {other}.", letter=name, other=other
-            ),
-            {f"attention.{name}": projection(name, other)},
-        )
-        for name, other in permutations("QKV", 2)
-    ),
-    Mistake(
-        "context = weights K",
-        "The context is the weighted sum of the values, not of the keys.",
-        {"attention.context": lambda weights, K: weights @ K},
-    ),
-    Mistake(
-        "context = weightsᵀ V",
-        "The weights are transposed. A row of weights is a query's: multiply weights by V.",
-        {"attention.context": lambda weights, V: transpose(weights) @ V},
-    ),
-    *with_hint(
-        "The columns of W_QKV are W_Q, W_K, W_V, in this order.",
-        *(
-            (
-                Message("Q, K, V = the parts of QKV that are {order}", order=", ".join(order)),
-                {
-                    f"attention.{name}": projection(name, other)
-                    for name, other in zip("QKV", order, strict=True)
-                    if name != other
-                },
-            )
-            for order in list(permutations("QKV"))[1:]
-        ),
-    ),
-    Mistake(
-        "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
-        "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
-        "three parts first, then each part into heads.",
-        heads_of_QKV(lambda QKV, H, part: split_heads(QKV, 3 * H)[..., part::3, :, :]),
-    ),
-    Mistake(
-        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V",
-        "Reshaping (T, H·Dk) to (H, T, Dk) mixes tokens. Reshape to (T, H, Dk), then swap the "
-        "first two axes.",
-        RESHAPED_QKV,
-    ),
-    Mistake(
-        "Q, K, V = QKV.reshape(3, H, T, Dk)",
-        "Reshaping (T, 3·H·Dk) to (3, H, T, Dk) mixes tokens. Reshape to (T, 3, H, Dk), then move "
-        "the axes of size 3 and H to the front.",
-        heads_of_QKV(
-            lambda QKV, H, part: reshaped_to_heads(QKV, 3 * H)[..., part * H : part * H + H, :, :]
-        ),
-    ),
-    Mistake(
-        "concat = context.reshape(T, H·Dh)",
-        "Reshaping (H, T, Dh) to (T, H·Dh) mixes heads and tokens. Swap the first two axes, then "
-        "reshape.",
-        MERGED_BY_RESHAPE,
-    ),
-    Mistake(
-        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V; concat = context.reshape(T, H·Dh)",
-        "Heads are split and merged by reshape alone, which mixes tokens. Swap the first two axes "
-        "between (T, H, Dk) and (H, T, Dk).",
-        RESHAPED_QKV | MERGED_BY_RESHAPE,
-    ),
-    *with_hint(
-        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
-        ("Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V", COLUMNS_FIRST),
-        (
-            "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
-            COLUMNS_FIRST | MERGED_COLUMNS_FIRST,
-        ),
-    ),
-    Mistake(
-        "concat = the heads' columns interleaved, reshape(T, Dh, H)",
-        "Heads lie side by side in concat. Swap the first two axes of context, then reshape.",
-        MERGED_COLUMNS_FIRST,
-    ),
-    Mistake(
-        "concat = the heads side by side, the last one first",
-        "The order of the heads is reversed. Head 0 comes first.",
-        {"attention.concat": lambda context: merge_heads(context[..., ::-1, :, :])},
-    ),
-    Mistake(
-        "Q, K, V = the heads, the last one first",
-        "The order of the heads is reversed. Head 0 has the first Dk columns.",
-        {f"attention.{name}": lambda value: value[..., ::-1, :, :] for name in "QKV"},
-    ),
-    Mistake(
-        "attention.output = concat",
-        "W_O and b_O are missing.",
-        {"attention.output": lambda concat: concat},
-    ),
-    Mistake(
-        "attention.output = concat + b_O",
-        "W_O is missing.",
-        {"attention.output": lambda concat, b="b_O": concat + b},
-    ),
-    *with_hint(
-        "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
-        "transpose, or transpose the matrices that you load.",
-        ("Q = X W_Qᵀ + b_Q", TRANSPOSED_Q),
-        ("K = X W_Kᵀ + b_K", TRANSPOSED_K),
-        ("V = X W_Vᵀ + b_V", TRANSPOSED_V),
-        ("Q = X W_Qᵀ + b_Q, likewise K and V", TRANSPOSED_QKV),
-        ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
-        ("Q = X W_Qᵀ + b_Q, likewise K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
-        ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TRANSPOSED_W_QKV),
-        ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", {"mlp.W_1": transposed}),
-        ("output = activated W + b_2, with W_2 read as if it were Wᵀ", {"mlp.W_2": transposed}),
-        ("hidden, output = x W + b, with W_1 and W_2 read as Wᵀ", TRANSPOSED_MLP),
-        (
-            "x W + b, with every matrix read as if it were Wᵀ",
-            TRANSPOSED_W_QKV | TRANSPOSED_W_O | TRANSPOSED_MLP,
-        ),
-    ),
-    *with_hint(
-        "A bias is missing. GPT-2 has one in every linear layer.",
-        ("Q = X W_Q", NO_B_Q),
-        ("K = X W_K", NO_B_K),
-        ("V = X W_V", NO_B_V),
-        ("QKV = X W_QKV", NO_B_QKV),
-        ("output = concat W_O", NO_B_O),
-        ("hidden = X W_1", {"mlp.b_1": zero}),
-        ("output = activated W_2", {"mlp.b_2": zero}),
-        ("hidden = X W_1, output = activated W_2", NO_B_MLP),
-        ("x W, without any bias", NO_B_QKV | NO_B_O | NO_B_MLP),
-        ("LayerNorm without its bias", NO_NORM_BIAS),
-    ),
-    *with_hint(
-        "The model uses another activation function, {activation}.",
-        *(
-            (
-                Message("activated = {formula}", formula=Message(formula)),
-                {"mlp.activated": activated_by(activation)},
-            )
-            for formula, activation in ACTIVATIONS.items()
-        ),
-    ),
-    *(
-        Mistake(formula, hint, dict.fromkeys(NORMS, equation))
-        for formula, hint, equation in LAYER_NORMS
-    ),
-    Mistake("LayerNorm without its gain", "Multiply the normalised row by gain.", NO_GAIN),
-    Mistake(
-        "LayerNorm without gain and bias",
-        "Multiply the normalised row by gain and add bias.",
-        NO_GAIN | NO_NORM_BIAS,
-    ),
-    Mistake(
-        "no LayerNorm anywhere",
-        "Every LayerNorm is missing: GPT-2 has one before attention, one before the MLP, and one "
-        "after all blocks.",
-        dict.fromkeys(NORMS, identity),
-    ),
-    Mistake(
-        "no LayerNorm in the blocks",
-        "GPT-2 has a LayerNorm before attention and one before the MLP.",
-        dict.fromkeys(NORMS[:2], identity),
-    ),
-    Mistake(
-        "attention's X = the block's input",
-        "A LayerNorm is missing: GPT-2 has one before attention, and none after it.",
-        {"attention.X": identity},
-    ),
-    Mistake(
-        "the MLP's X = mid",
-        "A LayerNorm is missing: GPT-2 has one before the MLP, and none after it.",
-        {"mlp.X": identity},
-    ),
-    Mistake(
-        "final = the last block's output",
-        "The last LayerNorm is missing, the one after all blocks.",
-        {"final": identity},
-    ),
-    Mistake(
-        "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)",
-        "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
-        "GPT-2 it comes before them (pre-norm).",
-        POST_NORM,
-    ),
-    Mistake(
-        "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output), and "
-        "final = the last block's output",
-        "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
-        "GPT-2 it comes before them (pre-norm), and there is one more after all blocks.",
-        {**POST_NORM, "final": identity},
-    ),
-    Mistake(
-        "embedding = token_embedding",
-        "The position embedding is missing. Add W_P[0], W_P[1], ...",
-        {"embedding": lambda token_embedding: token_embedding},
-    ),
-    Mistake(
-        "position_embedding = W_P[1], W_P[2], ...",
-        "Positions are counted from 1. The first token's position is 0.",
-        {"positions": lambda value: value + 1},
-    ),
-    Mistake(
-        "position_embedding = W_P[0] for every token",
-        "All positions are 0. The token at position t has W_P[t].",
-        {"positions": zero},
-    ),
-    Mistake(
-        "embedding = √D · token_embedding + position_embedding",
-        "The token embedding is scaled, as in the original Transformer. GPT-2 doesn't scale it.",
-        {
-            "embedding": lambda token_embedding, position_embedding: (
-                math.sqrt(token_embedding.shape[-1]) * token_embedding + position_embedding
-            )
+    hidden = "masked_scores without {keys}, from token {first} on"
+    table: Table = {
+        "From there on, positions are wrong. The token at position t has W_P[t]; with a "
+        "key-value cache, positions continue from the number of cached tokens.": {
+            Message(position, row=row, first=first): found for row, found in rows.items()
         },
-    ),
-    Mistake(
-        "embedding = √D · (token_embedding + position_embedding)",
-        "The embedding is scaled. GPT-2 doesn't scale it.",
-        {"embedding": lambda value: math.sqrt(value.shape[-1]) * value},
-    ),
-    *with_hint(
-        "The output of LayerNorm is added instead of the residual stream.",
-        ("mid = attention.X + attention.output", X_FOR_INPUT),
-        ("output = mlp.X + mlp.output", X_FOR_MID),
-        (
-            "mid = attention.X + attention.output, output = mlp.X + mlp.output",
-            X_FOR_INPUT | X_FOR_MID,
-        ),
-    ),
-    *with_hint(
-        "The stream is added inside attention, and again in mid. Add it once, in mid.",
-        (
-            "attention.output = input + concat W_O + b_O",
-            {"attention.output": lambda value, x="parent.input": x + value},
-        ),
-        (
-            "attention.output = X + concat W_O + b_O",
-            {"attention.output": lambda value, X: X + value},
-        ),
-    ),
-    *with_hint(
-        "A block has two LayerNorms, each with its own gain and bias: ln_1 before attention, ln_2 "
-        "before the MLP.",
-        ("the MLP's X = LayerNorm(mid) with the gain and bias of attention", LN_1_FOR_LN_2),
-        ("attention's X = LayerNorm(input) with the gain and bias of the MLP", LN_2_FOR_LN_1),
-        (
-            "X = LayerNorm of attention and MLP, with each other's gain and bias",
-            LN_1_FOR_LN_2 | LN_2_FOR_LN_1,
-        ),
-    ),
-    Mistake(
-        "the MLP's X = LayerNorm(input)",
-        "The MLP runs in parallel with attention and doesn't get its output. Its input is "
-        "LayerNorm(mid).",
-        {"mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(x, gain, bias, epsilon)},
-    ),
-    Mistake(
-        "the MLP's X = attention's X",
-        "The MLP runs in parallel with attention, with one LayerNorm for both. Its input is "
-        "LayerNorm(mid).",
-        {"mlp.X": lambda x="parent.attention.X": x},
-    ),
-    Mistake(
-        "output = input + mlp.output",
-        "The output of attention is lost. Add the MLP's output to mid.",
-        {"output": lambda input, update="mlp.output": input + update},
-    ),
-    Mistake(
-        "logits = final W_Eᵀ",
-        "This model's W_U isn't tied to the token embedding.",
-        {"logits": lambda final, W="W_E": final @ transpose(W)},
-    ),
-    Mistake(
-        "logits = softmax(final W_U)",
-        "These are probabilities. Logits are taken before the softmax.",
-        {"logits": lambda value: softmax(value)},
-    ),
-    Mistake(
-        "logits = log softmax(final W_U)",
-        "These are log-probabilities. Logits are taken before the softmax.",
-        {"logits": lambda value: np.log(softmax(value))},
-    ),
-    Mistake(
-        "mid = attention.output",
-        "The residual connection is missing: add the output of attention to the block's input.",
-        {"mid": without_residual},
-    ),
-    Mistake(
-        "output = mlp.output",
-        "The residual connection is missing: add the MLP's output to mid.",
-        {"output": without_residual},
-    ),
-    Mistake(
-        "mid = attention.output, output = mlp.output",
-        "Both residual connections are missing: add what attention and MLP compute to the stream.",
-        {"mid": without_residual, "output": without_residual},
-    ),
-    *with_hint(
-        "The weights were converted to half precision. Load them as float32.",
-        ("every parameter rounded to float16", dict.fromkeys(PARAMETERS, as_float16)),
-        ("every parameter rounded to bfloat16", dict.fromkeys(PARAMETERS, as_bfloat16)),
-    ),
-)
+        "From there on, a key is hidden. A query attends to all keys up to its own; with a "
+        "key-value cache, also to all cached ones.": {
+            Message(hidden, keys=Message(name), first=first): found for name, found in keys.items()
+        },
+    }
+    return mistakes_in(table)
+
 
 # Mistakes that aren't equations: one changes the text, one the place, one is random.
 
@@ -1040,40 +919,6 @@ PREPENDED_TOKEN = Mistake(
     "leave it out (in TransformerLens, prepend_bos=False).",
     {},
     (STEP_LINES["ids"],),
-)
-
-# Tried where scores have a bias.
-BIAS = tuple(
-    Mistake(
-        formula,
-        hint,
-        {"attention.masked_scores": equation},
-        ("masked_scores = np.where(mask, scores + score_bias, -np.inf)",),
-    )
-    for formula, hint, equation in (
-        (
-            "masked_scores = scores + score_bias",
-            NO_MASK,
-            lambda scores, score_bias: scores + score_bias,
-        ),
-        (
-            "masked_scores without score_bias",
-            "score_bias isn't added to the scores. Add it before the mask.",
-            lambda scores, mask: np.where(mask, scores, -math.inf),
-        ),
-        (
-            "masked_scores = scores - score_bias where the mask is True, else -inf",
-            "score_bias is subtracted. Add it to the scores.",
-            lambda scores, mask, score_bias: np.where(mask, scores - score_bias, -math.inf),
-        ),
-        (
-            "masked_scores = (raw_scores + score_bias) / scale where the mask is True, else -inf",
-            "score_bias is divided by the scale too. Add it after the division.",
-            lambda scores, mask, scale, score_bias: np.where(
-                mask, scores + score_bias / scale, -math.inf
-            ),
-        ),
-    )
 )
 
 OTHER_PLACE = Mistake(

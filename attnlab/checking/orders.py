@@ -6,8 +6,8 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,17 +17,19 @@ from attnlab.checking.submission import (
     MAX_REMAINING,
     Submission,
     compare_in_run,
+    from_own_inputs,
     root_mean_square,
     with_own_inputs,
 )
-from attnlab.equations import AnyArray, Array, third
+from attnlab.equations import Array, third
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.messages import Message
 
 # GPT-2's numbers from the user's, `mine`; other parameters are steps, as in a mistake's equation.
-Conversion = Callable[..., Array]
+# Or the name of the step that the user's numbers are.
+Conversion: TypeAlias = Callable[..., Array] | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,6 @@ class Reading:
     """An order in which the user's numbers are read."""
 
     order: Order
-    paths: tuple[str, ...]  # the steps that then agree
     confirmed_by: str  # the name of a later step that agrees; "" if the user gave none
     is_shown: bool  # whether the user gave the step that shows it
 
@@ -108,14 +109,6 @@ def without_gain_and_bias(mine: Array, gain: Array, bias: Array) -> Array:
     return mine * gain + bias
 
 
-def with_input(mine: Array, x: Any = "parent.input") -> Array:
-    return np.asarray(mine - x)
-
-
-def with_mid(mine: Array, x: Any = "parent.mid") -> Array:
-    return np.asarray(mine - x)
-
-
 ORDERS = (
     Order("Q is divided by {scale} already", divided_projection("Q"), "weights"),
     Order("K is divided by {scale} already", divided_projection("K"), "weights"),
@@ -146,12 +139,12 @@ ORDERS = (
     ),
     Order(
         "attention's output has the residual stream added already",
-        {"attention.output": with_input},
+        {"attention.output": "parent.mid"},
         "mid",
     ),
     Order(
         "the MLP's output has the residual stream added already",
-        {"mlp.output": with_mid},
+        {"mlp.output": "parent.output"},
         "output",
     ),
 )
@@ -170,7 +163,7 @@ def in_another_order(
     result: Result, run: Run, submitted: list[Submission]
 ) -> tuple[list[Submission], list[Reading]]:
     """Read differing steps in another order, where they then agree."""
-    readings: list[tuple[Order, tuple[str, ...]]] = []
+    readings: list[tuple[Order, dict[str, str]]] = []  # with the paths of steps by their names
     for n in range(len(submitted)):
         if submitted[n].agrees:
             continue
@@ -183,18 +176,20 @@ def in_another_order(
                     for step in submitted
                 ]
                 changed = [a is not b for a, b in zip(read, submitted, strict=True)]
+                if read[n].is_half and not from_own_inputs(result, run, read[n], read).agrees:
+                    continue
                 read = with_own_inputs(result, run, read)
                 if read[n].agrees:
-                    paths = (x.path for x, new in zip(read, changed, strict=True) if new)
-                    options.append((read, (order, tuple(paths))))
+                    paths = {x.name: x.path for x, new in zip(read, changed, strict=True) if new}
+                    options.append((read, (order, paths)))
         if options:
             submitted, reading = max(options, key=lambda option: sum(x.agrees for x in option[0]))
             readings.append(reading)
-    converted_paths = {path for _, paths in readings for path in paths}
+    converted_names = {name for _, paths in readings for name in paths}
     names = {x.name.rpartition(".")[2] for x in submitted}
-    witnesses = [x for x in submitted if x.agrees and x.path not in converted_paths]
+    witnesses = [x for x in submitted if x.agrees and x.name not in converted_names]
     return submitted, [
-        Reading(order, paths, confirmation(run.graph, paths, witnesses), order.until in names)
+        Reading(order, confirmation(run.graph, [*paths.values()], witnesses), order.until in names)
         for order, paths in readings
     ]
 
@@ -210,31 +205,33 @@ def may_agree(run: Run, step: Submission, order: Order) -> bool:
     """Whether a step is much closer to GPT-2's numbers in this order, a quick look at it."""
     if step.is_half:  # it follows from the user's own steps, which change as well
         return True
+    read = in_order(run, step, order)
     difference = root_mean_square(step.nearest, step.expected)
-    return any(
-        root_mean_square(x, step.expected) <= MAX_REMAINING * difference
-        for x in in_order(run, step, order)
-    )
+    return read is not None and read.difference_from(run) <= MAX_REMAINING * difference
 
 
 def converted(result: Result, run: Run, step: Submission, order: Order) -> Submission:
     """A step read in another order."""
-    layouts = in_order(run, step, order)
-    return compare_in_run(result, run, step, layouts) if layouts else step
+    read = in_order(run, step, order)
+    return compare_in_run(result, run, read) if read else step
 
 
-def in_order(run: Run, step: Submission, order: Order) -> tuple[AnyArray, ...]:
-    """The user's numbers turned into GPT-2's; () if the order doesn't change this step."""
+def in_order(run: Run, step: Submission, order: Order) -> Submission | None:
+    """The user's numbers turned into GPT-2's; None if the order doesn't change this step."""
     conversion = order.steps.get(table_name(run.graph, step.path))
     if conversion is None:
-        return ()
+        return None
     try:
+        if isinstance(conversion, str):
+            path = beside(step.path, conversion)
+            return replace(step, path=path) if run.graph[path] else None
         values = {
-            name: run.value(beside(step.path, default if isinstance(default, str) else name))
-            for name, default in defaults_of(conversion).items()
+            name: run.value(beside(step.path, name))
+            for name in defaults_of(conversion)
             if name != "mine"
         }
         with np.errstate(all="ignore"):
-            return tuple(conversion(x.astype(np.float64), **values) for x in step.layouts)
+            layouts = tuple(conversion(x.astype(np.float64), **values) for x in step.layouts)
+        return replace(step, layouts=layouts)
     except (AttnlabError, KeyError):  # this type of result has no such step
-        return ()
+        return None

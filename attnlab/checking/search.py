@@ -46,6 +46,12 @@ MAX_MISTAKES = 4
 # In a search for pairs, the number of first mistakes that are combined with a second one.
 MAX_FIRST = 12
 
+# The most work in a search for pairs, in the unit of `work_of`: a few seconds.
+MAX_PAIR_WORK = 60_000
+
+# As many take as long as one step of a small model, most of which is Python's.
+MULTIPLICATIONS = 500_000
+
 # The first mistake of a pair must leave less than this fraction of the difference.
 MAX_REMAINING_FIRST = 0.95
 
@@ -159,26 +165,30 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     return best._replace(mistakes=tuple(dict.fromkeys(equally_good)))
 
 
-def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
-    """Two mistakes that together explain all steps, if any.
+def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[list[Explanation], str]:
+    """Two mistakes that together explain all steps, if any; and a note if not all pairs were tried.
 
     First mistakes are tried in the order of the difference that remains with them.
     """
     first, paths = first_differing(submitted), [step.path for step in submitted]
     stop_at = {step.path for step in submitted if step.agrees}
     initial = min(root_mean_square(x, first.expected) for x in first.layouts)
+    tried = [row for row in candidates(run, submitted, stop_at, everywhere=True) if row[1]]
     promising = [
         (remaining, mistake, other)
-        for mistake, _, other in candidates(run, submitted, stop_at, everywhere=True)
-        if mistake.equations
-        and (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * initial
+        for mistake, _, other in tried
+        if (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * initial
     ]
     nearest_first = sorted(promising, key=lambda row: row[0])[:MAX_FIRST]
+    affordable = int(MAX_PAIR_WORK / work_of(run, first.path))
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
-    limit = math.inf
+    limit, note = math.inf, ""
     bar = progress_bar(True, iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
-    for remaining, mistake, other in bar:
+    for number, (remaining, mistake, other) in enumerate(bar):
         if remaining > limit:
+            break
+        if (number + 1) * len(tried) > affordable:
+            note = Message("To save time, not all pairs of mistakes were tried.")
             break
         for second, _, both in candidates(other, submitted, stop_at, everywhere=True):
             pair = frozenset((id(mistake), id(second)))
@@ -190,9 +200,18 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
                     pairs[pair] = mistake, second, both
                     limit = remaining * (1 + 1e-3)  # other first mistakes must be equally good
     if not pairs:
-        return []
+        return [], note
     firsts, seconds, runs = zip(*pairs.values(), strict=True)
-    return [Explanation(tuple(dict.fromkeys(found)), runs[0]) for found in (firsts, seconds)]
+    return [Explanation(tuple(dict.fromkeys(found)), runs[0]) for found in (firsts, seconds)], ""
+
+
+def work_of(run: Run, path: str) -> float:
+    """About how many steps of a small model take as long as a run up to a step."""
+    paths = upstream(run.graph, [path])
+    sizes = [
+        np.size(run.value(x)) for x in paths if run.graph[x].is_input and run.graph[x].needs == ()
+    ]
+    return len(paths) + sum(sizes) * math.prod(run.scores_shape[-2:-1]) / MULTIPLICATIONS
 
 
 def candidates(
@@ -215,10 +234,13 @@ def candidates(
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     known = (*MISTAKES, *cache_mistakes(first_differing_row(first)))
-    if "score_bias" in run.graph.given:  # which the equations of other mistakes would leave out
-        others = (x for x in known if "attention.masked_scores" not in x.equations)
-        known = (*BIAS, *others)
-    mistakes = sorted(known, key=lambda mistake: len(mistake.equations))
+    if "score_bias" in run.graph.given:
+        known = (*BIAS, *known)
+    shown = {"", *(table_name(run.graph, step.path) for step in submitted)}
+    mistakes = sorted(
+        (mistake for mistake in known if mistake.only_with in shown),
+        key=lambda mistake: len(mistake.equations),
+    )
     for mistake, scope in itertools.product(
         mistakes, [ALL_BLOCKS] if everywhere else scopes(submitted)
     ):

@@ -192,7 +192,9 @@ def submissions(
                 epsilon = max(epsilon, FLOAT32_EPSILON)
         epsilon = max(epsilon, coarsest, epsilon_of(expected))
         values = [np.atleast_1d(variant.value(path)) for variant in variants]
-        submitted.append(compare_layouts(result, run, name, layouts, epsilon, expected, values))
+        submitted.append(
+            compare_layouts(result, run, (name, path), layouts, epsilon, expected, values)
+        )
     return with_own_inputs(result, run, submitted)
 
 
@@ -224,7 +226,7 @@ def coarsest_epsilon(
 def compare_layouts(
     result: Result,
     run: Run,
-    name: str,
+    step: tuple[str, str],
     layouts: tuple[AnyArray, ...],
     epsilon: float,
     expected: AnyArray,
@@ -232,25 +234,30 @@ def compare_layouts(
 ) -> Submission:
     """Compare a step with the user's array, in the layout that differs least.
 
-    `expected` and `variants` are the step in the run and in each perturbed run.
+    `expected` and `variants` are the step, given by name and path, in the run and in each perturbed
+    run.
     """
+    name, path = step
     tolerance = tolerance_of(expected, variants, epsilon)
     stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
     stage = min(stages, key=lambda stage: stage.rounding)
-    path = result._prefix + name
     return Submission(name, path, layouts, epsilon, expected, tolerance, stage, run)
 
 
-def compare_in_run(
-    result: Result, run: Run, step: Submission, layouts: tuple[AnyArray, ...] = ()
-) -> Submission:
-    """Compare the user's numbers, or others in their place, with another run's."""
+def compare_in_run(result: Result, run: Run, step: Submission) -> Submission:
+    """Compare the user's numbers with another run's."""
     expected = step.value_in(run)
     if expected is None:
         return step
     variants = step.values_in(perturbed_runs(run, [step.path], step.epsilon))
     compared = compare_layouts(
-        result, run, step.name, layouts or step.layouts, step.epsilon, expected, variants
+        result,
+        run,
+        (step.name, step.path),
+        step.layouts,
+        step.epsilon,
+        expected,
+        variants,
     )
     if not step.is_half or expected.dtype.kind != "f":
         return compared
@@ -273,7 +280,7 @@ def from_own_inputs(
     others = {
         other.path: constant(other.nearest.astype(other.expected.dtype))
         for other in submitted
-        if other is not step and other.expected.dtype.kind == "f" and other.expected.ndim > 1
+        if other.path != step.path and other.expected.dtype.kind == "f" and other.expected.ndim > 1
     }
     return compare_in_run(result, with_equations(run, others), step)
 

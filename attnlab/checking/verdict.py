@@ -68,7 +68,7 @@ class Verdict(Stages):
     differing : if no known mistake is found, how many cells differ, in words
     cells : if no known mistake is found, the cells with the largest differences
     notes : sentences on steps that are right in another order, such as a Q that is divided by √Dk
-        already, and on what low precision hides
+        already, on what low precision hides, and if not all pairs of mistakes were tried
     is_half : whether your numbers were computed in half precision, float16 or bfloat16
     stages, first, agrees : see `Stages`
     """
@@ -216,9 +216,11 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         others = explain(trace, read)
         if rank(others) < rank(explanations):
             return verdict_on(trace, run, read, readings, others)
+    note = ""
     if not explanations and not is_right and not submitted[0].is_half:
-        explanations = find_pair(run, submitted)
-    return verdict_on(trace, run, submitted, readings if is_right else (), explanations)
+        explanations, note = find_pair(run, submitted)
+    verdict = verdict_on(trace, run, submitted, readings if is_right else (), explanations)
+    return replace(verdict, notes=(*verdict.notes, note)) if note else verdict
 
 
 def rank(explanations: list[Explanation]) -> tuple[int, int]:
@@ -304,6 +306,11 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
             "activation", Message("GELU in its tanh form")
         ),
         "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
+        "masked_code": lambda: (
+            "np.where(mask, scores + score_bias, -np.inf)"
+            if "score_bias" in run.graph.given
+            else "np.where(np.tri(T, dtype=bool), scores, -np.inf)"
+        ),
     }
 
     def fill(text: str) -> Message:
