@@ -116,7 +116,6 @@ def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
         ("views.plot", "matplotlib", "plot"),
         ("views.pictures", "matplotlib", "plot"),
         ("views.frames", "pandas", "frames"),
-        ("views.frames", "xarray", "frames"),
         ("views.sheets", "xlsxwriter", "sheets"),
         ("views.explorer", "uvicorn", "explore"),
     ],
@@ -132,6 +131,14 @@ def test_without_an_optional_library(
         import_module(f"attnlab.{module}")
     assert str(caught.value) == message
     assert isinstance(caught.value, ImportError)
+
+
+def test_data_frames_do_not_need_xarray(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    monkeypatch.delitem(sys.modules, "attnlab.views.frames", raising=False)
+    assert len(odd.trace("the hen").next_tokens(3).to_dataframe()) == 3
+    with pytest.raises(MissingExtraError, match="this needs xarray: pip install xarray"):
+        odd.trace("the hen").to_xarray()
 
 
 class WithoutRepr:

@@ -7,7 +7,7 @@ second coordinate (xarray).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from attnlab.views.labelled_step import labelled_matrix, labelled_step, per_head
 
 with importing_extra("frames"):
     import pandas as pd
+
+if TYPE_CHECKING:
     import xarray as xr
 
 
@@ -82,7 +84,7 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
             if axis.has_tokens:
                 coordinates[axis.name] = (axis.name, list(axis.positions))
                 coordinates[f"{axis.name}_token"] = (axis.name, list(axis.labels))
-    return xr.Dataset(variables, coordinates, {"title": trace.title})
+    return _dataset(variables, coordinates, {"title": trace.title})
 
 
 def _results_with(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
@@ -101,4 +103,10 @@ def grid(
     _, L, H = next(iter(variables.values())).shape
     coordinates = {"measure": [*measures], "layer": [*range(L)], "head": [*range(H)]}
     arrays = {name: ([*coordinates], array) for name, array in variables.items()}
-    return xr.Dataset(arrays, coordinates, dict(attributes))
+    return _dataset(arrays, coordinates, dict(attributes))
+
+
+def _dataset(*parts: dict[str, Any]) -> xr.Dataset:
+    with importing_extra("frames"):
+        import xarray as xr  # here, since data frames don't need it
+    return xr.Dataset(*parts)
