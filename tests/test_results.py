@@ -151,6 +151,7 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     assert (edges.effect.abs().diff().dropna() <= 0).all()
     assert [*edges.head(3).itertuples(index=False, name=None)] == results["edges"].strongest(3)
     assert frames["circuits"].edges.tolist() == [0, 5]
+    assert "error" not in str(results["circuits"])  # of one pair
     attribution, terms = results["attribution"], frames["attribution"]
     assert terms.contribution.sum() == pytest.approx(attribution.total)
     head = terms[(terms["layer"] == 1) & (terms["head"] == 2)]

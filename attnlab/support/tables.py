@@ -153,26 +153,28 @@ class Table:
 def listed(columns: Columns, shown: Mapping[str, Format] = NOTHING) -> Table:
     """Columns as a printed table, with numbers aligned to the right; NaN and None are empty.
 
-    A column's heading is its name, unless `shown` has another.
+    A column's heading is its name, unless `shown` has another; unknown errors have no column.
     """
-    names, titles, left, cells = [*columns], dict[str, str](), list[int](), dict[str, list[str]]()
-    for n, name in enumerate(names):
+    names, lines = [*columns], dict[str, list[str]]()
+    for name, following in zip(names, [*names[1:], ""], strict=True):
         form = shown.get(name, "")
         heading, form = form if isinstance(form, tuple) else (name, form)
-        titles.setdefault(name, Message(heading))
-        if not all(is_real(x) or x is None for x in columns[name]):
-            left.append(n)
         if form in (PLUS_MINUS, SIGNED_PLUS_MINUS):
-            error = names[n + 1]
-            titles[error] = Message("± standard error")
-            pairs = [*map(format_with_error, columns[name], columns[error])]
-            cells[name], cells[error] = ([pair[i] for pair in pairs] for i in (0, 1))
+            pairs = [*map(format_with_error, columns[name], columns[following])]
+            numbers, errors = ([pair[i] for pair in pairs] for i in (0, 1))
             if form == SIGNED_PLUS_MINUS:
-                cells[name] = [x if x.startswith("-") else f"+{x}" for x in cells[name]]
-        elif name not in cells:
-            cells[name] = [cell(value, form) for value in columns[name]]
-    lines = zip(*(cells[name] for name in names), strict=True)
-    return Table([[titles[name] for name in names], *lines], left)
+                numbers = [x if x.startswith("-") else f"+{x}" for x in numbers]
+            lines[name] = [Message(heading), *numbers]
+            lines[following] = [Message("± standard error"), *errors] if any(errors) else []
+        elif name not in lines:
+            lines[name] = [Message(heading), *(cell(value, form) for value in columns[name])]
+    kept = [name for name in names if lines[name]]
+    left = [n for n, name in enumerate(kept) if not all(map(is_number_or_none, columns[name]))]
+    return Table([*zip(*(lines[name] for name in kept), strict=True)], left)
+
+
+def is_number_or_none(value: object) -> bool:
+    return value is None or is_real(value)
 
 
 def cell(value: Any, form: str | Callable[[Any], str]) -> str:
