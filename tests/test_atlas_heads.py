@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from atlas_runs import bits, texts
+from conftest import needs
 
 import attnlab
 from attnlab import GPT2
@@ -242,38 +243,40 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
         assert other.to_html() == expected.to_html()
     with pytest.raises(ResumeError, match="token pairs of the first texts"):
         run(texts=[*texts(19), "The dog barked."], directory=tmp_path / "run")
-    # Without heads, the same directory resumes; the atlas has no details.
+    # Without heads, the same directory resumes.
     plain = run(heads=False, directory=tmp_path / "run")
-    assert bits(plain) == bits(expected)
+    assert (bits(plain), plain.details) == (bits(expected), ())
+
+
+def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
+    pairs = atlas.head(1, 2).pairs
+    assert repr(pairs).startswith("layer 1 head 2: Token pairs\nquery ")
+    assert "fewer than 10 texts" in pairs.table()
+    few = measured("pocket", ["The dog", "The", "A"])
+    assert few.head(0, 0).pairs.columns["query"] == few.head(0, 0).twins.columns["head"] == []
+    data = few.to_html().partition('id="heads-data">')[2].partition("</script>")[0]
+    errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
+    assert errors == [None, None]  # not NaN, which JSON doesn't have
+    for words, settings in {
+        "heads must be True or False": {"heads": 1},
+        "needs a measure of heads": {"measures": ["loss"]},
+    }.items():
+        with pytest.raises((InvalidTypeError, InvalidValueError), match=words):
+            measured("pocket", ["The dog"], **settings)
+    plain = measured("pocket", ["The dog"], heads=False)
     assert 'id="details"' not in plain.to_html()
     with pytest.raises(UnknownMeasureError, match="heads=True"):
         plain.head(0, 0).pairs  # noqa: B018
-    with pytest.raises(InvalidTypeError, match="heads must be True or False"):
-        run(heads=1)
 
 
-def test_tables_say_what_their_numbers_are(atlas: Atlas) -> None:
-    profile = atlas.head(1, 2)
-    assert "fewer than 10 texts" in profile.pairs.table()
-    query, key, mean, error, *_ = profile.pairs.table().splitlines()[1].split()
-    columns = profile.pairs.columns
-    assert (query, key) == (columns["query"][0], columns["key"][0])
-    assert float(mean) == pytest.approx(columns["mean"][0], abs=10 * float(error))
-    assert repr(profile.twins).startswith("layer 1 head 2: Twin heads")
-    few = measured("pocket", ["The dog", "The", "A"])
-    assert few.head(0, 0).pairs.columns["query"] == []
-    assert few.head(0, 0).twins.columns["head"] == []
-    data = few.to_html().partition('id="heads-data">')[2].partition("</script>")[0]
-    assert json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"] == [
-        None,
-        None,
-    ]  # not NaN
-    with pytest.raises(InvalidValueError, match="needs a measure of heads"):
-        measured("pocket", ["The dog"], measures=["loss"])
-    for name in ("positions", "distances", "pairs", "tops", "writes", "twins"):
-        assert getattr(few.head(0, 0), name).meaning in repr(getattr(few.head(0, 0), name)).replace(
-            "\n", " "
-        )
+def test_top_texts_have_traces_in_an_explorer(atlas: Atlas, precise: GPT2) -> None:
+    needs("starlette", "explore")
+    from attnlab.views.explorer import TraceCache
+
+    passage = atlas.head(1, 2).top_passages[1]
+    ids, source = TraceCache(precise, "en", atlas).passage("strength.top.1.2.1")
+    assert ids == [*passage.ids]
+    assert source.startswith(f"{passage.text}, from token {passage.start}; strength ")
 
 
 def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any) -> None:
