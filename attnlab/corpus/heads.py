@@ -62,11 +62,7 @@ class Plan(NamedTuple):
             *((name, "i4") for name in ("start", "end")),  # of the part, in the window
             ("ids", "i4", self.window),
             ("lines", LINE, LINES),  # those in the part with the largest excess, largest first
-            (
-                "context",
-                "f4",
-                self.width,
-            ),  # of the first line's query, after the last LayerNorm's scale
+            ("context", "f4", self.width),  # of the first line's query, see `close`
         ]
         return np.dtype(fields)
 
