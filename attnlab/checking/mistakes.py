@@ -340,22 +340,17 @@ STEP_LINES = {
 }
 
 # A step's line also corrects its parameters and the other steps on that line.
-LINES = STEP_LINES | {
-    name: STEP_LINES[step]
-    for step, names in {
-        "attention.X": ("attention.gain", "attention.bias"),
-        "mlp.X": ("mlp.gain", "mlp.bias"),
-        "final": ("gain", "bias"),
-        "attention.QKV": tuple(
-            f"attention.{kind}_{part}" for kind in "Wb" for part in (*"QKV", "QKV")
-        ),
-        "attention.Q": ("attention.K", "attention.V"),
-        "attention.output": ("attention.W_O", "attention.b_O"),
-        "mlp.hidden": ("mlp.W_1", "mlp.b_1"),
-        "mlp.output": ("mlp.W_2", "mlp.b_2"),
-    }.items()
-    for name in names
+ALSO = {
+    "attention.X": "attention.gain attention.bias",
+    "mlp.X": "mlp.gain mlp.bias",
+    "final": "gain bias",
+    "attention.QKV": " ".join(f"attention.{kind}_{x}" for kind in "Wb" for x in (*"QKV", "QKV")),
+    "attention.Q": "attention.K attention.V",
+    "attention.output": "attention.W_O attention.b_O",
+    "mlp.hidden": "mlp.W_1 mlp.b_1",
+    "mlp.output": "mlp.W_2 mlp.b_2",
 }
+LINES = STEP_LINES | {x: STEP_LINES[step] for step, also in ALSO.items() for x in also.split()}
 
 ACTIVATION_CODE = {
     gelu: "0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))",
@@ -446,7 +441,7 @@ PARAMETERS = (
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
 )
 
-SCALES: Table = {
+TABLE: Table = {
     "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with Dk = {Dk}.": {
         "scores = raw_scores": undivided,
     },
@@ -475,9 +470,6 @@ SCALES: Table = {
     "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.": {
         "raw_scores = Q K.reshape(Dk, T)": lambda Q, K: Q @ K.reshape(transpose(K).shape),
     },
-}
-
-MASKS: Table = {
     "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
     "query.": {"masked_scores = scores": masked(lambda scores, _: scores)},
     "A score of 0 isn't masked: exp(0) = 1. Use -inf, whose exp is 0.": {
@@ -520,9 +512,6 @@ MASKS: Table = {
     "The mask is off by one: queries don't attend to themselves. Keep key ≤ query.": {
         "masked_scores = scores where key ≤ query - 1, else -inf": with_mask(without_own_key),
     },
-}
-
-WEIGHTS: Table = {
     "Columns sum to 1 instead of rows. Take the softmax over the keys, the last axis.": {
         "weights = softmax over the queries": softmax_over(-2),
     },
@@ -559,9 +548,6 @@ WEIGHTS: Table = {
             lambda masked_scores: exponentials(masked_scores)
         ),
     },
-}
-
-HEADS: Table = {
     **{
         Message("{letter} is computed with the parameters of {other}.", letter=name, other=other): {
             f"{name} = X W_{other} + b_{other}": projection(name, other)
@@ -626,9 +612,6 @@ HEADS: Table = {
     },
     "W_O and b_O are missing.": {"attention.output = concat": lambda concat: concat},
     "W_O is missing.": {"attention.output = concat + b_O": lambda concat, b="b_O": concat + b},
-}
-
-PARAMETER_MISTAKES: Table = {
     "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
     "transpose, or transpose the matrices that you load.": {
         "Q = X W_Qᵀ + b_Q": TRANSPOSED_Q,
@@ -661,9 +644,6 @@ PARAMETER_MISTAKES: Table = {
         Message("activated = {formula}", formula=Message(formula)): activated_by(activation)
         for formula, activation in ACTIVATIONS.items()
     },
-}
-
-LAYER_NORMS: Table = {
     "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).": {
         "LayerNorm with the variance over D - 1": layer_norm_by(unbiased_deviation),
     },
@@ -751,9 +731,6 @@ LAYER_NORMS: Table = {
             LN_1_FOR_LN_2 | LN_2_FOR_LN_1
         ),
     },
-}
-
-STREAM: Table = {
     "The position embedding is missing. Add W_P[0], W_P[1], ...": {
         "embedding = token_embedding": lambda token_embedding: token_embedding,
     },
@@ -851,9 +828,8 @@ BIAS = mistakes_in(
     }
 )
 
-TABLES = (SCALES, MASKS, WEIGHTS, HEADS, PARAMETER_MISTAKES, LAYER_NORMS, STREAM)
 MISTAKES = (
-    *(mistake for table in TABLES for mistake in mistakes_in(table)),
+    *mistakes_in(TABLE),
     *(
         Mistake(
             f"{name} = (X W_{name} + b_{name}) / Dk, scores = raw_scores",

@@ -105,7 +105,8 @@ class Submission:
             min(distance(x, numbers).max() for x in self.layouts)
             for numbers in (self.expected, value)
         )
-        return bool(remaining <= MAX_REMAINING * difference)
+        # The difference is infinite where only one of two numbers is masked.
+        return bool(remaining <= MAX_REMAINING * difference and remaining < math.inf)
 
     def matches(self, run: Run, variants: Sequence[Run]) -> bool:
         """Whether the user's numbers equal a run's, within the rounding of its variants."""
