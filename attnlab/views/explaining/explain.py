@@ -225,7 +225,7 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     columns: dict[str, Sequence[Any]] = {}
     for name in ("raw_scores", "scores", "score_bias", "mask", "masked_scores"):
         columns |= columns_of(steps[name]) if name in steps else {}
-    columns |= {"- maximum": intermediate["shifted"], "exp": intermediate["exp"]}
+    columns |= {Message("- maximum"): intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
         columns |= {"dropout_mask": terms(steps["dropout_mask"], steps["dropout_mask"].stored)}
