@@ -13,31 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnlab import equations as eq
 from attnlab.checking.replaced import Equation
-from attnlab.equations import (
-    Activation,
-    Array,
-    Mask,
-    affine,
-    biased,
-    deviation,
-    exact_gelu,
-    exponentials,
-    gelu,
-    identity,
-    layer_norm,
-    mean,
-    merge_heads,
-    normal_cdf,
-    normalised,
-    quick_gelu,
-    relu,
-    silu,
-    softmax,
-    split_heads,
-    third,
-    transpose,
-)
+from attnlab.equations import Activation, Array, Mask
 from attnlab.support.messages import Message
 
 # By step, such as `attention.scores`, `mlp.X` or `final`. An equation's parameters are named after
@@ -101,7 +79,7 @@ def zero(value: Array) -> Array:
 
 def with_thirds(change: Equation, *thirds: int) -> Equation:
     def mistaken(value: Array) -> Array:
-        parts = [third(value, n) for n in range(3)]
+        parts = [eq.third(value, n) for n in range(3)]
         changed = [change(part) if n in thirds else part for n, part in enumerate(parts)]
         return np.concatenate(changed, axis=-1)
 
@@ -133,8 +111,8 @@ def projection(name: str, other: str) -> Equation:
         b: Any = f"b_{other}",
         n_head: Any = None,
     ) -> Array:
-        columns = affine(x, W, b)
-        return columns if n_head is None else split_heads(columns, n_head)
+        columns = eq.affine(x, W, b)
+        return columns if n_head is None else eq.split_heads(columns, n_head)
 
     return mistaken
 
@@ -144,7 +122,7 @@ def each_projection(change: Equation) -> Equations:
 
 
 def split_by(split: Callable[[Array, int], Array]) -> Equations:
-    return each_projection(lambda value: split(merge_heads(value), value.shape[-3]))
+    return each_projection(lambda value: split(eq.merge_heads(value), value.shape[-3]))
 
 
 def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
@@ -168,7 +146,7 @@ def masked(change: Callable[[Array, Mask], Any]) -> Equation:
     """Masked scores from scores, to which a bias is added if there is one, and the mask."""
 
     def mistaken(scores: Array, mask: Mask, score_bias: Any = None) -> Any:
-        return change(biased(scores, score_bias), mask)
+        return change(eq.biased(scores, score_bias), mask)
 
     return mistaken
 
@@ -219,21 +197,21 @@ def softmax_over(*axes: int) -> Equation:
 
 def exponentials_by_sum(*axes: int) -> Equation:
     def mistaken(masked_scores: Array) -> Any:
-        e = exponentials(masked_scores)
+        e = eq.exponentials(masked_scores)
         return e / e.sum(axis=axes, keepdims=True)
 
     return mistaken
 
 
 def softmax_divided(masked_scores: Array, scale: float) -> Array:
-    return softmax(masked_scores) / scale
+    return eq.softmax(masked_scores) / scale
 
 
 def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
     """LayerNorm that divides by another function of the centred row and epsilon."""
 
     def mistaken(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-        centred = x - mean(x)
+        centred = x - eq.mean(x)
         return centred / spread(centred, epsilon) * gain + bias
 
     return mistaken
@@ -241,16 +219,16 @@ def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
 
 def unbiased_deviation(centred: Array, epsilon: float) -> Array:
     D = centred.shape[-1]
-    return deviation(centred * math.sqrt(D / (D - 1)), epsilon)
+    return eq.deviation(centred * math.sqrt(D / (D - 1)), epsilon)
 
 
 def with_epsilon(epsilon: float) -> Equation:
-    return layer_norm_by(lambda centred, _: deviation(centred, epsilon))
+    return layer_norm_by(lambda centred, _: eq.deviation(centred, epsilon))
 
 
 def over_all_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
     flat = x.reshape(*x.shape[:-2], 1, -1)
-    return normalised(flat, epsilon).reshape(x.shape) * gain + bias
+    return eq.normalised(flat, epsilon).reshape(x.shape) * gain + bias
 
 
 def normalised_by(part: str, stream: str) -> Equation:
@@ -262,7 +240,7 @@ def normalised_by(part: str, stream: str) -> Equation:
         gain: Any = f"parent.{part}.gain",
         bias: Any = f"parent.{part}.bias",
     ) -> Array:
-        return layer_norm(x, gain, bias, epsilon)
+        return eq.layer_norm(x, gain, bias, epsilon)
 
     return mistaken
 
@@ -274,7 +252,7 @@ def normalised_after(part: str) -> Equation:
         bias: Any = f"{part}.bias",
         epsilon: Any = f"{part}.epsilon",
     ) -> Array:
-        return layer_norm(value, gain, bias, epsilon)
+        return eq.layer_norm(value, gain, bias, epsilon)
 
     return mistaken
 
@@ -353,11 +331,11 @@ ALSO = {
 LINES = STEP_LINES | {x: STEP_LINES[step] for step, also in ALSO.items() for x in also.split()}
 
 ACTIVATION_CODE = {
-    gelu: "0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))",
-    exact_gelu: "0.5 * hidden * (1 + erf(hidden / np.sqrt(2)))",
-    quick_gelu: "hidden / (1 + np.exp(-1.702 * hidden))",
-    silu: "hidden / (1 + np.exp(-hidden))",
-    relu: "np.maximum(hidden, 0)",
+    eq.gelu: "0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))",
+    eq.exact_gelu: "0.5 * hidden * (1 + erf(hidden / np.sqrt(2)))",
+    eq.quick_gelu: "hidden / (1 + np.exp(-1.702 * hidden))",
+    eq.silu: "hidden / (1 + np.exp(-hidden))",
+    eq.relu: "np.maximum(hidden, 0)",
 }
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -394,9 +372,9 @@ LN_1_FOR_LN_2: Equations = {"mlp.X": normalised_by("attention", "mid")}
 LN_2_FOR_LN_1: Equations = {"attention.X": normalised_by("mlp", "input")}
 
 POST_NORM: Equations = {
-    "attention.X": identity,
+    "attention.X": eq.identity,
     "mid": normalised_after("attention"),
-    "mlp.X": identity,
+    "mlp.X": eq.identity,
     "output": normalised_after("mlp"),
 }
 
@@ -406,13 +384,13 @@ NO_GAIN: Equations = dict.fromkeys(
 NO_NORM_BIAS: Equations = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
 
 ACTIVATIONS: dict[str, Activation] = {
-    "hidden · Φ(hidden), GELU in its exact form": exact_gelu,
-    "hidden · (1 + tanh(…)) / 2, GELU in its tanh form": gelu,
-    "hidden · sigmoid(1.702 hidden), quick GELU": quick_gelu,
-    "hidden · sigmoid(hidden), SiLU": silu,
-    "max(hidden, 0), ReLU": relu,
+    "hidden · Φ(hidden), GELU in its exact form": eq.exact_gelu,
+    "hidden · (1 + tanh(…)) / 2, GELU in its tanh form": eq.gelu,
+    "hidden · sigmoid(1.702 hidden), quick GELU": eq.quick_gelu,
+    "hidden · sigmoid(hidden), SiLU": eq.silu,
+    "max(hidden, 0), ReLU": eq.relu,
     "tanh(hidden)": np.tanh,
-    "hidden": identity,
+    "hidden": eq.identity,
     "GELU with tanh(√(2/π) x), without the cubic term": gelu_with(cubic=0.0),
     **{
         Message("GELU with {other} for 0.044715", other=cubic): gelu_with(cubic=cubic)
@@ -427,10 +405,10 @@ ACTIVATIONS: dict[str, Activation] = {
         )
     },
     "GELU with tanh(x + 0.044715 x³), without √(2/π)": gelu_with(1.0),
-    "hidden · (1 + tanh(…)), GELU without the factor 1/2": lambda x: 2.0 * gelu(x),
+    "hidden · (1 + tanh(…)), GELU without the factor 1/2": lambda x: 2.0 * eq.gelu(x),
     "GELU with x² for x³": gelu_with(power=2),
     "hidden · (1 + erf(hidden)) / 2, without the root of 2": lambda x: (
-        x * normal_cdf(x * math.sqrt(2.0))
+        x * eq.normal_cdf(x * math.sqrt(2.0))
     ),
 }
 
@@ -465,10 +443,10 @@ TABLE: Table = {
         "scores = raw_scores / √Dk": lambda raw_scores, K: raw_scores / math.sqrt(K.shape[-1]),
     },
     "Rows and columns of the scores are swapped. Each row is a query: multiply Q by Kᵀ.": {
-        "raw_scores = K Qᵀ": lambda Q, K: K @ transpose(Q),
+        "raw_scores = K Qᵀ": lambda Q, K: K @ eq.transpose(Q),
     },
     "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.": {
-        "raw_scores = Q K.reshape(Dk, T)": lambda Q, K: Q @ K.reshape(transpose(K).shape),
+        "raw_scores = Q K.reshape(Dk, T)": lambda Q, K: Q @ K.reshape(eq.transpose(K).shape),
     },
     "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
     "query.": {"masked_scores = scores": masked(lambda scores, _: scores)},
@@ -483,12 +461,12 @@ TABLE: Table = {
     "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before "
     "the softmax.": {
         "weights = softmax(scores) where the mask is True, else 0": (
-            lambda scores, mask, score_bias=None: softmax(biased(scores, score_bias)) * mask
+            lambda scores, mask, score_bias=None: eq.softmax(eq.biased(scores, score_bias)) * mask
         ),
     },
     "The mask is transposed: queries attend to themselves and to later tokens. Keep the lower "
     "triangle, key ≤ query (np.tril, not np.triu).": {
-        "masked_scores = scores where maskᵀ is True, else -inf": with_mask(transpose),
+        "masked_scores = scores where maskᵀ is True, else -inf": with_mask(eq.transpose),
     },
     "The mask is inverted. True must mean that a query may attend to a key.": {
         "masked_scores = scores where the mask is False, else -inf": with_mask(np.logical_not),
@@ -539,13 +517,13 @@ TABLE: Table = {
     },
     "The softmax is applied twice, which makes the weights nearly equal. Apply it once.": {
         "weights = softmax(softmax(masked_scores))": (
-            lambda masked_scores: softmax(softmax(masked_scores))
+            lambda masked_scores: eq.softmax(eq.softmax(masked_scores))
         ),
     },
     "The rows don't sum to 1. Divide each by its sum.": {
         "weights = exp(masked_scores)": lambda masked_scores: np.exp(masked_scores),
         "weights = exp(masked_scores - their maximum)": (
-            lambda masked_scores: exponentials(masked_scores)
+            lambda masked_scores: eq.exponentials(masked_scores)
         ),
     },
     **{
@@ -558,7 +536,7 @@ TABLE: Table = {
         "context = weights K": lambda weights, K: weights @ K,
     },
     "The weights are transposed. A row of weights is a query's: multiply weights by V.": {
-        "context = weightsᵀ V": lambda weights, V: transpose(weights) @ V,
+        "context = weightsᵀ V": lambda weights, V: eq.transpose(weights) @ V,
     },
     "The columns of W_QKV are W_Q, W_K, W_V, in this order.": {
         Message("Q, K, V = the parts of QKV that are {order}", order=", ".join(order)): {
@@ -571,7 +549,7 @@ TABLE: Table = {
     "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
     "three parts first, then each part into heads.": {
         "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...": heads_of_QKV(
-            lambda QKV, H, part: split_heads(QKV, 3 * H)[..., part::3, :, :]
+            lambda QKV, H, part: eq.split_heads(QKV, 3 * H)[..., part::3, :, :]
         ),
     },
     "Reshaping (T, H·Dk) to (H, T, Dk) mixes tokens. Reshape to (T, H, Dk), then swap the "
@@ -602,7 +580,7 @@ TABLE: Table = {
     },
     "The order of the heads is reversed. Head 0 comes first.": {
         "concat = the heads side by side, the last one first": (
-            lambda context: merge_heads(context[..., ::-1, :, :])
+            lambda context: eq.merge_heads(context[..., ::-1, :, :])
         ),
     },
     "The order of the heads is reversed. Head 0 has the first Dk columns.": {
@@ -649,7 +627,7 @@ TABLE: Table = {
     },
     "eps belongs under the root: √(variance + eps).": {
         "LayerNorm divides by √variance + eps": layer_norm_by(
-            lambda centred, epsilon: deviation(centred, 0.0) + epsilon
+            lambda centred, epsilon: eq.deviation(centred, 0.0) + epsilon
         ),
     },
     "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
@@ -660,32 +638,32 @@ TABLE: Table = {
     },
     "The square root is missing.": {
         "LayerNorm divides by variance + eps": layer_norm_by(
-            lambda centred, epsilon: mean(np.square(centred)) + epsilon
+            lambda centred, epsilon: eq.mean(np.square(centred)) + epsilon
         ),
     },
     "LayerNorm subtracts the mean first, and adds a bias.": {
         "RMSNorm, x / √(mean of x² + eps) · gain": (
-            lambda x, gain, epsilon: x / deviation(x, epsilon) * gain
+            lambda x, gain, epsilon: x / eq.deviation(x, epsilon) * gain
         ),
     },
     "LayerNorm subtracts the mean first.": {
         "RMSNorm, x / √(mean of x² + eps) · gain + bias": (
-            lambda x, gain, bias, epsilon: x / deviation(x, epsilon) * gain + bias
+            lambda x, gain, bias, epsilon: x / eq.deviation(x, epsilon) * gain + bias
         ),
     },
     "LayerNorm subtracts the mean before dividing.": {
         "LayerNorm without its mean, x / √(variance + eps) · gain + bias": (
-            lambda x, gain, bias, epsilon: x / deviation(x - mean(x), epsilon) * gain + bias
+            lambda x, gain, bias, epsilon: x / eq.deviation(x - eq.mean(x), epsilon) * gain + bias
         ),
     },
     "The variance is the mean of (x - mean)².": {
         "LayerNorm with the mean of x² for the variance": (
-            lambda x, gain, bias, epsilon: (x - mean(x)) / deviation(x, epsilon) * gain + bias
+            lambda x, gain, bias, epsilon: (x - eq.mean(x)) / eq.deviation(x, epsilon) * gain + bias
         ),
     },
     "Normalise each token's row, over the last axis, not each column.": {
         "LayerNorm over the tokens": lambda x, gain, bias, epsilon: (
-            transpose(normalised(transpose(x), epsilon)) * gain + bias
+            eq.transpose(eq.normalised(eq.transpose(x), epsilon)) * gain + bias
         ),
     },
     "Normalise each token's row by itself, over the last axis.": {
@@ -700,18 +678,18 @@ TABLE: Table = {
         "LayerNorm without gain and bias": NO_GAIN | NO_NORM_BIAS,
     },
     "Every LayerNorm is missing: GPT-2 has one before attention, one before the MLP, and one "
-    "after all blocks.": {"no LayerNorm anywhere": dict.fromkeys(NORMS, identity)},
+    "after all blocks.": {"no LayerNorm anywhere": dict.fromkeys(NORMS, eq.identity)},
     "GPT-2 has a LayerNorm before attention and one before the MLP.": {
-        "no LayerNorm in the blocks": dict.fromkeys(NORMS[:2], identity),
+        "no LayerNorm in the blocks": dict.fromkeys(NORMS[:2], eq.identity),
     },
     "A LayerNorm is missing: GPT-2 has one before attention, and none after it.": {
-        "attention's X = the block's input": {"attention.X": identity},
+        "attention's X = the block's input": {"attention.X": eq.identity},
     },
     "A LayerNorm is missing: GPT-2 has one before the MLP, and none after it.": {
-        "the MLP's X = mid": {"mlp.X": identity},
+        "the MLP's X = mid": {"mlp.X": eq.identity},
     },
     "The last LayerNorm is missing, the one after all blocks.": {
-        "final = the last block's output": identity,
+        "final = the last block's output": eq.identity,
     },
     "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
     "GPT-2 it comes before them (pre-norm).": {
@@ -721,7 +699,7 @@ TABLE: Table = {
     "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
     "GPT-2 it comes before them (pre-norm), and there is one more after all blocks.": {
         "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output), and "
-        "final = the last block's output": {**POST_NORM, "final": identity},
+        "final = the last block's output": {**POST_NORM, "final": eq.identity},
     },
     "A block has two LayerNorms, each with its own gain and bias: ln_1 before attention, ln_2 "
     "before the MLP.": {
@@ -766,7 +744,7 @@ TABLE: Table = {
     "The MLP runs in parallel with attention and doesn't get its output. Its input is "
     "LayerNorm(mid).": {
         "the MLP's X = LayerNorm(input)": {
-            "mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(
+            "mlp.X": lambda gain, bias, epsilon, x="parent.input": eq.layer_norm(
                 x, gain, bias, epsilon
             )
         },
@@ -779,13 +757,13 @@ TABLE: Table = {
         "output = input + mlp.output": lambda input, update="mlp.output": input + update,
     },
     "This model's W_U isn't tied to the token embedding.": {
-        "logits = final W_Eᵀ": lambda final, W="W_E": final @ transpose(W),
+        "logits = final W_Eᵀ": lambda final, W="W_E": final @ eq.transpose(W),
     },
     "These are probabilities. Logits are taken before the softmax.": {
-        "logits = softmax(final W_U)": lambda value: softmax(value),
+        "logits = softmax(final W_U)": lambda value: eq.softmax(value),
     },
     "These are log-probabilities. Logits are taken before the softmax.": {
-        "logits = log softmax(final W_U)": lambda value: np.log(softmax(value)),
+        "logits = log softmax(final W_U)": lambda value: np.log(eq.softmax(value)),
     },
     "The residual connection is missing: add the output of attention to the block's input.": {
         "mid = attention.output": without_residual,
