@@ -271,9 +271,13 @@ class Book:
         sheet.set_column(0, 0, LABEL_WIDTH)
         sheet.set_column(FIRST_COLUMN, row_width, NUMBER_WIDTH)
         sheet.set_landscape()
-        sheet.repeat_columns(0)
-        sheet.repeat_rows(0, FIRST_ROW - 1)
-        _fit_to_pages(sheet, math.ceil(row_width / COLUMNS_ON_PAGE))
+        across = math.ceil(row_width / COLUMNS_ON_PAGE)
+        _fit_to_pages(sheet, across)
+        # Labels on every page, of one kind: with both, LibreOffice opens a model ten times slower.
+        if across > 1:
+            sheet.repeat_columns(0)
+        else:
+            sheet.repeat_rows(0, FIRST_ROW - 1)
         self._label(sheet, shape, axes.split(), is_column)
         self._write(sheet, cells, size)
         if cells.values.dtype.kind == "f" and shape:
