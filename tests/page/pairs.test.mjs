@@ -4,9 +4,9 @@ import test from "node:test";
 import { countOfParts, readPart, sumInFile } from "../scripts/numbers/pairs.js";
 
 test("parts are in the order of the stream", () => {
-  const names = Array.from({ length: countOfParts(2, 2) }, (_, n) => Object.values(readPart(n, 2, 2)).join(" "));
+  const names = Array.from({ length: countOfParts(2, 2) + 1 }, (_, n) => Object.values(readPart(n, 2, 2)).join(" "));
   const blocks = [0, 1].flatMap((n) => [`head ${n} 0`, `head ${n} 1`, `b_O ${n}`, `mlp ${n}`]);
-  assert.deepEqual(names, ["token", "position", ...blocks, "norm", "bias"]);
+  assert.deepEqual(names, ["token", "position", ...blocks, "norm", "bias", "cached"]);
 });
 
 // Two heads of a text of three tokens, queries from 1 on. Sums of the first head and of query 1 were edited. The other

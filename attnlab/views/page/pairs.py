@@ -38,9 +38,7 @@ BUDGET = 38_000
 
 
 def description(trace: Trace) -> dict[str, Any]:
-    """What a file has pairs for: the heads, and the first query; none after cached keys."""
-    if trace.cached:
-        return {"heads": [], "first": 0}
+    """What a file has pairs for: the heads, and the first of their queries."""
     heads = story_heads(trace)
     T, Tk = trace.head(0, 0).scores_shape
     floats = len(heads) * (10 + 2 * SHOWN + (SHOWN + 4) * Tk)  # at most, for each query

@@ -28,7 +28,7 @@ export function nameOfReadPart({ kind, layer, head }, side) {
   if (kind === "mlp") return `MLP ${layer}`;
   if (kind === "b_O") return say("{name} of layer {layer}", { name: "b_O", layer });
   if (kind === "bias") return side === "query" ? "b_Q" : "b_K";
-  const names = { token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias") };
+  const names = { token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias"), cached: say("cached keys") };
   return names[kind];
 }
 

@@ -7,14 +7,14 @@ import { largestTerms } from "./formats.js";
 
 const TOLERANCE = 1e-4; // of a sum, relative to the sizes of its terms
 
-/** How many parts a query or a key of a layer has. */
+/** How many parts a query or a key of a layer has, of a text without cached keys. */
 export const countOfParts = (layer, H) => 4 + layer * (H + 2);
 
 /** Part n of a query or a key: {kind}, and the layer and head that wrote it, if any. */
 export function readPart(n, layer, H) {
   if (n < 2) return { kind: ["token", "position"][n] };
   const [writer, place] = [Math.floor((n - 2) / (H + 2)), (n - 2) % (H + 2)];
-  if (writer >= layer) return { kind: ["norm", "bias"][n - countOfParts(layer, H) + 2] };
+  if (writer >= layer) return { kind: ["norm", "bias", "cached"][n - countOfParts(layer, H) + 2] };
   return place < H ? { kind: "head", layer: writer, head: place } : { kind: place === H ? "b_O" : "mlp", layer: writer };
 }
 

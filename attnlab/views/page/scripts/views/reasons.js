@@ -42,20 +42,20 @@ async function goToPart(trace, { kind, layer, head }, position) {
 /** A part's name, which leads to it. */
 function partElement(trace, part, side, position) {
   const name = nameOfReadPart(part, side);
-  const leads = ["head", "mlp", "token", "position"].includes(part.kind);
+  const leads = ["head", "mlp", "token", "position"].includes(part.kind) && position >= 0; // cached tokens have no steps
   return leads ? buttonOf(() => goToPart(trace, part, position), { class: "leads" }, name) : name;
 }
 
 /** The largest pairs, the rest, and the total. */
-function barsOf({ trace, layer, query, key, visible, total, pairs }) {
+function barsOf({ trace, layer, query, key, visible, total, pairs }, isCached) {
   const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
   const rows = pairs.map(([first, second, x]) => {
-    const [one, two] = [partElement(trace, first, "query", query), partElement(trace, second, "key", key)];
+    const [one, two] = [partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached)];
     return rowOf(one, [make("span", {}, two), barOf(Math.abs(x) / size, x < 0 ? "below" : ""), numberCell(x)]);
   });
   const count = countOfParts(layer, trace.H);
-  const others = count * count - pairs.length;
+  const others = count * (count + Number(isCached)) - pairs.length;
   const rest = total - pairs.reduce((sum, [, , x]) => sum + x, 0);
   const feet = [rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]), rowOf(say("total"), ["", "", numberCell(total)])];
   const of = (words, token) => make("span", {}, words, " ", tokenElement(token));
@@ -71,7 +71,7 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
   if (pairs) return say("An edit replaced a step that this score is computed from, so its parts don't add up to it.");
   const { heads, first } = trace.why;
   const isHeadKnown = heads.some(([n, h]) => n === layer && h === head);
-  if (isHeadKnown && query < first) return say("This page has the parts of scores only from position {first}.", { first });
+  if (isHeadKnown && query < first) return say("This page has the parts of scores only from position {first}.", { first: trace.cached + first });
   return say("This page doesn't have the largest parts of this score; {command} has those of all scores.", { command: "attnlab explore" });
 }
 
@@ -106,7 +106,7 @@ function sectionOf(trace) {
       reason.pairs?.length && say("LayerNorm's deviation is held constant. A part isn't a cause: without it, later parts would differ too."),
     ].filter(Boolean);
     const words = missing ? [] : [make("p", {}, ...reasonInWords(reason))];
-    const bars = reason.pairs?.length ? [barsOf(reason)] : [];
+    const bars = reason.pairs?.length ? [barsOf(reason, trace.cached > 0)] : [];
     content.replaceChildren(...words, ...bars, ...notes.map((words) => make("p", { class: "note" }, words)));
   };
   section.append(content);
