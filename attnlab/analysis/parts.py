@@ -151,7 +151,8 @@ def head_terms(
         label = Message("{title} from {token}", title=outer.label, token=labels[key])
         opened = partial(value_terms, head, layer, int(key), weights[key], read)
         name = outer.name.removesuffix("output") + f"V[{key}]"
-        terms.append(Term(name, label, vectors[[key]], opened))
+        is_cached = key < head.tokens_before  # its stream is another pass's
+        terms.append(Term(name, label, vectors[[key]], None if is_cached else opened))
     return terms
 
 
@@ -160,7 +161,7 @@ def value_terms(
 ) -> list[Term]:
     """A token's value as a sum over the parts of the stream at that token."""
     rows = np.zeros((1, head.scores_shape[-2]), read.dtype)
-    rows[0, key] = weight
+    rows[0, key - head.tokens_before] = weight
     terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", bias_of(head, "b_V") @ read))
     return [term.within(outer) for term in terms]
 
@@ -198,17 +199,20 @@ def mlp_terms(
 def shares_of_tokens(
     part: Result, layer: int, rows: Array, w: Array, b: float
 ) -> dict[str, AnyArray]:
-    """Each position's share of Σ rows[t] (X[t] · w + b), (T,) by kind, through all earlier heads.
+    """Each position's share of Σ rows[t] (X[t] · w + b), (Tk,) by kind, through all earlier heads.
 
     Backwards, as gradients are computed, with weights, deviations and MLPs' outputs held constant:
     `slope` is what a stream's vector at each position is multiplied by, (T, D). It takes one T x T
     matrix at a time.
     """
-    names = "token embedding", "position embedding", *(f"MLP {n}" for n in range(layer)), "biases"
-    shares: dict[str, Any] = dict.fromkeys(names, np.zeros(rows.shape[-1], w.dtype))
+    cached = part._run.tokens_before
+    zeros = np.zeros(cached + rows.shape[-1], w.dtype)
+    shares: dict[str, Any] = {"token embedding": zeros, "position embedding": zeros}
+    shares |= {f"MLP {n}": zeros for n in range(layer)} | {"biases": zeros, "cached values": zeros}
 
     def add(name: str, numbers: Array) -> None:
-        shares[name] = shares[name] + numbers
+        """Add shares of the last positions; cached ones, if `numbers` doesn't have them, get 0."""
+        shares[name] = shares[name] + np.append(zeros[: len(zeros) - len(numbers)], numbers)
 
     slope = np.zeros((), w.dtype)
     slope_of_X = rows.T * w  # (T, D)
@@ -222,11 +226,15 @@ def shares_of_tokens(
             slope_of_X = np.zeros_like(slope)
             for head in attention.heads:
                 of_V = head.weights.T @ (slope @ head.W_O.T)  # (Tk, Dv)
-                add("biases", of_V @ bias_of(head, "b_V"))
-                slope_of_X += of_V @ head.W_V.T
+                from_cache = np.where(np.arange(len(zeros)) < cached, (of_V * head.V).sum(-1), 0)
+                add("cached values", from_cache)
+                add("biases", of_V[cached:] @ bias_of(head, "b_V"))
+                slope_of_X += of_V[cached:] @ head.W_V.T
         add("biases", slope_of_X @ attention.bias)
         ones = np.ones((len(slope_of_X), 1), w.dtype)
         slope = slope + scaled_rows(attention, ones) * centred(slope_of_X * attention.gain)
     for name in ("token_embedding", "position_embedding"):
         add(name.replace("_", " "), (slope * part._run.value(name)).sum(axis=-1))
+    if not cached:
+        del shares["cached values"]
     return shares

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +20,7 @@ from attnlab.analysis.circuits import (
     write_factors,
 )
 from attnlab.analysis.many import MeansOfTexts
-from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms
+from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms, weighted
 from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Head
@@ -361,13 +362,18 @@ class WhyByToken(Analysis):
     kinds: dict[str, Array]
 
     def __init__(self, why: Why, side: str) -> None:
-        head = why._head
+        head, cached = why._head, why._head.tokens_before
         template = "{title}, by token: what the {side} reads"
         self.title = Message(template, title=why.title, side=Message(side))
         W, name = (head.W_Q, "b_Q") if side == "query" else (head.W_K, "b_K")
         rows, other = why._rows[side], why._other_side(side)
-        b = float(bias_of(head, name) @ other)
-        kinds = shares_of_tokens(head, layer_of(head), rows, W @ other, b)
+        of_text = rows[:, -len(why._axes["query"].positions) :]
+        kinds = shares_of_tokens(
+            head, layer_of(head), of_text, W @ other, float(bias_of(head, name) @ other)
+        )
+        if cached and side == "key":
+            kinds["cached keys"] = rows[0] * (head.K @ other)
+            kinds["cached keys"][cached:] = 0
         self.kinds = {name: read_only(numbers) for name, numbers in kinds.items()}
         self.shares = read_only(np.sum([*kinds.values()], axis=0))
         check_sum(np.array([*kinds.values()]).ravel(), np.array(why.total), "the score", head)
@@ -536,11 +542,6 @@ def check_head(head: Head) -> int:
         )
     if head.derivative_of:
         raise InvalidValueError(f"{head.title} has gradients. Use the head of the trace")
-    if head.tokens_before:
-        raise InvalidValueError(
-            "a score is explained in a trace of a whole text; got a step of generation with "
-            "cached keys. Use model.trace(ids) of all its tokens"
-        )
     if len(head.scores_shape) > 2:
         raise InvalidValueError(f"this needs one text; got scores of shape {head.scores_shape}")
     return layer_of(head)
@@ -552,13 +553,23 @@ def layer_of(head: Head) -> int:
 
 def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
     """The terms of a layer's heads side by side; of `rows` see `stream_terms`."""
-    layer = layer_of(heads[0])
+    layer, cached = layer_of(heads[0]), heads[0].tokens_before
+    is_sum = rows["key"].shape[0] == 1
+    of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
 
     def joined(name: str) -> Array:
         return np.concatenate([getattr(head, name) for head in heads], axis=-1)
 
     query = stream_terms(heads[0], layer, rows["query"], joined("W_Q"), ("b_Q", joined("b_Q")))
-    key = stream_terms(heads[0], layer, rows["key"], joined("W_K"), ("b_K", joined("b_K")))
+    key = stream_terms(heads[0], layer, of_text, joined("W_K"), ("b_K", joined("b_K")))
+    if cached:  # of earlier passes, whose parts aren't in this one
+        K = joined("K")
+        K[cached:] = 0
+        if not is_sum:
+            none = np.zeros_like(K[:cached])
+            key = [replace(term, vector=np.concatenate([none, term.vector])) for term in key]
+        path = f"blocks.{layer}.attention.K_cache"
+        key.append(Term(path, Message("cached keys"), weighted(rows["key"], K)))
     return {"query": tuple(query), "key": tuple(key)}
 
 
