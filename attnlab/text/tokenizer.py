@@ -239,7 +239,8 @@ class Tokenizer:
         if isinstance(special, bool | np.bool_):
             return frozenset(known if special else ())
         names = (special,) if isinstance(special, str) else special
-        if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        is_listed = isinstance(names, list | tuple | set | frozenset)
+        if not is_listed or not all(isinstance(name, str) for name in names):
             raise InvalidTypeError(
                 f"special must be True, False, or special tokens' names; got {quoted(special)}"
             )
