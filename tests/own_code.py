@@ -134,9 +134,15 @@ def one_name(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, A
     return {"scores": scores, "weights": weights, "context": low(weights @ V)}
 
 
+def raw_masked(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
+    """As LLMs-from-scratch, under the name of raw scores."""
+    steps = from_scratch(Q, K, V, mask, low)
+    return {"raw_scores": steps["masked_scores"], "weights": steps["weights"]}
+
+
 RIGHT: tuple[Code, ...] = (
     *(textbook, keras, sdpa, from_scratch, scaled_K, divided_late, renormalised, row_by_row),
-    one_name,
+    *(one_name, raw_masked),
 )
 
 

@@ -309,3 +309,14 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
     assert page.locator("#details").count() == 1
     page.close()
     assert (said, requested) == ([], {file.as_uri()})
+
+
+def test_texts_too_short_for_details() -> None:
+    """One token writes nothing, two have no lines."""
+    one, two = (measured("pocket", [ids, ids]).head(1, 2) for ids in ([5], [5, 6]))
+    assert [*one.writes.columns["token"]] == []
+    assert [len(one.positions.columns["mean"]), len(two.tops.columns["text"])] == [0, 0]
+    for table in (one.writes, one.positions, two.tops):
+        assert str(table.meaning) in str(table).replace("\n", " ")
+        assert len(table.to_dataframe()) == 0
+    assert "None" not in str(attnlab.atlas("pocket", ["The dog"], progress=False).head(1, 2))

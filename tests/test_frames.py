@@ -100,6 +100,7 @@ def test_chosen_steps(odd: GPT2) -> None:
         (lambda trace: trace.head(0, 0).to_dataframe("wieghts"), "'wieghts'; its steps are"),
         (lambda trace: trace.head(0, 0).to_dataframe("scale"), r"scale is a single number, 2\.646"),
         (lambda trace: trace.blocks[0].attention.to_dataframe(), "first choose a head"),
+        (lambda trace: trace.blocks[0].to_dataframe(), "name of a step: input, mid, output"),
         (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts'; steps are .*weights"),
         (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
         (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),

@@ -101,6 +101,10 @@ def masked_already(mine: Array, mask: Any, scores: Any) -> Array:
     return np.where(is_low & ~mask, scores, mine)
 
 
+def masked_raw_already(mine: Array, mask: Any, raw_scores: Any) -> Array:
+    return masked_already(mine, mask, raw_scores)
+
+
 def not_normalised(mine: Array) -> Array:
     return np.asarray(mine / mine.sum(axis=-1, keepdims=True))
 
@@ -126,7 +130,11 @@ ORDERS = (
         {"attention.scores": undivided, "attention.masked_scores": undivided},
         "weights",
     ),
-    Order("the scores are masked already", {"attention.scores": masked_already}, "weights"),
+    Order(
+        "the scores are masked already",
+        {"attention.raw_scores": masked_raw_already, "attention.scores": masked_already},
+        "weights",
+    ),
     Order(
         "the weights aren't divided by the sum of their row yet",
         {"attention.weights": not_normalised},

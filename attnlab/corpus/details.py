@@ -32,22 +32,26 @@ from attnlab.support.tables import (
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
 
+# Columns of a top text; the last are lists, which aren't printed.
+OF_TOP = ("text", "window", "from", "strength", "query", "key", "weight", "content")
+LISTS = ("promotes", "ids", "earlier", "tokens", "lines")
+
 # The title of each table, and the definition of its numbers.
 TABLES = {
     "positions": (
         "Weight by position of the key",
-        "Mean weight that a query gives to a key at this position, among the queries that see it. "
-        "The first query is skipped, so position 0 is what rests on the first token.",
+        "Mean weight that a query gives to a key at this position of its window, among the queries "
+        "that see it. The first query is skipped, so position 0 is what rests on the first token.",
     ),
     "distances": (
         "Weight by distance",
         "Mean weight that a query gives to the token this many tokens back, among the queries that "
-        "have one; the first token is left out.",
+        "have one; a window’s first token is left out.",
     ),
     "pairs": (
         "Token pairs",
         "Mean weight that a query token gives to all earlier occurrences of a key token together, "
-        "among the queries that see one. A text’s first token is left out, and so are pairs in "
+        "among the queries that see one. A window’s first token is left out, and so are pairs in "
         "fewer than {texts} texts.",
     ),
     "writes": (
@@ -155,7 +159,7 @@ def top_columns(model: GPT2, tally: HeadTally, head: int, promoted: Sequence[lis
         ]
         if row["strength"] > 0:
             rows.append(row)
-    return {name: [row[name] for row in rows] for name in (rows[0] if rows else {})}
+    return {name: [row[name] for row in rows] for name in (*OF_TOP, *LISTS)}
 
 
 def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Columns:
@@ -192,12 +196,12 @@ def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
     centre = W_U.mean(axis=1)
     counts, (s, sn), ss = (tally.arrays[x] for x in ("n_contexts", "contexts", "squares"))
-    count = min(WRITTEN, len(known) // 2)
+    count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
     for layer, block in enumerate(trace.fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
         heads = slice(layer * H, (layer + 1) * H)
         own = tally.tops["context"][:, heads].astype(np.float64)
-        contexts = np.concatenate([s[np.newaxis, heads] / counts[1], own])
+        contexts = np.concatenate([s[np.newaxis, heads] / max(counts[1], 1), own])
         output = np.einsum("xhd,hde->xhe", contexts.astype(W_O.dtype), W_O)
         v = gain * (output - output.mean(axis=-1, keepdims=True))
         effects = v @ W_U - (v @ centre)[..., np.newaxis]  # (1 + TOPS, H, vocab)
@@ -247,7 +251,7 @@ class HeadTable(Document):
 
     def _tables(self) -> Iterator[str | Table]:
         """The columns but lists, and the definition."""
-        shown = {n: x for n, x in self.columns.items() if not (x and isinstance(x[0], list))}
+        shown = {name: x for name, x in self.columns.items() if name not in LISTS}
         yield listed(
             shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}
         )

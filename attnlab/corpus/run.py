@@ -188,7 +188,7 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
                 for _, ids in task.windows(text):
                     if count < PAIRS_READ:
                         texts[-1].append(ids)
-                        count += len(ids) ** 2 // 2
+                        count += max(len(ids) ** 2 // 2, 64)  # short ones end, too
         if count >= PAIRS_READ:
             break
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head

@@ -63,7 +63,9 @@ class Axis:
             layers, heads = np.divmod(self.positions, self.n_head)
             return {f"{prefix}layer": layers, f"{prefix}head": heads}
         if self.has_tokens:
-            return {self.name: self.positions, f"{self.name}_token": self.labels}
+            known = zip(self.positions, self._readable, strict=True)
+            texts = (str(n) if text is None else text for n, text in known)  # whole, not as labels
+            return {self.name: self.positions, f"{self.name}_token": tuple(texts)}
         return {self.name: self.names or self.positions} if self.name else {}
 
     def in_words(self, index: int) -> str:

@@ -234,8 +234,11 @@ class Result(ReadOnly, StdoutSafe):
             heading = Message(name)
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
-    def to_dataframe(self, step: str) -> DataFrame:
+    def to_dataframe(self, step: str = "") -> DataFrame:
         """Return a step as a labelled pandas DataFrame, see `Attention.to_dataframe`."""
+        if isinstance(step, str) and not step:
+            steps = ", ".join(self._steps_shown())
+            raise InvalidValueError(f"to_dataframe needs the name of a step: {steps}")
         return door.dataframe(self, step)
 
     def _steps_shown(self) -> tuple[str, ...]:

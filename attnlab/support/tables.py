@@ -179,11 +179,13 @@ def is_number_or_none(value: object) -> bool:
 
 def cell(value: Any, form: str | Callable[[Any], str]) -> str:
     """A value of a column as text."""
+    if value is None:
+        return ""
     if callable(form):
         return form(value)
     if isinstance(value, str):
         return value
-    return "" if value is None or value != value else f"{value:{form}}"  # NaN differs from itself
+    return "" if value != value else f"{value:{form}}"  # NaN differs from itself
 
 
 class Document(StdoutSafe):

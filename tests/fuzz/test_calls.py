@@ -284,8 +284,7 @@ def test_fitting_arguments_are_accepted() -> None:
         with directory(), contextlib.suppress(Exception):
             eval(f"{text}({arguments})", NAMES)
             works += 1
-    assert len(names) > 70
-    assert works > 0.8 * len(names)
+    assert works > 0.8 * len(names) > 56
 
 
 @fuzz(15, 1000, data=st.data())

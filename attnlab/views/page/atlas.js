@@ -33,6 +33,7 @@ function make(name, attributes = {}, ...children) {
 
 /** Means by bin as a line with a band of one standard error; a point's tooltip has its numbers. */
 function chart({ from, to, mean, error, said }) {
+  if (!from.length) return ""; // texts of one token
   const [width, height, left, bottom, top] = [280, 116, 4, 16, 18];
   const largest = Math.max(...mean.map((value, n) => value + (error[n] || 0)), 1e-9);
   const x = (n) => left + ((width - 2 * left) * (n + 0.5)) / from.length;
