@@ -194,8 +194,17 @@ def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_pa
     # A name of a special token is meant where the reader says so; the link keeps it.
     ask(page, "今天[MASK]好")
     assert page.locator("#notice").inner_text() == (
-        "Names of special tokens, read as plain characters: [MASK]."
+        "Names of special tokens, read as plain characters: [MASK]. "
+        "Names of tokens must be written exactly so."
     )
+    assert "must be written exactly so." in chinese.trace("今天[mask]好").notice
+    # The box isn't ticked while the text shown isn't read so.
+    cancelled = "() => Promise.reject(new DOMException('', 'AbortError'))"
+    page.evaluate(f"void ([source.kept, source.open] = [source.open, {cancelled}])")
+    page.get_by_label("read [MASK] as one token").click()
+    until(page, "document.querySelector('#status').textContent === 'Cancelled.'")
+    assert not page.get_by_label("read [MASK] as one token").is_checked()
+    page.evaluate("void (source.open = source.kept)")
     page.get_by_label("read [MASK] as one token").check()
     expected = chinese.tokenizer.encode_prompt("今天[MASK]好", special=True)
     until(page, f"traces[0].ids.join() === '{','.join(map(str, expected))}'")

@@ -167,6 +167,8 @@ def test_lines_of_a_head_say_what_they_are_and_open(ball: Trace, look: Open) -> 
     x, y = lines.evaluate(middle)
     box = lines.bounding_box()
     page.touchscreen.tap(box["x"] + x, box["y"] + y)
+    frames = "new Promise((end) => requestAnimationFrame(() => requestAnimationFrame(end)))"
+    page.evaluate(f"{frames}.then(() => null)")
     assert card(page) == said(7, 4)
     assert page.evaluate("selection.level") == "head"
     page.touchscreen.tap(box["x"] + x, box["y"] + y)

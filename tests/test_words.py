@@ -189,12 +189,39 @@ NAMES: list[tuple[list[str], bool, list[str], list[str], list[str]]] = [
 ]
 
 
+def test_words_beside_names_of_special_tokens_are_spelled_out(
+    pure: Evaluator, pocket: GPT2
+) -> None:
+    text = "<|endoftext|> tqx of xq text"
+    assert "letters: tqx · of · xq · text. " in GPT2.from_pretrained("english").trace(text).notice
+    texts = ["<", "s", ">", " <", "m", "as", "k", ">", " m", "as", " s"]
+    tokens = tokens_of(*texts)
+    *_, covered = special_names_of(characters_of(tokens.bytes), tokens.symbols, ["<s>"], True)
+    assert sorted(covered) == [*range(8)]
+    find = """({ tokens }) => difficultIn(wordsIn(charactersIn(tokens)), tokens,
+        { names: ["<s>"], isExact: true })"""
+    on_page = pure.evaluate(find, {"tokens": [token_of(token) for token in tokens]})
+    assert on_page["spelledOut"] == ["mas"]
+    assert "letters: mas. " in pocket.trace("<mask> mas").notice
+
+
+def test_a_byte_is_no_part_of_a_name(pure: Evaluator) -> None:
+    tokens = tokens_of("<|endof", b"\xff", "text|>")
+    found = special_names_of(characters_of(tokens.bytes), tokens.symbols, [END_OF_TEXT], True)
+    assert found == ([], {}, set())
+    find = "({ tokens }) => specialNamesIn(tokens, { names: [], isExact: true })"
+    on_page = pure.evaluate(find, {"tokens": [token_of(token) for token in tokens]})
+    assert on_page == {"split": [], "unknown": [], "covered": []}
+
+
 def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
     find = "([tokens, special]) => specialNamesIn(tokens, special)"
     for special, is_exact, texts, split, unknown in NAMES:
         symbols = [text.removesuffix("*") if text.endswith("*") else "?" for text in texts]
         contents = [text.removesuffix("*").encode() for text in texts]
-        found, others = special_names_of(characters_of(contents), symbols, special, is_exact)
+        found, others, covered = special_names_of(
+            characters_of(contents), symbols, special, is_exact
+        )
         assert found == split, texts
         assert [f"{name} ({n})" for name, n in others.items()] == unknown, texts
         tokens = [
@@ -202,7 +229,8 @@ def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
             for symbol, content in zip(symbols, contents, strict=True)
         ]
         on_page = pure.evaluate(find, [tokens, {"names": special, "isExact": is_exact}])
-        assert on_page == {"split": split, "unknown": unknown}, texts
+        expected = {"split": split, "unknown": unknown, "covered": sorted(covered)}
+        assert on_page == expected, texts
 
 
 def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) -> None:

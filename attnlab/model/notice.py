@@ -17,18 +17,22 @@ from attnlab.text.words import MAX_WORDS_LISTED, characters_of, script_of, speci
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
     """Which words are spelled out, see `attnlab.text.words`, or can't be read, and what to do."""
-    split, unknown = special_names_of(
+    split, unknown, covered = special_names_of(
         characters_of(tokens.bytes), tokens.symbols, vocabulary.special, vocabulary.is_exact
     )
-    names = " ".join([*split, *unknown]).lower()
-    is_spelled_out = (word.text for word in tokens.words if word.is_spelled_out)
-    spelled_out = [word for word in is_spelled_out if word.lower() not in names]
+    spelled_out = [
+        word.text
+        for word in tokens.words
+        if word.is_spelled_out and not covered.issuperset(range(word.start, word.stop))
+    ]
     unread = [token.unread for token in tokens if token.unread]
     on_names, on_words = [], []
     if split:
         template = "Names of special tokens, read as plain characters: {words}."
         advice = "To mean the tokens: trace(text, special=True) in Python, --special in a command."
         on_names += [Message(template, words=_listed(split)), Message(advice)]
+        if not vocabulary.is_exact:
+            on_names.append(Message("Names of tokens must be written exactly so."))
     if unknown:
         template = (
             "This model has no special tokens of these names, so it reads them in pieces: {words}."

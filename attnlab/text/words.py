@@ -117,31 +117,44 @@ def script_of(word: str) -> str:
 
 def special_names_of(
     characters: Sequence[Character], symbols: Sequence[str], special: Sequence[str], is_exact: bool
-) -> tuple[list[str], dict[str, int]]:
+) -> tuple[list[str], dict[str, int], set[int]]:
     """The names of special tokens in a text that were read like other words.
 
-    Those in `special`, which the model has; and those that it doesn't have, each with the number of
-    its pieces. If not `is_exact`, tokens may lack the text's white space and capital letters, as
-    BERT's do.
+    Those in `special`, which the model has; those that it doesn't have, each with the number of its
+    pieces; and the indices of the tokens that the names cover. If not `is_exact`, tokens may lack
+    the text's white space and capital letters, as BERT's do.
     """
 
     def as_read(text: str) -> str:
         return text if is_exact else "".join(text.lower().split())
 
+    def is_apart(text: str, owners: list[int]) -> bool:
+        return "\udc80" <= text <= "\udcff" or symbols[owners[0]] in special
+
     parts = [
-        # A special token is no part of a name.
+        # An invalid byte or a special token is no part of a name.
         (part, owners)
         for text, owners in characters
-        for part in (" " if symbols[owners[0]] in special else as_read(text))
+        for part in (" " if is_apart(text, owners) else as_read(text))
     ]
     content = "".join(part for part, _ in parts)
     split = [name for name in special if as_read(name) in content]
-    unknown = {}
+    unknown: dict[str, int] = {}
+    covered: set[int] = set()
+
+    def owners_of(name: str, start: int) -> set[int]:
+        return {owner for _, owners in parts[start : start + len(name)] for owner in owners}
+
+    for name in map(as_read, split):
+        for start in range(len(content)):
+            if content.startswith(name, start):
+                covered |= owners_of(name, start)
     for match in re.finditer(SPECIAL_NAMES, content, 0 if is_exact else re.IGNORECASE):
-        owners = {owner for _, owners in parts[match.start() : match.end()] for owner in owners}
+        owners = owners_of(match[0], match.start())
         if len(owners) > 1 and match[0] not in map(as_read, split):
             unknown[match[0]] = len(owners)
-    return split, unknown
+            covered |= owners
+    return split, unknown, covered
 
 
 def _kind(character: str) -> str:

@@ -38,10 +38,11 @@ function paintWaiting() {
 
 /** Paint a small map once its numbers are loaded and it is its turn. */
 async function paintSoon(map) {
+  const { view } = map; // the map may show another one before this one's numbers are loaded, see `showInMap`
   waiting.set(map, null);
-  await Promise.all(pendingTraces(map.view, map.layer).map((trace) => loadLayer(trace, map.layer)));
-  await loadMaps(map);
-  if (waiting.get(map) !== null) return; // it has left the window, or is being painted
+  await Promise.all(pendingTraces(view, map.layer).map((trace) => loadLayer(trace, map.layer)));
+  if (map.view === view) await loadMaps(map);
+  if (map.view !== view || waiting.get(map) !== null) return; // or it has left the window, or is being painted
   waiting.set(map, paint(map));
   if (isPainting) return;
   isPainting = true;

@@ -173,7 +173,7 @@ export class Tokenizer {
 function splitAtNames(text, names, isToken) {
   if (!names.size) return [text];
   const longestFirst = [...names.keys()].sort((a, b) => b.length - a.length);
-  const escaped = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  const escaped = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
   const parts = [];
   let start = 0;
   for (const { 0: name, index } of text.matchAll(new RegExp(escaped.join("|"), "gu"))) {

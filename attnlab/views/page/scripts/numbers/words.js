@@ -71,7 +71,10 @@ function scriptOf(word) {
   return /\p{S}/u.test(word) ? "signs" : "punctuation";
 }
 
-/** Names of special tokens in a text that were read like other words, as `special_names_of` in Python. */
+/**
+ * Names of special tokens in a text that were read like other words, and the indices of the tokens that they cover, as
+ * `special_names_of` in Python.
+ */
 export function specialNamesIn(tokens, { names, isExact }) {
   const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
   const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol); // a byte, or a special token
@@ -79,10 +82,15 @@ export function specialNamesIn(tokens, { names, isExact }) {
   const parts = charactersIn(tokens).flatMap(partsOf); // of UTF-16, as in a match's index
   const content = parts.map(([unit]) => unit).join("");
   const split = names.filter((name) => content.includes(asRead(name)));
-  const piecesOf = ({ 0: name, index }) => new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners)).size;
-  const found = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))].map((match) => [match[0], piecesOf(match)]);
-  const unknown = found.filter(([name, pieces]) => pieces > 1 && !split.map(asRead).includes(name)).map(([name, pieces]) => `${name} (${pieces})`);
-  return { split: listed(split), unknown: listed(unknown) };
+  const ownersOf = (name, index) => [...new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners))];
+  const placesOf = (name) => parts.flatMap((_, index) => (content.startsWith(name, index) ? ownersOf(name, index) : []));
+  const matches = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))];
+  const found = matches
+    .map(({ 0: name, index }) => [name, ownersOf(name, index)])
+    .filter(([name, owners]) => owners.length > 1 && !split.map(asRead).includes(name));
+  const unknown = found.map(([name, owners]) => `${name} (${owners.length})`);
+  const covered = new Set([...split.map(asRead).flatMap(placesOf), ...found.flatMap(([, owners]) => owners)]);
+  return { split: listed(split), unknown: listed(unknown), covered: [...covered].sort((a, b) => a - b) };
 }
 
 /**
@@ -90,9 +98,10 @@ export function specialNamesIn(tokens, { names, isExact }) {
  * be read at all, what they are written in, and whether what is said about the text is in doubt.
  */
 export function difficultIn(words, tokens, special) {
-  const { split, unknown } = specialNamesIn(tokens, special);
-  const isInName = (word) => [...split, ...unknown].some((name) => name.toLowerCase().includes(word.toLowerCase()));
-  const spelledOut = words.filter(({ isSpelledOut, text }) => isSpelledOut && !isInName(text)).map(({ text }) => text);
+  const { split, unknown, covered } = specialNamesIn(tokens, special);
+  const inNames = new Set(covered);
+  const isInName = ({ start, stop }) => Array.from({ length: stop - start }, (_, n) => start + n).every((n) => inNames.has(n));
+  const spelledOut = words.filter((word) => word.isSpelledOut && !isInName(word)).map(({ text }) => text);
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
   const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
   return {

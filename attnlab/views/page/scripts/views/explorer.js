@@ -138,6 +138,7 @@ async function runLatest(request) {
     resetRequest();
     markAblated();
     showStatus(isCancelled ? say("Cancelled.") : error.message);
+    if (isShownTyped()) markMeant();
     markUnsent();
     if (byId("explore").classList.contains("refused")) byId("status").append(" ", buttonOf(restoreText, { class: "leads" }, say("Back to the text shown")));
   };
@@ -256,14 +257,20 @@ function goBack() {
   });
 }
 
+/** Whether one of the texts is in the box. */
+function isTyped(...texts) {
+  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
+  return texts.map(asTyped).includes(byId("prompt").value);
+}
+
+/** Whether the text in the box is the one shown. */
+const isShownTyped = () => isTyped(traceHistory.at(-1).typed, traceHistory.at(-1).text);
+
 /** Show whether the text in the box differs from the one shown, and whether it is being computed. */
 function markUnsent() {
   showSpecialNames();
-  const { typed, text } = traceHistory.at(-1);
-  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
-  const isTyped = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
   const isComputed = byId("explore").ariaBusy === "true" && isTyped(lastRequest.text.text);
-  const isShown = isTyped(typed, text);
+  const isShown = isShownTyped();
   byId("unsent").hidden = isShown || isTyped(refused);
   byId("explore").classList.toggle("refused", !isShown && refused !== null); // what is shown is of another text
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
@@ -290,9 +297,10 @@ function showSpecialNames() {
 
 /** Take from the shown trace which names in its text are tokens, such as in a link's or a generated one. */
 function markMeant() {
-  const { text, tokens, special } = traceHistory.at(-1);
+  const { typed = "", text, tokens, special } = traceHistory.at(-1);
   const { split } = specialNamesIn(tokens, special);
-  for (const name of special.names.filter((name) => text.includes(name))) meant[split.includes(name) ? "delete" : "add"](name);
+  const names = special.names.filter((name) => typed.includes(name) || text.includes(name)); // as read, text may lack capitals
+  for (const name of names) meant[split.includes(name) ? "delete" : "add"](name);
 }
 
 /** Type the text that is shown, instead of one that was refused. */
@@ -300,6 +308,7 @@ function restoreText() {
   byId("prompt").value = traceHistory.at(-1).text;
   refused = null;
   showStatus("");
+  markMeant();
   markUnsent();
   byId("prompt").focus();
 }

@@ -209,7 +209,8 @@ class Lines {
       else hideCard();
     });
     scroller.addEventListener("pointermove", (event) => event.pointerType === "touch" || follow(event));
-    scroller.addEventListener("pointerleave", () => follow(null));
+    // On touch it comes before the click, whose card `follow` would hide.
+    scroller.addEventListener("pointerleave", (event) => (event.pointerType === "touch" ? highlight(null) : follow(null)));
     scroller.addEventListener("click", (event) => {
       const [line, token] = [this.#lineUnder(event), this.#tokenUnder(event)];
       const isNamed = event.pointerType !== "touch" || (touched && line && touched.i === line.i && touched.j === line.j);
