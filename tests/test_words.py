@@ -192,8 +192,8 @@ NAMES: list[tuple[list[str], bool, list[str], list[str], list[str]]] = [
 def test_words_beside_names_of_special_tokens_are_spelled_out(
     pure: Evaluator, pocket: GPT2
 ) -> None:
-    text = "<|endoftext|> tqx of xq text"
-    assert "letters: tqx · of · xq · text. " in GPT2.from_pretrained("english").trace(text).notice
+    text = "<|endoftext|> tqx doft"
+    assert "letters: tqx · doft. " in GPT2.from_pretrained("english").trace(text).notice
     texts = ["<", "s", ">", " <", "m", "as", "k", ">", " m", "as", " s"]
     tokens = tokens_of(*texts)
     *_, covered = special_names_of(characters_of(tokens.bytes), tokens.symbols, ["<s>"], True)
