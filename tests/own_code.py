@@ -234,6 +234,12 @@ def no_scale_and_more(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> di
     return {"scores": raw, "weights": weights, "context": low(weights @ V)}
 
 
+def one_name_undivided(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
+    raw = low(Q @ turned(K))
+    masked = np.where(mask, raw, raw.dtype.type(-np.inf))
+    return {"scores": masked, "weights": low(softmax(masked))}
+
+
 def divided_twice(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[str, Array]:
     Q = low(Q / Q.shape[-1] ** 0.5)
     scores = low(Q @ turned(K) / Q.shape[-1] ** 0.5)
@@ -279,6 +285,7 @@ WRONG: dict[str, tuple[Code, str]] = {
         "masked_scores = scores - 1e9 where the mask is True",
     ),
     "not divided": (no_scale_and_more, "scores = raw_scores"),
+    "not divided, masked already": (one_name_undivided, "scores = raw_scores"),
     "divided twice": (divided_twice, "scores = raw_scores / Dk"),
     "Q / Dk": (divided_by_Dk, "Q = (X W_Q + b_Q) / Dk, scores = raw_scores"),
     "raw scores without a mask": (unmasked_raw, "masked_scores = scores"),

@@ -98,7 +98,7 @@ def test_right_code_in_any_order_gets_full_marks(result: str, code: Code, precis
     orders = [note for note in verdict.notes if note.startswith("Another order")]
     if code.__name__ in ("textbook", "renormalised", "row_by_row"):
         assert orders == []
-    elif code.__name__ not in ("divided_late", "one_name"):  # the same where nothing is hidden
+    elif code.__name__ not in ("divided_late", "one_name", "raw_masked"):  # or nothing is hidden
         assert len(orders) == 1
     # The last step alone says the same.
     *_, last = steps

@@ -158,6 +158,11 @@ ORDERS = (
 )
 
 
+# How wrong scores are read that hide the same keys as masked scores do, to name their mistake.
+ALREADY_MASKED = Order(
+    "the scores are masked already", {"attention.scores": "masked_scores"}, "weights"
+)
+
 # ---- reading the user's numbers ------------------------------------------------------------------
 
 
@@ -199,6 +204,23 @@ def in_another_order(
     return submitted, [
         Reading(order, confirmation(run.graph, [*paths.values()], witnesses), order.until in names)
         for order, paths in readings
+    ]
+
+
+def as_masked_scores(result: Result, run: Run, submitted: Sequence[Submission]) -> list[Submission]:
+    """Scores that hide what the mask hides, read as masked scores; all others as they are."""
+    given = {step.path for step in submitted}
+
+    def hides(step: Submission) -> bool:
+        masked = beside(step.path, "masked_scores")
+        if table_name(run.graph, step.path) != "attention.scores" or masked in given:
+            return False
+        mask, mine = run.value(beside(step.path, "mask")), step.nearest
+        is_low = mine <= mine.max(axis=-1, keepdims=True) - NEGLIGIBLE
+        return mask is not None and not mask.all() and bool((is_low | mask).all())
+
+    return [
+        converted(result, run, step, ALREADY_MASKED) if hides(step) else step for step in submitted
     ]
 
 

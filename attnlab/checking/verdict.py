@@ -23,7 +23,7 @@ from attnlab.checking.comparison import (
     join_words,
 )
 from attnlab.checking.mistakes import ACTIVATION_CODE, PREPENDED_TOKEN, Mistake
-from attnlab.checking.orders import Reading, in_another_order
+from attnlab.checking.orders import ALREADY_MASKED, Reading, as_masked_scores, in_another_order
 from attnlab.checking.search import (
     Explanation,
     explain,
@@ -216,6 +216,11 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         others = explain(trace, read)
         if rank(others) < rank(explanations):
             return verdict_on(trace, run, read, readings, others)
+    if not explanations and not is_right:
+        read = as_masked_scores(trace, run, submitted)
+        others = explain(trace, read) if read != submitted else []
+        if others:
+            return verdict_on(trace, run, read, [Reading(ALREADY_MASKED, "", True)], others)
     note = ""
     if not explanations and not is_right and not submitted[0].is_half:
         explanations, note = find_pair(run, submitted)
