@@ -121,11 +121,8 @@ def near_columns(tally: HeadTally, part: slice, mean: AnyArray, error: AnyArray)
 def pair_columns(model: GPT2, tally: HeadTally, mean: AnyArray, error: AnyArray) -> Columns:
     """The pairs with the largest means."""
     pairs = slice(2 * len(tally.plan.bins), None)
-    (texts, queries, _), mean, error = (
-        tally.arrays["n"][:, pairs].astype(int),
-        mean[pairs],
-        error[pairs],
-    )
+    texts, queries, _ = tally.arrays["n"][:, pairs].astype(int)
+    mean, error = mean[pairs], error[pairs]
     rows = np.argsort(np.where(texts >= MIN_TEXTS, -mean, np.inf), kind="stable")[:LISTED]
     rows = rows[texts[rows] >= MIN_TEXTS]
     query, key = (readable(model, ids) for ids in divmod(tally.plan.pairs[rows], tally.plan.vocab))
@@ -190,7 +187,12 @@ def correlations(
 
 
 def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[str]]]]:
-    """For each head, the tokens promoted and demoted most, and those by each top's query."""
+    """For each head, the tokens promoted and demoted most, and those by each top's query.
+
+    The effect on a token's logit is v · W_U[:, token], less its mean over tokens, where
+    v = gain (context W_O - its mean); contexts are divided by the deviation already, see
+    `TextSums.close`.
+    """
     trace, H = model.trace([0]), model.config.n_head
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
@@ -207,14 +209,13 @@ def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[
         effects = v @ W_U - (v @ centre)[..., np.newaxis]  # (1 + TOPS, H, vocab)
         for h, head in enumerate(range(heads.start, heads.stop)):
             rows = np.concatenate([largest(effects[0, h], count), largest(-effects[0, h], count)])
+            # What a context is multiplied by to give these effects, (Dh, rows): so the sums of
+            # contexts, and of their products, give those of effects.
             u = gain[:, np.newaxis] * (W_U[:, rows] - centre[:, np.newaxis])
-            p = W_O[h].astype(np.float64) @ (
-                u - u.mean(axis=0)
-            )  # of a context, the effect is p · it
+            p = W_O[h].astype(np.float64) @ (u - u.mean(axis=0))
+            squares = ((ss[head] @ p) * p).sum(axis=0)
             N, n, nn = counts
-            mean, error = ratio(
-                N, n, nn, s[head] @ p, ((ss[head] @ p) * p).sum(axis=0), sn[head] @ p
-            )
+            mean, error = ratio(N, n, nn, s[head] @ p, squares, sn[head] @ p)
             writes: Columns = {"token": readable(model, known[rows]), "id": known[rows].tolist()}
             writes |= {"mean": mean.tolist(), "error": error.tolist()}
             promoted = [readable(model, known[largest(x[h], PROMOTED)]) for x in effects[1:]]

@@ -94,6 +94,7 @@ class Groups:
         self.numbers, self._starts = np.unique(groups[order], return_index=True)
 
     def sum(self, x: Array) -> Array:
+        """Sums of columns (H, columns) by group, (H, groups), in the order of `numbers`."""
         sums: Array = np.add.reduceat(x[:, self._columns], self._starts, axis=1)
         return sums
 
@@ -112,6 +113,7 @@ class TextSums:
         self.tops = np.zeros((0, plan.heads), plan.top)
 
     def open(self, offset: int, ids: Ids) -> None:
+        """Begin a window, (T,), of the text: which rows each of its weights is added to."""
         plan, T = self.plan, len(ids)
         q, k, codes = codes_of(ids, plan.vocab)
         self._offset, self._ids, self._flat = offset, ids, q * T + k
@@ -135,6 +137,7 @@ class TextSums:
         self._best: list[AnyArray] = []
 
     def add(self, block: Any) -> None:
+        """Sum the weights of a block's heads, (H, T, T), and keep their contexts, (H, T, Dh)."""
         weights, context = block.attention.weights, block.attention.context  # (H, T, T)
         if len(self._ids) < 2:
             return
@@ -149,9 +152,8 @@ class TextSums:
         )
         compared = min(T - 1, COMPARED - 1)
         end = compared * (compared + 1) // 2
-        centred = others[:, :end] - np.repeat(
-            uniform[:, :compared], np.arange(1, compared + 1), axis=1
-        )
+        own_mean = np.repeat(uniform[:, :compared], np.arange(1, compared + 1), axis=1)
+        centred = others[:, :end] - own_mean
         sums = self._groups.sum(np.concatenate([others, weights[:, 1:, 0]], axis=1))
         self._parts.append((sums, centred, context))
 
@@ -181,6 +183,10 @@ class TextSums:
         return top
 
     def close(self, trace: Any) -> None:
+        """Add the window's sums to the text's; contexts are divided by the last LayerNorm's scale.
+
+        The scale, of `final`, is known only after the last block.
+        """
         if len(self._ids) < 2:
             return
         sums, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
@@ -188,10 +194,8 @@ class TextSums:
         counts = np.concatenate([self.counts, self._counts])
         sums = np.concatenate([self.sums, sums.T])
         self.rows, inverse = np.unique(rows, return_inverse=True)
-        self.counts, self.sums = (
-            np.bincount(inverse, counts),
-            np.zeros((len(self.rows), len(sums.T))),
-        )
+        self.counts = np.bincount(inverse, counts)
+        self.sums = np.zeros((len(self.rows), self.plan.heads))
         np.add.at(self.sums, inverse, sums)
         self.products += centred @ centred.T
         output = trace.blocks[-1].output
@@ -227,6 +231,7 @@ class HeadTally:
         self.names: dict[int, str] = {}  # of the tops' texts, by number
 
     def add_text(self, name: str, text: TextSums) -> None:
+        """Add a text's sums, their squares and products; a text of one token has none."""
         if not text.queries:
             return
         arrays, n, s = self.arrays, text.counts, text.sums
