@@ -18,11 +18,11 @@ from typing import Any
 import attnlab
 from attnlab import walkthrough
 from attnlab.cli.arguments import Parser
+from attnlab.pages.overview import head_that_matters
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
 from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
 from attnlab.support.tables import wrap
-from attnlab.views.page.overview import head_that_matters
 
 prepare_script(language_option() or language_of())  # for any terminal, and for pipes
 parser = Parser(description=say("One head of attention, step by step."))

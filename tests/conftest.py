@@ -28,7 +28,7 @@ from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace, figures
 from attnlab.checkpoints.hub import PUBLISHED
-from attnlab.views.page import overview
+from attnlab.pages import overview
 
 # No deadline: a busy machine may be slow.
 settings.register_profile("attnlab", deadline=None)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from attnlab.views.page.modules import GENERATED, SCRIPTS, source
+from attnlab.pages.modules import GENERATED, SCRIPTS, source
 
 TESTS = Path(__file__).parent / "page"
 

@@ -28,7 +28,7 @@ from test_cli import start  # noqa: E402
 from test_explorer import PATIENCE, answer, link_of, parts_of  # noqa: E402
 from test_explorer_page import site  # noqa: E402
 
-from attnlab.views.explorer import Explorer  # noqa: E402
+from attnlab.pages.explorer import Explorer  # noqa: E402
 
 MEASURES = ["induction", "first"]
 

@@ -271,7 +271,7 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
 
 def test_top_texts_have_traces_in_an_explorer(atlas: Atlas, precise: GPT2) -> None:
     needs("starlette", "explore")
-    from attnlab.views.explorer import TraceCache
+    from attnlab.pages.explorer import TraceCache
 
     passage = atlas.head(1, 2).top_passages[1]
     ids, source = TraceCache(precise, "en", atlas).passage("strength.top.1.2.1")

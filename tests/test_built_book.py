@@ -168,7 +168,7 @@ def test_every_page_names_the_version(book: Path) -> None:
 @pytest.mark.parametrize("chosen", ["auto", "light", "dark"])
 def test_the_pages_theme(book: Path, page: Any, scheme: str, chosen: str) -> None:
     """Colours of theme.css, chosen or the system's; pictures on the page's own paper."""
-    css = (Path(attnlab.__file__).parent / "views" / "page" / "theme.css").read_text("utf-8")
+    css = (Path(attnlab.__file__).parent / "pages" / "theme.css").read_text("utf-8")
     colours = {
         name: pair for name, *pair in re.findall(r"--(\w+): light-dark\(#(\w+), #(\w+)\)", css)
     }

@@ -16,7 +16,7 @@ from attnlab.checkpoints import hub
 from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND, find_model
 from attnlab.corpus.run import directory_of
 from attnlab.errors import InvalidValueError
-from attnlab.views.page.page import first_text
+from attnlab.pages.saved import first_text
 from attnlab.walkthrough import PROMPT
 
 # What may follow “Swimming is”.

@@ -15,8 +15,8 @@ from conftest import Watched, needs
 from pages import ablation, ask, until
 
 from attnlab import GPT2
+from attnlab.pages.saved import EXAMPLES, examples_of, first_text, token_of
 from attnlab.support.language import using_language
-from attnlab.views.page.page import EXAMPLES, examples_of, first_text, token_of
 
 needs("tokenizers", "tokenizers")
 
@@ -151,7 +151,7 @@ def test_a_page_of_a_chinese_model(chinese: GPT2) -> None:
 
 def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
     needs("uvicorn", "explore")
-    from attnlab.views.explorer import TraceCache
+    from attnlab.pages.explorer import TraceCache
 
     cache: Any = TraceCache(chinese, "zh")
     described = cache.describe("今天GPT")

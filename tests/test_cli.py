@@ -23,8 +23,8 @@ from streams import streams
 import attnlab
 from attnlab import GPT2, figures
 from attnlab.cli.command import main
+from attnlab.pages.saved import is_page
 from attnlab.support.tables import display_width
-from attnlab.views.page.page import is_page
 
 ODD = str(REFERENCE / "odd")
 SILENCED = "blocks.1.attention.heads.2.context=0"

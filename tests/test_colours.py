@@ -14,9 +14,9 @@ from pages import CELLS, TEXT, Open, drawn
 
 import attnlab
 from attnlab import GPT2, Trace
+from attnlab.pages.saved import style
 from attnlab.support.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.page.page import style
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 
@@ -196,7 +196,7 @@ def test_a_number_has_the_same_colour_in_every_view(open_page: Open, step: str) 
 
 def test_all_pages_share_one_theme() -> None:
     """The colours of page, explorer, playground, atlas and book are in one file."""
-    folder = Path(attnlab.__file__).parent / "views" / "page"
+    folder = Path(attnlab.__file__).parent / "pages"
     theme = (folder / "theme.css").read_text(encoding="utf-8")
     names = re.findall(r"--(\w+):", theme)
     assert {"paper", "ink", "muted", "line", "accent", "sans", "mono"} <= {*names}

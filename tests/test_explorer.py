@@ -34,10 +34,10 @@ needs("uvicorn", "explore")
 
 import uvicorn  # noqa: E402
 
-from attnlab.views import explorer as room  # noqa: E402
-from attnlab.views.explorer import Explorer, size_of  # noqa: E402
-from attnlab.views.page import overview  # noqa: E402
-from attnlab.views.page.page import first_text  # noqa: E402
+from attnlab.pages import explorer as room  # noqa: E402
+from attnlab.pages import overview  # noqa: E402
+from attnlab.pages.explorer import Explorer, size_of  # noqa: E402
+from attnlab.pages.saved import first_text  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 

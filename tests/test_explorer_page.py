@@ -22,8 +22,8 @@ needs("uvicorn", "explore")
 
 from test_explorer import PATIENCE, TEXT, SlowModel  # noqa: E402
 
-from attnlab.views import explorer as room  # noqa: E402
-from attnlab.views.explorer import Explorer  # noqa: E402
+from attnlab.pages import explorer as room  # noqa: E402
+from attnlab.pages.explorer import Explorer  # noqa: E402
 
 Open = Callable[..., Any]
 

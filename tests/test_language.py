@@ -37,6 +37,8 @@ from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
+from attnlab.pages.modules import SAID
+from attnlab.pages.saved import FRAME_TEXT
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
@@ -44,12 +46,10 @@ from attnlab.support.messages import COUNTED, Message, counted, say, translation
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.explaining.derivations import ACTIVATIONS, COMPUTING, derivation
 from attnlab.views.labelled_step import SHOW_ALL
-from attnlab.views.page.modules import SAID
-from attnlab.views.page.page import FRAME_TEXT
 from attnlab.views.purposes import PURPOSES
 
 PACKAGE = Path(attnlab.__file__).parent
-VIEWS = PACKAGE / "views"
+PAGES = PACKAGE / "pages"
 
 # Functions that make an axis of an analysis, by its name.
 AXES = ("Axis", "named_axis", "numbered_axis", "heads_axis")
@@ -142,7 +142,7 @@ SAYING = r"\b(?:say(?:Parts)?|Refusal)\("
 
 def frame_texts() -> list[str]:
     """The texts of the page's frame."""
-    return FRAME_TEXT.findall((VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
+    return FRAME_TEXT.findall((PAGES / "page.html").read_text(encoding="utf-8"))
 
 
 def untranslated_headers(source: str) -> list[str]:
@@ -209,7 +209,7 @@ def test_translations_are_complete_and_all_used() -> None:
             labels.update(string_arguments_in_python(source, *AXES) - {""})
         labels.update(string_arguments_in_python(source, "say", "Message", "PageError", "header"))
         texts |= texts_in_python(source)
-    for file in VIEWS.rglob("*.js"):
+    for file in PAGES.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
         messages = SAID.findall(source)
         assert len(messages) == len(re.findall(SAYING, source)), file.name
@@ -260,7 +260,9 @@ def test_po_file_reads_like_gettext(tmp_path: Path) -> None:
     if msgfmt is None:
         pytest.skip("gettext is not installed")
     result = tmp_path / "zh.mo"
-    subprocess.run([msgfmt, "-c", "-o", result, VIEWS / "zh.po"], check=True, capture_output=True)
+    subprocess.run(
+        [msgfmt, "-c", "-o", result, PACKAGE / "support" / "zh.po"], check=True, capture_output=True
+    )
     with result.open("rb") as file:
         catalogue = gettext.GNUTranslations(file)
     for english, chinese in translations().items():

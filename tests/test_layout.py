@@ -15,8 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import attnlab
+from attnlab.pages.modules import GENERATED, SCRIPTS, imported, source
 from attnlab.support import door
-from attnlab.views.page.modules import GENERATED, SCRIPTS, imported, source
 
 PACKAGE = Path(attnlab.__file__).parent
 
@@ -34,6 +34,7 @@ FLOORS = (
     "checking corpus training",
     "pocket english",
     "views",
+    "pages",
     "walkthrough",
     "cli __main__",
 )
@@ -43,7 +44,7 @@ ORDER = [room for floor in FLOORS for room in floor.split()]
 DOOR = PACKAGE / "support" / "door.py"
 
 # The most entries in one folder.
-ENTRIES = 21
+ENTRIES = 22
 
 
 @cache
@@ -110,7 +111,7 @@ def test_the_door_leads_up_to_analyses_and_views() -> None:
     }
     assert imported == door._MODULES
     rooms = {name: module.split(".")[1] for name, module in imported.items()}
-    assert {*rooms.values()} == {"analysis", "views"}
+    assert {*rooms.values()} == {"analysis", "views", "pages"}
     for name, module in imported.items():
         assert getattr(door, name).__module__ == module
     # What takes a name from the door is below the room of that name, or in it.
@@ -138,7 +139,7 @@ def test_the_first_step_loads_nothing_unused() -> None:
     late = {"argparse", "asyncio", "concurrent", "email", "gettext", "html", "http", "logging"}
     late |= {"importlib.metadata", "multiprocessing", "shutil", "socket", "ssl", "subprocess"}
     late |= {"filelock", "huggingface_hub", "starlette", "tempfile", "tiktoken", "tokenizers"}
-    optional = {"analysis", "checking", "cli", "corpus", "training", "views"}
+    optional = {"analysis", "checking", "cli", "corpus", "pages", "training", "views"}
     optional |= {"model.generation", "model.sampling"}
     assert not (late | {f"attnlab.{name}" for name in optional}) & looked
     assert lines[2:] == ["False", "True"]
@@ -184,7 +185,7 @@ def test_tensor_names_appear_only_in_checkpoint() -> None:
 # ---- the page's scripts --------------------------------------------------------------------------
 
 # Folders of `scripts`, bottom to top: a module may import from its own folder and those before.
-SCRIPT_FLOORS = ("numbers", "sources", "state", "drawing", "views", "page")
+SCRIPT_FLOORS = ("numbers", "sources", "state", "drawing", "views", "start")
 MODULES = sorted(
     {file.relative_to(SCRIPTS).as_posix() for file in SCRIPTS.rglob("*.js")} | {*GENERATED}
 )

@@ -35,11 +35,11 @@ from runs import replace_steps
 
 from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace
 from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.pages import token_pass
+from attnlab.pages.modules import GENERATED, SAVED, modules_of, source
+from attnlab.pages.saved import MARK, STEPS, is_page
+from attnlab.pages.saved import source as page_source
 from attnlab.support.tables import printable
-from attnlab.views.page import token_pass
-from attnlab.views.page.modules import GENERATED, SAVED, modules_of, source
-from attnlab.views.page.page import MARK, STEPS, is_page
-from attnlab.views.page.page import source as page_source
 from attnlab.views.purposes import purpose
 
 # Symbols of tokens with markup and scripts.

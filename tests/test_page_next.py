@@ -12,10 +12,10 @@ from pages import TEXT, Open, agrees, drawn, until
 
 from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
 from attnlab.forward.parameters import ParameterVector
+from attnlab.pages.packs import embedded, pack
+from attnlab.pages.prediction import POSITIONS, SLIDERS, TEMPERATURES, TOKENS, description
 from attnlab.text.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
-from attnlab.views.page.packs import embedded, pack
-from attnlab.views.page.prediction import POSITIONS, SLIDERS, TEMPERATURES, TOKENS, description
 
 
 def with_logits(logits: NDArray[Any]) -> Trace:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pages import BALL, Open, drawn, gpt2_shaped, settled, until
 
 from attnlab import GPT2, Trace, figures
+from attnlab.pages import overview, prediction
+from attnlab.pages.packs import pack
 from attnlab.training import initial_parameters
-from attnlab.views.page import overview, prediction
-from attnlab.views.page.packs import pack
 
 LIST = "Say: lamp two happy. Again: lamp two"
 

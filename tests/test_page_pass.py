@@ -15,10 +15,10 @@ from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.pages.packs import pack, packs_of_file
+from attnlab.pages.prediction import TOKENS
+from attnlab.pages.token_pass import BUDGET, listed_paths
 from attnlab.views.explaining.explanation import Line, Parts, Term
-from attnlab.views.page.packs import pack, packs_of_file
-from attnlab.views.page.prediction import TOKENS
-from attnlab.views.page.token_pass import BUDGET, listed_paths
 
 # Tolerance of the page's numbers, relative to the row's largest.
 SLACK = 1e-6

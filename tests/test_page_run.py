@@ -16,10 +16,10 @@ from node import Evaluator, write_modules
 from pages import in_base64
 
 from attnlab import GPT2, Trace, at, equations
+from attnlab.pages import translate
+from attnlab.pages.modules import COMPILED
+from attnlab.pages.translate import UNTRANSLATED, javascript
 from attnlab.steps import as_data
-from attnlab.views.page import translate
-from attnlab.views.page.modules import COMPILED
-from attnlab.views.page.translate import UNTRANSLATED, javascript
 
 # Tolerance to NumPy's numbers, relative to an array's largest.
 SLACK = {"float32": 5e-6, "float64": 1e-13}

@@ -10,9 +10,9 @@ from conftest import REFERENCE, Watched, needs
 from pages import LOADED, ablation, idle, patching, scaling, toggling, until
 
 from attnlab import GPT2, AttnlabError, Trace, at
+from attnlab.pages import pairs
+from attnlab.pages.packs import pack
 from attnlab.support.messages import say
-from attnlab.views.page import pairs
-from attnlab.views.page.packs import pack
 
 BALL = "The dog chased the ball, but it"
 SHE = "The girl was tired because she"

@@ -42,11 +42,11 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
+from attnlab.pages.packs import pack
+from attnlab.pages.saved import description_of
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.training.parameters import initial_parameters
-from attnlab.views.page.packs import pack
-from attnlab.views.page.page import description_of
 
 TEXT = "the hen in"
 

@@ -13,11 +13,11 @@ from node import Evaluator
 from attnlab import GPT2
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.cli.command import main
+from attnlab.pages.saved import token_of
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import END_OF_TEXT, Token, Tokens, text_in_quotes
 from attnlab.text.words import characters_of, special_names_of
-from attnlab.views.page.page import token_of
 
 SENTENCE = "The cat sat on the mat because it was tired"
 

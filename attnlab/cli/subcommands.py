@@ -28,6 +28,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import Head, MultiHeadAttention
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.pages.saved import is_page
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.console import show_in_browser
@@ -36,7 +37,6 @@ from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading
 from attnlab.views.explaining.explain import PROBABILITIES, explain
 from attnlab.views.labelled_step import LabelledStep, check_step, labelled_step, per_head
-from attnlab.views.page.page import is_page
 from attnlab.views.terminal import Terminal
 from attnlab.walkthrough import Reproduction
 

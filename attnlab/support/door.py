@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     from attnlab.analysis.lens import mean_lens as mean_lens
     from attnlab.analysis.why import Why as Why
     from attnlab.analysis.why import WhyOfHead as WhyOfHead
+    from attnlab.pages.atlas import atlas_page as atlas_page
+    from attnlab.pages.atlas import save_atlas_page as save_atlas_page
+    from attnlab.pages.explorer import Explorer as Explorer
+    from attnlab.pages.playground import playground as playground
+    from attnlab.pages.saved import page as page
+    from attnlab.pages.saved import save as save
     from attnlab.views.explaining.explain import explain as explain
     from attnlab.views.explaining.explanation import Explanation as Explanation
-    from attnlab.views.explorer import Explorer as Explorer
     from attnlab.views.frames import dataframe as dataframe
     from attnlab.views.frames import dataset as dataset
     from attnlab.views.frames import frame_of as frame_of
@@ -43,11 +48,6 @@ if TYPE_CHECKING:
     from attnlab.views.notebook import tokens_view as tokens_view
     from attnlab.views.notebook import trace_view as trace_view
     from attnlab.views.notebook import view_of_tokens as view_of_tokens
-    from attnlab.views.page.atlas import atlas_page as atlas_page
-    from attnlab.views.page.atlas import save_atlas_page as save_atlas_page
-    from attnlab.views.page.page import page as page
-    from attnlab.views.page.page import save as save
-    from attnlab.views.page.playground import playground as playground
     from attnlab.views.pictures import curves as curves
     from attnlab.views.plot import Picture as Picture
     from attnlab.views.plot import drawing_in as drawing_in
@@ -70,15 +70,15 @@ _NAMES = {
     "analysis.why": "Why WhyOfHead",
     "views.explaining.explain": "explain",
     "views.explaining.explanation": "Explanation",
-    "views.explorer": "Explorer",
+    "pages.explorer": "Explorer",
     "views.frames": "dataframe dataset frame_of grid",
     "views.notebook": (
         "View candidates_view document_view explanation_view frame generation_view "
         "result_view tokens_view trace_view view_of_tokens"
     ),
-    "views.page.atlas": "atlas_page save_atlas_page",
-    "views.page.page": "page save",
-    "views.page.playground": "playground",
+    "pages.atlas": "atlas_page save_atlas_page",
+    "pages.saved": "page save",
+    "pages.playground": "playground",
     "views.pictures": "curves",
     "views.plot": ("Picture drawing_in plot_graph plot_heads plot_step plot_table plot_tokens"),
     "views.sheets": "write_model write_sheets",

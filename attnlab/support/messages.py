@@ -1,4 +1,4 @@
-"""Messages that keep their template and values, and their Chinese from `views/zh.po`."""
+"""Messages that keep their template and values, and their Chinese from `support/zh.po`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _value_as_data(value: object) -> Any:
 @cache
 def translations() -> Mapping[str, str]:
     """The Chinese translation of each English text."""
-    source = Path(__file__).parents[1].joinpath("views", "zh.po").read_text(encoding="utf-8")
+    source = Path(__file__).parents[1].joinpath("support", "zh.po").read_text(encoding="utf-8")
     texts = [
         "".join(map(ast.literal_eval, re.findall(r'".*"', part)))
         for part in re.split(r"^(?:msgid|msgstr)", source, flags=re.M)[1:]

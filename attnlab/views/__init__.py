@@ -2,8 +2,7 @@
 
 `labelled_step` is a step with its labels, which all views draw. `terminal` prints text, `notebook`
 makes HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas DataFrames and xarray
-Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser, which `explorer`
-serves. All use `colours` and the Chinese in `zh.po`.
+Datasets, `sheets` a spreadsheet of formulas. All use `colours`.
 
 `explaining/` shows how a number is computed; `purposes` says what each step is for, and `attended`
 where a token's attention goes.

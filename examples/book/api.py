@@ -11,12 +11,12 @@ from typing import Any
 import attnlab
 from attnlab.corpus.result import Passage, Standout
 from attnlab.forward.products import Product
+from attnlab.pages.explorer import Explorer
 from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
 from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
 from attnlab.support.tables import Document
-from attnlab.views.explorer import Explorer
 
 # Modules whose public names are all in the reference.
 MODULES = {

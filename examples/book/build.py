@@ -40,7 +40,7 @@ from nbformat.v4 import new_code_cell
 from question_bank import page
 
 import attnlab
-from attnlab.views.page.page import source
+from attnlab.pages.saved import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}

@@ -70,7 +70,7 @@ html_theme_options = {
     "dark_css_variables": {**COLOURS, **DARK},
 }
 here = os.path.dirname(__file__)
-shared = os.path.join(os.path.dirname(attnlab.__file__), "views", "page", "theme.css")
+shared = os.path.join(os.path.dirname(attnlab.__file__), "pages", "theme.css")
 html_static_path = [os.path.join(here, "theme", "static"), shared]
 html_css_files = ["theme.css", "columns.css", "book.css"]
 html_js_files = ["book.js"]

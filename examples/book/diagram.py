@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import attnlab
-from attnlab.views.page.page import source
+from attnlab.pages.saved import source
 
 TEXT = "The dog chased the ball, but it"
 # The page's lines, boxes and labels: a unit is a pixel, and drawing.css has the colours.

@@ -18,7 +18,7 @@ from nbconvert.exporters import SlidesExporter
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import attnlab
-from attnlab.views.page.page import source
+from attnlab.pages.saved import source
 
 HERE = Path(__file__).parent
 REVEAL = Path(sphinx_revealjs.__file__).parent / "_static" / "revealjs"

@@ -81,7 +81,7 @@ probability of the likeliest next word moves. This is the head that moves it mos
 
 哪个头对下一个词最重要？把各个头轮流关掉，看最可能的下一个词的概率变了多少。变得最多的是这一个：""",
     ),
-    """from attnlab.views.page.overview import head_that_matters
+    """from attnlab.pages.overview import head_that_matters
 
 layer, n = head_that_matters(trace)
 head = trace.head(layer, n)

@@ -1,8 +1,8 @@
 """The page for a browser: one HTML file that needs nothing else.
 
-`page` assembles it from its scripts, which `modules` joins; `translate` makes one of them from the
+`saved` assembles it from its scripts, which `modules` joins; `translate` makes one of them from the
 equations: the page itself computes steps, see `arrays.js` and `run.js`. `packs` are the numbers it
 includes: for attention, for what makes its scores (`pairs`), for a token's pass through the steps
 (`token_pass`), for its `prediction`, and for the picture of the model (`overview`). `playground` is
-the page that includes a model and runs it, `atlas` the page of a corpus.
+the page that includes a model and runs it, `atlas` the page of a corpus; `explorer` serves pages.
 """

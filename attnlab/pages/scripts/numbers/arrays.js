@@ -305,7 +305,7 @@ function item(x, ...index) {
 
 export const LAST_AXIS = { axis: -1, keepdims: true };
 
-// The functions that translated code calls; attnlab/views/page/translate.py adds the elementwise ones.
+// The functions that translated code calls; attnlab/pages/translate.py adds the elementwise ones.
 export const nd = {
   REST,
   slice,

@@ -28,7 +28,7 @@ from attnlab.equations import AnyArray, Mask, raw_scores, split_heads
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Head
 from attnlab.model.trace import Trace
-from attnlab.views.page.overview import story_heads
+from attnlab.pages.overview import story_heads
 
 # Pairs with numbers of their own.
 SHOWN = 8

@@ -1,6 +1,6 @@
 """A local HTTP server for a page that traces any text with a model.
 
-`Explorer` serves the page of `attnlab.views.page` without data; the page requests data as needed.
+`Explorer` serves the page of `attnlab.pages` without data; the page requests data as needed.
 
     GET  /?token=...             the page
     POST /trace                  {"text": ...} or {"ids": [...]}, and "changes", a list of objects,
@@ -49,17 +49,10 @@ from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, qu
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
-from attnlab.steps import at
-from attnlab.support.checks import as_count, check_kind, importing_extra, is_integer
-from attnlab.support.console import StdoutSafe
-from attnlab.support.language import LANGUAGES, language_of, using_language
-from attnlab.support.messages import Message, say
-from attnlab.support.tables import printable
-from attnlab.text.tokens import Tokens
-from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
-from attnlab.views.page.modules import LARGEST_FACTOR, SERVED, STEPS_TO_CHANGE
-from attnlab.views.page.packs import pack, story_parts
-from attnlab.views.page.page import (
+from attnlab.pages.atlas import Served, atlas_page, location_of, policy
+from attnlab.pages.modules import LARGEST_FACTOR, SERVED, STEPS_TO_CHANGE
+from attnlab.pages.packs import pack, story_parts
+from attnlab.pages.saved import (
     assembled,
     description_of,
     examples_of,
@@ -68,7 +61,14 @@ from attnlab.views.page.page import (
     policy_of,
     token_of,
 )
-from attnlab.views.page.token_pass import packed_paths
+from attnlab.pages.token_pass import packed_paths
+from attnlab.steps import at
+from attnlab.support.checks import as_count, check_kind, importing_extra, is_integer
+from attnlab.support.console import StdoutSafe
+from attnlab.support.language import LANGUAGES, language_of, using_language
+from attnlab.support.messages import Message, say
+from attnlab.support.tables import printable
+from attnlab.text.tokens import Tokens
 
 with importing_extra("explore"):
     import uvicorn

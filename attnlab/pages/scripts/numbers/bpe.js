@@ -149,7 +149,7 @@ export class Tokenizer {
 
   allBytes = (ids) => Uint8Array.from(ids.flatMap((id) => [...this.bytesOf(id)]));
 
-  /** A token's id, symbol, text and bytes, see `token_of` in attnlab/views/page/page.py. */
+  /** A token's id, symbol, text and bytes, see `token_of` in attnlab/pages/saved.py. */
   token(id) {
     if (!this.#tokens.has(id)) {
       const bytes = this.bytesOf(id);

@@ -31,6 +31,17 @@ from attnlab.errors import AttnlabError, InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.pages import overview, pairs, prediction, token_pass
+from attnlab.pages.modules import (
+    EXCERPT_LENGTH,
+    HERE,
+    PLAYGROUND,
+    SAVED,
+    SERVED,
+    scripts_of,
+    texts_said,
+)
+from attnlab.pages.packs import edited_heads, elements, pack
 from attnlab.steps import as_data
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
@@ -41,17 +52,6 @@ from attnlab.text.tokens import Token
 from attnlab.text.words import characters_of, words_of
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.explaining import derivations
-from attnlab.views.page import overview, pairs, prediction, token_pass
-from attnlab.views.page.modules import (
-    EXCERPT_LENGTH,
-    HERE,
-    PLAYGROUND,
-    SAVED,
-    SERVED,
-    scripts_of,
-    texts_said,
-)
-from attnlab.views.page.packs import edited_heads, elements, pack
 from attnlab.views.purposes import purpose
 
 # A head's steps that the page shows.

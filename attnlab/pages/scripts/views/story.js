@@ -1,5 +1,5 @@
 // Sentences about the heads that affect the next token most, from the pack "story", see
-// attnlab/views/page/overview.py.
+// attnlab/pages/overview.py.
 
 import { brief, percent, percentages, percentsOf } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";

@@ -21,7 +21,7 @@ export class ModelSource extends LiveSource {
     this.#worker.addEventListener("message", ({ data }) => this.#receive(data));
   }
 
-  /** The page's model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
+  /** The page's model: its description from attnlab/pages/playground.py, and a promise of its parameters. */
   static ofPage(model, numbers) {
     const source = new ModelSource();
     source.#started = numbers.then((numbers) => source.#request("start", { description: model, numbers }, [numbers.buffer]));

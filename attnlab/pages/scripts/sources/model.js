@@ -93,7 +93,7 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the most recently used last
 
-  /** A description by attnlab/views/page/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
+  /** A description by attnlab/pages/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
   constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
     let start = 0;
     this.parameters = new Map();
@@ -182,7 +182,7 @@ class Model {
     return trace;
   }
 
-  /** The edits that make changes, see numbers/changes.js, as in attnlab/views/explorer.py. */
+  /** The edits that make changes, see numbers/changes.js, as in attnlab/pages/explorer.py. */
   #editsOf(changes) {
     const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
     const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
@@ -219,7 +219,7 @@ class Model {
     return { ids, text: this.tokenizer.textOf(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 
-  /** A trace's pack, see attnlab/views/page/packs.py. */
+  /** A trace's pack, see attnlab/pages/packs.py. */
   async pack(trace, name, tick) {
     const numbers = await this.#numbersOf(trace, name, tick);
     if (!name.startsWith("maps")) checkFinite(numbers); // maps have NaN where the mask hides cells
@@ -265,7 +265,7 @@ class Model {
     return run.inScratch(() => sumOf(run, ...[layer, head, query, key].map(Number), other), isKept);
   }
 
-  /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
+  /** The small maps of a layer's heads, see attnlab/pages/overview.py. */
   #maps(run, layer) {
     const mapOf = (head) => {
       const prefix = `blocks.${layer}.attention.heads.${head}`;
@@ -300,7 +300,7 @@ class Model {
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
   }
 
-  /** Norms in the residual stream, see attnlab/views/page/overview.py. */
+  /** Norms in the residual stream, see attnlab/pages/overview.py. */
   #stream(run) {
     const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
@@ -311,7 +311,7 @@ class Model {
     return concatenated([normsOf(run.value("embedding")), ...blocks.flat()]);
   }
 
-  /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
+  /** What ablating heads does to the next token, see attnlab/pages/overview.py. */
   async #story(run, tick) {
     const ids = [...run.value("ids").numbers()];
     const last = ids.length - 1;

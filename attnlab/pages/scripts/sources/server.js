@@ -1,4 +1,4 @@
-// A source with a model: the explorer that serves the page, see attnlab/views/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/pages/explorer.py.
 
 import { language, say, tokenOf } from "./description.js";
 import { LiveSource, reports, source } from "./source.js";

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from attnlab.pages import overview, pairs
+from attnlab.pages.packs import PACKED_STEPS
+from attnlab.pages.translate import equations_script
 from attnlab.support import rest
 from attnlab.text import words
-from attnlab.views.page import overview, pairs
-from attnlab.views.page.packs import PACKED_STEPS
-from attnlab.views.page.translate import equations_script
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 
 # The scripts of each kind of page, by the modules they start from. The first script of a page that
 # runs its model runs in a worker, too.
-SAVED = ("page/saved.js",)
-SERVED = ("page/served.js",)
-PLAYGROUND = ("page/worker.js", "page/playground.js")
+SAVED = ("start/saved.js",)
+SERVED = ("start/served.js",)
+PLAYGROUND = ("start/worker.js", "start/playground.js")
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200

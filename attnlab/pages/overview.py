@@ -16,7 +16,7 @@ from attnlab.analysis.patching import can_be_batched
 from attnlab.equations import AnyArray, Array, Mask, softmax
 from attnlab.forward.slices import with_step
 from attnlab.model.trace import Trace
-from attnlab.views.page.prediction import logits_after
+from attnlab.pages.prediction import logits_after
 
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5

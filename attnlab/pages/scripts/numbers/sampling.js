@@ -2,7 +2,7 @@
 
 export const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
-/** The prediction after a position, as packed by attnlab/views/page/prediction.py, by name. */
+/** The prediction after a position, as packed by attnlab/pages/prediction.py, by name. */
 export function predictionOf(values, vocab, { temperatures, topPs }) {
   // Three numbers for each of n tokens, one for each temperature, four numbers, two for each nucleus.
   const nucleusStart = values.length - 2 * temperatures.length * topPs.length;

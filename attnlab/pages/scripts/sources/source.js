@@ -1,4 +1,4 @@
-// Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, a server with a
+// Where the page's numbers come from: packs in the file, see attnlab/pages/packs.py, a server with a
 // model (server.js), or the page itself, which runs it (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";

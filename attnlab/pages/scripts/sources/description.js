@@ -1,4 +1,4 @@
-// What attnlab/views/page/page.py wrote about the page and its traces, and the words of its language.
+// What attnlab/pages/saved.py wrote about the page and its traces, and the words of its language.
 
 export const description = JSON.parse(document.getElementById("description").textContent);
 
@@ -34,7 +34,7 @@ export const sayParts = (text, values) =>
 
 export const sayStoredParts = sayParts;
 
-/** A token from its description by attnlab/views/page/prediction.py. */
+/** A token from its description by attnlab/pages/prediction.py. */
 export function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " "); // the text, unless the description includes it
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));

@@ -1,4 +1,4 @@
-// The heads that affect the next token most, from the pack "story", see attnlab/views/page/overview.py.
+// The heads that affect the next token most, from the pack "story", see attnlab/pages/overview.py.
 
 import { attendedBy } from "../sources/attended.js";
 import { loadLayer, source } from "../sources/source.js";

@@ -16,21 +16,21 @@ from attnlab.checkpoints.hub import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
-from attnlab.support.checks import as_count
-from attnlab.support.files import write_atomically
-from attnlab.support.language import using_language
-from attnlab.text.tokens import Tokens
-from attnlab.views.notebook import View, frame
-from attnlab.views.page.modules import PLAYGROUND
-from attnlab.views.page.packs import embedded
-from attnlab.views.page.page import (
+from attnlab.pages.modules import PLAYGROUND
+from attnlab.pages.packs import embedded
+from attnlab.pages.prediction import TOKENS
+from attnlab.pages.saved import (
     as_page_path,
     assembled,
     description_of,
     examples_of,
     first_text,
 )
-from attnlab.views.page.prediction import TOKENS
+from attnlab.support.checks import as_count
+from attnlab.support.files import write_atomically
+from attnlab.support.language import using_language
+from attnlab.text.tokens import Tokens
+from attnlab.views.notebook import View, frame
 
 # Browsers can't open pages with more bytes of parameters.
 MOST_BYTES = 300_000_000

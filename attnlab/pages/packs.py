@@ -25,9 +25,9 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.model.trace import Trace
+from attnlab.pages import overview, pairs, token_pass
+from attnlab.pages.prediction import positions_of, prediction, row_of_logits
 from attnlab.steps import Result
-from attnlab.views.page import overview, pairs, token_pass
-from attnlab.views.page.prediction import positions_of, prediction, row_of_logits
 
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")

@@ -3,7 +3,7 @@
 // inputs must be loaded before.
 
 import { assign, broadcast, broadcastShape, inScratch, Nd } from "./arrays.js";
-// Not in this folder: attnlab/views/page/translate.py makes it from attnlab/equations.py, expression by expression.
+// Not in this folder: attnlab/pages/translate.py makes it from attnlab/equations.py, expression by expression.
 import { equations } from "./equations.js";
 
 /** How each step is computed, from attnlab/steps/graph.py's data. */
