@@ -68,7 +68,7 @@ _LAZY = {
     "train": "attnlab.training",
 }
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "GPT2",
