@@ -1,11 +1,15 @@
 """The pages on later models and methods: what they say holds."""
 
+import itertools
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 from book import run, run_unchanged
+from conftest import REFERENCE
+
+from attnlab import GPT2, Trace, at
 
 
 def test_rotations_are_products_of_complex_numbers() -> None:
@@ -55,6 +59,63 @@ def test_an_mlp_is_a_sum_of_experts() -> None:
     assert (np.diff(errors) < 0).all()
     assert errors[-1] < 1e-5
     assert re.search(r"tokens for each expert: \[1, 1, 3", page.printed)
+
+
+def test_effects_of_edges_equal_finite_differences() -> None:
+    """Edges to and from parts of each kind, with a small part of the change instead of a slope."""
+    pocket = 'GPT2.from_pretrained("pocket"'
+    page = run(
+        "edges",
+        {f"{pocket})": f"{pocket}, dtype='float64')", "STEPS, SHOWN = 5": "STEPS, SHOWN = 2"},
+    )
+    clean, corrupted, streams = page["clean"], page["corrupted"], page["streams"]
+    right, wrong = (page["model"].tokenizer.encode(word)[0] for word in page["TARGET"])
+
+    def metric(run: Trace) -> float:
+        return float(run.next_logits[right] - run.next_logits[wrong])
+
+    def slope(run: Trace, writer: str, reader: str) -> float:
+        ends = []
+        for small in (1e-5, -1e-5):
+            stream = at(run, streams[reader]) + small * (at(clean, writer) - at(corrupted, writer))
+            read = at(run.edited({streams[reader]: stream}), reader)
+            ends.append(metric(run.edited({reader: read})))
+        return (ends[0] - ends[1]) / 2e-5
+
+    half = corrupted.edited({"embedding": (corrupted.embedding + clean.embedding) / 2})
+    total = metric(clean) - metric(corrupted)
+    assert len(page["edges"]) == len({*page["edges"]}) == 4 * 3 + 5 + 6 * 4 * 3 + 10 + 11
+    for edge in page["edges"][::3]:
+        slopes = slope(corrupted, *edge), slope(half, *edge)
+        assert page["eap"][edge] == pytest.approx(slopes[0] / total, rel=1e-5, abs=1e-9)
+        assert page["eap_ig"][edge] == pytest.approx(sum(slopes) / 2 / total, rel=1e-5, abs=1e-9)
+
+
+def test_composition_and_the_tokens_of_heads() -> None:
+    """Scores that TransformerLens's factored matrices gave; tokens by hand."""
+    page = run_unchanged("composition")
+    recorded = np.load(REFERENCE / "analysis.npz")
+    for name, kind in itertools.product(("odd", "silu", "quick_gelu"), "QKV"):
+        trace = GPT2.from_pretrained(REFERENCE / name, dtype="float64").trace([5, 7])
+        scores = page["composition"](trace, kind)
+        np.testing.assert_allclose(scores, recorded[f"{name}/circuits/{kind}"], atol=1e-10)
+    best = np.argsort(-page["scores"], axis=None)[:2]
+    heads = {tuple(map(int, np.unravel_index(n, page["scores"].shape))) for n in best}
+    assert heads == {(0, 1, 1, 2), (0, 1, 1, 3)}
+    p, layer, dog = page["trace"], page["attention"], 428
+    rows = p.W_E - p.W_E.mean(axis=1, keepdims=True)
+    X = rows / np.sqrt(p.W_E.var(axis=1, keepdims=True) + 1e-5) * layer.gain + layer.bias
+    head = layer.heads[2]
+    query, key, value = (
+        X @ getattr(head, f"W_{x}") + getattr(head, f"b_{x}") for x in ("Q", "K", "V")
+    )
+    assert page["reads"](head, page["X"], dog) == pytest.approx(
+        key @ query[dog] / 32**0.5, abs=1e-4
+    )
+    output = value[dog] @ head.W_O
+    logits = ((output - output.mean()) * p.gain) @ p.W_U
+    assert page["writes"](head, page["X"], dog) == pytest.approx(logits, abs=1e-4)
+    assert "' dog': '.' 2.77, ' girl' 2.44" in page.printed
 
 
 @pytest.mark.slow
