@@ -38,7 +38,6 @@ from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
 if _typing.TYPE_CHECKING:
-    from attnlab.analysis.edges import edges
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.analysis.paths import path_patch
     from attnlab.checking import check, compare
@@ -61,7 +60,6 @@ _LAZY = {
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.checking",
-    "edges": "attnlab.analysis.edges",
     "open_atlas": "attnlab.corpus",
     "patch": "attnlab.analysis.patching",
     "path_patch": "attnlab.analysis.paths",
@@ -99,7 +97,6 @@ __all__ = [
     "check",
     "compare",
     "cross_attention",
-    "edges",
     "errors",
     "gelu",
     "layer_norm",

@@ -184,7 +184,7 @@ for task in tasks:
 # ## 18.5 Methods against the truth
 #
 # Now let other methods rank the ten parts: patching, its estimate by gradients (attribution
-# patching), and the sum of a part's edges by EAP and EAP-IG (`attnlab.edges`). Each compares two
+# patching), and the sum of a part's [edges by EAP and EAP-IG](later/edges.py). Each compares two
 # sentences, in which different words are right. Their scores come with the table;
 # `truth.methods(pocket)` computes them again, in a few seconds. How well does their ranking agree
 # with that of the Shapley values? Spearman's correlation is 1 for the same order, 0 on average by

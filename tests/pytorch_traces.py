@@ -77,7 +77,7 @@ np.testing.assert_allclose(found.clean, ends[0], rtol=0, atol=1e-10)
 change = (ends[0] - ends[1]).numpy()
 np.testing.assert_allclose(found.restored, effects.mean(axis=0) / change.mean(), atol=1e-10)
 
-# The logit lens, and direct paths from heads to the logits: exact, and by gradients.
+# The logit lens, and direct paths from heads to the logits.
 received: list[Tensor] = []
 hook = theirs.transformer.ln_f.register_forward_pre_hook(
     lambda _, inputs: received.append(inputs[0])
@@ -111,16 +111,11 @@ for layer, head in np.ndindex(L, H):
     columns = slice(head * Dh, (head + 1) * Dh)
     context = contexts[layer][..., columns] - before[layer][..., columns]
     written[layer, head] = (context @ layers[layer].weight[columns]).detach()
-final = received[0].detach().requires_grad_()
-measured(decoded(final)).sum().backward()
-linear = (written * final.grad).sum((-2, -1))
 with torch.no_grad():
-    along = [[measured(decoded(final + x)) - ends[1] for x in of_layer] for of_layer in written]
+    along = [
+        [measured(decoded(received[0] + x)) - ends[1] for x in of_layer] for of_layer in written
+    ]
 pairs = texts, ours.trace(corrupted.tolist())
 paths = attnlab.path_patch(*pairs, metric=metric, progress=False)
 close(paths.effects, np.moveaxis(np.array(along), -1, 0))
 close(paths.restored, np.array(along).mean(axis=-1) / change.mean())
-edges = attnlab.edges(*pairs, metric=metric, progress=False)
-heads = [path in paths.paths for path in edges.senders]
-close(edges.each[:, heads, -1], linear.reshape(L * H, 7).T)
-close(edges.effects[heads, -1], linear.reshape(L * H, 7).mean(dim=1) / change.mean())

@@ -5,7 +5,6 @@ import pickle
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -786,7 +785,6 @@ def on(pocket: GPT2, it: Trace, it_again: Trace, odd: Trace) -> SimpleNamespace:
         other=pocket.trace("The dog"),
         likely=it.next_tokens(1)[0],
         two=pocket.trace(["The dog", "The dog chased"]),
-        edges=attnlab.edges(it, it_again, metric=5, progress=False),
         lens=it.logit_lens(),
         gradients=it.gradients(5),
         target=odd.attribution(5).target,
@@ -833,8 +831,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
-    (lambda on: on.edges.faithfulness(np.array(3)), TypeError, r"counts must be .*array\(3\)"),
-    (lambda on: on.edges.faithfulness(3), TypeError, "counts must be a list"),
     (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
     (lambda on: open_truth().interactions(ablation=HUGE), ValueError, "ablation must be one of"),
     (lambda on: open_truth().methods(ablation=HUGE), ValueError, "ablation must be one of"),
@@ -992,16 +988,10 @@ def test_patching_shows_its_progress_bar_before_the_first_run(
         shown.append(capsys.readouterr().err)
         return float(trace.next_logits[7])
 
-    for analyse, total in (
-        (attnlab.patch, "8/8"),
-        (attnlab.path_patch, "8/8"),
-        (partial(attnlab.edges, exact=True), "110/110"),
-    ):
+    for analyse in (attnlab.patch, attnlab.path_patch):
         shown.clear()
         analyse(it, it_again, metric=metric)
-        assert re.search(r"0run|0edge|0/8", shown[0])
-        assert total in capsys.readouterr().err
-    attnlab.edges(it, it_again, metric=5, steps=3)
-    assert "6/6" in capsys.readouterr().err  # two layers a step
+        assert re.search(r"0run|0/8", shown[0])
+        assert "8/8" in capsys.readouterr().err
     attnlab.patch(it, it_again, metric=5, progress=False)
     assert capsys.readouterr().err == ""

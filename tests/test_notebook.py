@@ -381,10 +381,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     attribution, jobs = trace.attribution(last), odd.trace([1, 2, 3, 4]).jobs()
     patched = attnlab.patch(trace, other, **settings)
     by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)
-    edges = attnlab.edges(trace, other, steps=1, **settings)
     atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
-    # Of 49 receivers those with the largest effects.
-    largest = np.argsort(-np.nanmax(np.abs(edges.effects), axis=0), kind="stable")[:32]
     why = trace.head(1, 2).why(2, 1)
     lens, of_token = trace.logit_lens(), trace.logit_lens().of(last)
     has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
@@ -396,7 +393,6 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "by token": (attribution.by_token(), attribution.by_token().heads),
         "patch": (patched, patched.restored),
         "by position": (by_position, by_position.restored),
-        "edges": (edges, edges.effects[:, np.sort(largest)]),
         "jobs": (jobs, jobs.attention[has_keys]),
         "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
         "measure": (atlas["entropy"], atlas["entropy"].mean),
@@ -407,7 +403,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
 
 
 RESULTS = (
-    "lens", "one token", "attribution", "by token", "patch", "by position", "edges", "jobs",
+    "lens", "one token", "attribution", "by token", "patch", "by position", "jobs",
     "atlas", "measure", "why", "compare", "check",
 )  # fmt: skip
 

@@ -365,46 +365,6 @@ def test_pictures_of_twelve_layers_show_every_point_and_head(deep: GPT2) -> None
     assert len(ticks(by_token.plot().axes.yaxis)) == 144
 
 
-def test_arrows_of_a_graph_pass_between_its_nodes() -> None:
-    from matplotlib.patches import ArrowStyle, FancyArrowPatch, FancyBboxPatch
-
-    from attnlab.views.plot import plot_graph
-
-    rng = np.random.default_rng(0)
-    columns = [[f"{x}.{y}" for y in range(1 + x % 4)] for x in range(10)]
-    pairs = [(x, y) for x in range(9) for y in range(x + 1, 10) if rng.random() < 0.8]
-    edges = [
-        (rng.choice(columns[x]), rng.choice(columns[y]), rng.choice([*"QKV", ""]), rng.normal())
-        for x, y in pairs
-    ]
-    columns = [[n for n in names if any(n in edge for edge in edges)] for names in columns]
-    ax = plot_graph(columns, edges, "title", None).axes
-    boxes = [patch for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
-    arrows = [patch for patch in ax.patches if isinstance(patch, FancyArrowPatch)]
-    assert len(arrows) == len(edges) > 30
-    assert all(isinstance(arrow.get_arrowstyle(), ArrowStyle.CurveFilledB) for arrow in arrows)
-    corners = np.array([(x.get_x(), x.get_y(), x.get_width(), x.get_height()) for x in boxes])
-    low, high = corners[:, :2], corners[:, :2] + corners[:, 2:]
-    overlap = (low[:, np.newaxis] < high).all(-1) & (low < high[:, np.newaxis]).all(-1)
-    assert overlap.sum() == len(boxes)  # each with itself
-    names = [text.get_text() for text in ax.texts if len(text.get_text()) > 1]
-    for arrow, (start, end, *_) in zip(arrows, reversed(edges), strict=True):
-        curves = [x for x, _ in arrow._path_original.iter_bezier() if len(x.control_points) > 1]  # type: ignore[attr-defined]
-        points = np.concatenate([curve(np.linspace(0, 1, 20)) for curve in curves])
-        inside = (points[:, np.newaxis] > low + 1e-6) & (points[:, np.newaxis] < high - 1e-6)
-        assert not inside.all(-1).any()
-        first, last = names.index(start), names.index(end)
-        assert points[0] == pytest.approx([high[first, 0], (low + high)[first, 1] / 2])
-        assert points[-1, 0] == pytest.approx(low[last, 0])
-        assert low[last, 1] < points[-1, 1] < high[last, 1]
-    ax.get_figure().draw_without_rendering()
-    for text, box in zip([x for x in ax.texts if x.get_text() in names], boxes, strict=True):
-        extent, around = text.get_window_extent(), box.get_window_extent()
-        assert around.x0 < extent.x0 < extent.x1 < around.x1
-    legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend[0] == f"{max((number for *_, number in edges), key=abs):+.3f}"
-
-
 def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
     wide = attnlab.attention(*np.ones((3, 4, 40)), tokens=["a", "b", "c", "d"])
     ax = wide.plot("Q").axes

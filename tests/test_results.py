@@ -31,7 +31,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
     pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
     words = [(" barked", " meowed"), (" meowed", " barked")]
     settings: Any = {"metric": words[0], "progress": False}
-    edges = attnlab.edges(trace, other, **settings)
     lens, truth, why = trace.logit_lens(), open_truth(), trace.head(1, 2).why("it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     atlas, second = (
@@ -43,10 +42,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
         "attribution patching": attnlab.attribution_patch(trace, other, metric=words[0]),
         "path patching": attnlab.path_patch(trace, other, **settings),
-        "edges": edges,
-        "edges of pairs": attnlab.edges(*pairs, metric=words, progress=False),
-        "circuit": edges.circuit(3),
-        "circuits": edges.circuits([0, 5]),
         "attribution": trace.attribution(" barked"),
         "attribution of texts": texts.attribution([x for x, _ in words]),
         "by token": trace.attribution(" barked").by_token(),
@@ -106,7 +101,7 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
         frame = result.to_dataframe()
         assert len(frame), name
         assert frame.columns.is_unique, name
-        assert "<table" in result._repr_html_() or name in ("QK", "circuit", "training"), name
+        assert "<table" in result._repr_html_() or name in ("QK", "training"), name
         english, chinese = map(headings_in, ("en", "zh"), (result, result))
         same = {x for x in set(english) & set(chinese) if x in translations()}
         assert same <= {"", "logit", "id", "entropy", "induction", "mean"}, name
@@ -146,12 +141,6 @@ def test_the_numbers_of_results(results: dict[str, Any], name: str) -> None:
 def test_the_rows_of_results(results: dict[str, Any]) -> None:
     needs("pandas", "frames")
     frames = {name: result.to_dataframe() for name, result in results.items()}
-    edges, effects = frames["edges"], results["edges"].effects
-    assert len(edges) == np.isfinite(effects).sum() == 110
-    assert (edges.effect.abs().diff().dropna() <= 0).all()
-    assert [*edges.head(3).itertuples(index=False, name=None)] == results["edges"].strongest(3)
-    assert frames["circuits"].edges.tolist() == [0, 5]
-    assert "error" not in str(results["circuits"])  # of one pair
     attribution, terms = results["attribution"], frames["attribution"]
     assert terms.contribution.sum() == pytest.approx(attribution.total)
     head = terms[(terms["layer"] == 1) & (terms["head"] == 2)]

@@ -10,7 +10,6 @@ import pytest
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.analysis.edges import Circuit
 from attnlab.analysis.many import ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces, group_equal
@@ -237,12 +236,10 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
     np.testing.assert_allclose(jobs.attention[1], weights.mean(axis=-1), atol=1e-12)
 
 
-def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:
+def test_paths_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:
     settings = {"receiver": ["blocks.1.mlp.X", "final"], "progress": False}
     paths = attnlab.path_patch(*pairs, "blocks.*.mlp.output", metric=METRICS, **settings)
-    result = attnlab.edges(*pairs, metric=METRICS, steps=2, progress=False)
-    circuit, count = result.circuit(9), int(np.isfinite(result.effects).sum())
-    changes, kept = np.empty((2, 4))
+    changes = np.empty(4)
     for number, metric in enumerate(METRICS):
         pair = [side[number] for side in pairs]
         alone = attnlab.path_patch(*pair, "blocks.*.mlp.output", metric=metric, **settings)
@@ -250,26 +247,13 @@ def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, T
         np.testing.assert_allclose(
             paths.effects[number], alone.restored * changes[number], atol=1e-12
         )
-        edges = attnlab.edges(*pair, metric=metric, steps=2, progress=False)
-        expected = edges.effects * changes[number]
-        np.testing.assert_allclose(result.each[number], expected, atol=1e-12)
-        kept[number] = Circuit(edges, circuit.edges).faithfulness * changes[number]
     np.testing.assert_allclose(paths.restored, paths.effects.sum(axis=0) / changes.sum())
-    np.testing.assert_allclose(result.effects, result.each.sum(axis=0) / changes.sum())
-    residuals = result.each - result.effects * changes[:, None, None]
+    residuals = paths.effects - paths.restored * changes[:, None]
     errors = np.sqrt((residuals**2).sum(axis=0) / 12) / abs(changes.mean())
-    np.testing.assert_allclose(result.standard_errors, errors)
-    assert circuit.faithfulness == pytest.approx(kept.sum() / changes.sum())
-    assert repr(circuit).startswith("Circuit of 9 edges, faithfulness 0.9")
-    assert " ± " in repr(circuit)
-    assert result.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
-    for title, shown in (
-        ("Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target", paths),
-        ("Edges, by integrated gradients, 2 steps: a target for each pair", result),
-    ):
-        assert repr(shown).startswith(title)
-        assert "± standard error" in repr(shown)
-    assert f"20 of {count} edges" in repr(result)
+    np.testing.assert_allclose(paths.standard_errors, errors)
+    title = "Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target"
+    assert repr(paths).startswith(title)
+    assert "± standard error" in repr(paths)
 
 
 def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
@@ -303,7 +287,7 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
     models = GPT2.from_pretrained("pocket"), trained
     same, different = (model.trace(CORRUPTED) for model in models)
     for clean, corrupted in ((pairs[0], different), (pairs[0][0], different[0])):
-        for function in (attnlab.patch, attnlab.path_patch, attnlab.edges):
+        for function in (attnlab.patch, attnlab.path_patch):
             with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
                 function(clean, corrupted, metric=" dog")  # type: ignore[operator]
     clean = GPT2.from_pretrained("pocket").trace(CLEAN)  # opened again
@@ -326,9 +310,12 @@ REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
         "^receiver must be one of",
     ),
     (lambda a, b: attnlab.patch(a, a, metric=METRICS), InvalidValueError, "nothing to restore"),
-    (lambda a, b: attnlab.edges(a, a, metric=METRICS), InvalidValueError, "pair 0: .* restore"),
+    (
+        lambda a, b: attnlab.path_patch(a, a, metric=METRICS),
+        InvalidValueError,
+        "pair 0: .* restore",
+    ),
     (lambda a, b: attnlab.attribution_patch(a, b, metric=len), InvalidTypeError, "or a pair"),
-    (lambda a, b: attnlab.edges(a, b, metric=5).circuit(2).trace, InvalidTypeError, "for each"),
     (lambda a, b: a.attribution(" dog").by_token(), InvalidTypeError, r"\.each\[0\]\.by_token"),
     (lambda a, b: a.logit_lens(" rang", 5), OutOfRangeError, "position"),
     (lambda a, b: a.logit_lens([" rang"]), InvalidValueError, "for each of the 4 texts"),

@@ -84,7 +84,7 @@ class Analysis(Document):
         notes = map(Paragraph, filter(None, (self.meaning, *self._notes())))
         return door.document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
 
-    def _below_grids(self) -> list[str | Table]:
+    def _below_grids(self) -> list[str]:
         """What a notebook shows below the heatmaps: the lines of text that `print` shows."""
         return [piece for piece in self._tables() if isinstance(piece, str)]
 

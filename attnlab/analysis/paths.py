@@ -1,8 +1,8 @@
-"""Path patching and edges: the effect of one part on another along the direct path between them.
+"""Path patching: the effect of one part on another along the direct path between them.
 
 Heads, MLPs and the embedding write to the residual stream: they are senders. Heads (through Q, K
-and V), MLPs and the logits read from it: they are receivers. An edge goes from a sender to a
-receiver. Since the stream is a sum, an edge carries exactly what its sender writes.
+and V), MLPs and the logits read from it: they are receivers. Since the stream is a sum, a direct
+path carries exactly what its sender writes.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from attnlab.views.pictures import curves as curves
     from attnlab.views.plot import Picture as Picture
     from attnlab.views.plot import drawing_in as drawing_in
-    from attnlab.views.plot import plot_graph as plot_graph
     from attnlab.views.plot import plot_heads as plot_heads
     from attnlab.views.plot import plot_step as plot_step
     from attnlab.views.plot import plot_table as plot_table
@@ -80,7 +79,7 @@ _NAMES = {
     "pages.saved": "page save",
     "pages.playground": "playground",
     "views.pictures": "curves",
-    "views.plot": ("Picture drawing_in plot_graph plot_heads plot_step plot_table plot_tokens"),
+    "views.plot": ("Picture drawing_in plot_heads plot_step plot_table plot_tokens"),
     "views.sheets": "write_model write_sheets",
 }
 _MODULES = {name: f"attnlab.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,9 +53,6 @@ with importing_extra("plot"):
     from matplotlib.axes import Axes
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-    from matplotlib.path import Path as MatplotlibPath
     from matplotlib.ticker import AutoLocator, ScalarFormatter
 
 # The most rows and columns of each head in the picture of all heads.
@@ -393,129 +389,6 @@ def plot_tokens(
     alt = " ".join([alt, *map(say, attention_in_words(attention, query))])
     # The alt text names the three largest only, whether or not others are omitted.
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
-
-
-# In inches: a node of a graph, the space from column to column, a lane for an edge that passes a
-# column, and the space between nodes and lanes; how far from the middle edges enter a head.
-NODE, COLUMN, LANE, GAP = (0.62, 0.36), 1.05, 0.06, 0.1
-PORTS = {"Q": 0.11, "K": 0.0, "V": -0.11}
-
-
-def plot_graph(
-    columns: Sequence[Sequence[str]],
-    edges: Sequence[tuple[str, str, str, float]],
-    title: str,
-    into: Axes | None,
-) -> Picture:
-    """A graph of columns of nodes, from left to right; edges (start, end, Q or K or V, number).
-
-    Arrows' widths show the numbers, their colours the signs; they pass between nodes.
-    """
-    heights, chains = arranged(columns, edges)
-    top, bottom = max(heights.values()) + NODE[1], min(heights.values()) - NODE[1]
-    ax = axes_for(into, COLUMN * len(columns) + 0.4, max(top - bottom + 1.2, 3))
-    words = Words([], title)
-    settings: dict[str, Any] = {"va": "center_baseline", "fontsize": "x-small", "zorder": 4}
-    largest = max((abs(number) for *_, number in edges), default=1) or 1
-
-    def style(number: float) -> dict[str, Any]:
-        colour = LIGHT.positive if number > 0 else LIGHT.negative
-        return {"color": colour, "linewidth": 0.5 + 4 * abs(number) / largest, "alpha": 0.75}
-
-    for (_, end, port, number), chain in reversed([*zip(edges, chains, strict=True)]):
-        path = route([heights[key] for key in chain], columns, end, PORTS.get(port, 0))
-        size = 6 + 8 * abs(number) / largest
-        arrow = {"arrowstyle": "-|>", "mutation_scale": size, "joinstyle": "miter"}
-        ax.add_patch(FancyArrowPatch(path=path, **arrow, **style(number)))
-    ports = {(end, port) for _, end, port, _ in edges if port}
-    box: dict[str, Any] = {"facecolor": LIGHT.zero, "edgecolor": LIGHT.masked, "zorder": 3}
-    for x, names in enumerate(columns):
-        for name in names:
-            y, is_head = heights[name], any((name, port) in ports for port in PORTS)
-            corner = x * COLUMN - NODE[0] / 2, y - NODE[1] / 2
-            ax.add_patch(FancyBboxPatch(corner, *NODE, "round,pad=0,rounding_size=0.08", **box))
-            middle = x * COLUMN + 0.06 * is_head
-            ax.text(middle, y, say(name), ha="center", family=words.fonts, **settings)
-            for port in (port for port in PORTS if (name, port) in ports):
-                start = x * COLUMN - NODE[0] / 2 + 0.03
-                ax.text(start, y + PORTS[port], port, color=LIGHT.faint, **settings)
-    ax.set_xlim(-COLUMN / 2, COLUMN * (len(columns) - 0.5))
-    ax.set_ylim(bottom, top)
-    ax.set_axis_off()
-    strongest = max((number for *_, number in edges), key=abs)
-    opposite = [number for *_, number in edges if number * strongest < 0]
-    numbers = [strongest, strongest / 2, *sorted(opposite, key=abs)[-1:]]
-    font: dict[str, Any] = {"family": words.fonts, "size": "x-small"}
-    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": 3}
-    ax.legend(
-        [Line2D([], [], **style(number)) for number in numbers],
-        [f"{number:+.3f}" for number in numbers],
-        **place | {"frameon": False, "prop": font, "title_fontproperties": font},
-        title=say("effect; 1.2 is head 2 of layer 1"),
-    )
-    items = "; ".join(
-        f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
-        for start, end, text, number in edges
-    )
-    alt = say("Graph{of}: {items}", of=in_title(title), items=items)
-    return finish(ax, into, words, title, alt)
-
-
-def arranged(
-    columns: Sequence[Sequence[str]], edges: Sequence[tuple[str, str, str, float]]
-) -> tuple[dict[Any, float], list[list[Any]]]:
-    """The height of each node and lane, and what each edge passes: its nodes and a lane a column.
-
-    Nodes and lanes are ordered by the mean height of their neighbours, from left and from right.
-    Source: Sugiyama et al., “Methods for Visual Understanding of Hierarchical System Structures”
-    (1981), the barycentre method.
-    """
-    column_of = {name: x for x, names in enumerate(columns) for name in names}
-    layers: list[list[Any]] = [[*names] for names in columns]
-    neighbours: dict[Any, tuple[list[Any], list[Any]]] = {}
-    chains = []
-    for n, (start, end, *_) in enumerate(edges):
-        lanes = [(x, n) for x in range(column_of[start] + 1, column_of[end])]
-        for lane in lanes:
-            layers[lane[0]].append(lane)
-        chains.append([start, *lanes, end])
-        for left, right in pairwise(chains[-1]):
-            neighbours.setdefault(left, ([], []))[1].append(right)
-            neighbours.setdefault(right, ([], []))[0].append(left)
-    heights: dict[Any, float] = {}
-    for sweep in range(9):
-        for keys in reversed(layers) if sweep % 2 else layers:
-            means = {
-                key: np.mean([heights[other] for other in others])
-                for key in keys
-                if (others := neighbours[key][sweep % 2])
-            }
-            keys.sort(key=lambda key: -means.get(key, heights.get(key, 0)))
-            sizes = [GAP + (LANE if isinstance(key, tuple) else NODE[1]) for key in keys]
-            y = sum(sizes) / 2
-            for key, size in zip(keys, sizes, strict=True):
-                heights[key] = float(y - size / 2)
-                y -= size
-    return heights, chains
-
-
-def route(
-    heights: Sequence[float], columns: Sequence[Sequence[str]], end: str, port: float
-) -> MatplotlibPath:
-    """The curve of an edge through the heights of a chain, to a node's port."""
-    last = next(x for x, names in enumerate(columns) if end in names)
-    first, half = last - len(heights) + 1, NODE[0] / 2
-    points, codes = [(first * COLUMN + half, heights[0])], [MatplotlibPath.MOVETO]
-    for x, y in zip(range(first + 1, last + 1), heights[1:], strict=True):
-        (from_x, from_y), to_y = points[-1], y + (port if x == last else 0)
-        to_x = x * COLUMN - half
-        middle = (from_x + to_x) / 2
-        points += [(middle, from_y), (middle, to_y), (to_x, to_y)]
-        codes += [MatplotlibPath.CURVE4] * 3
-        if x < last:  # straight past the nodes of this column
-            points.append((x * COLUMN + half, to_y))
-            codes.append(MatplotlibPath.LINETO)
-    return MatplotlibPath(points, codes)
 
 
 def axes_for(into: Axes | None, width: float, height: float) -> Axes:

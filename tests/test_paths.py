@@ -1,0 +1,72 @@
+"""Path patching by hand; tests/pytorch_paths.py compares it with PyTorch."""
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.errors import InvalidValueError
+
+TOKEN, OTHER = 9, 60
+METRIC = (TOKEN, OTHER)
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def pair(odd: GPT2) -> tuple[Trace, Trace]:
+    return odd.trace([5, 7, 100, 3, 41]), odd.trace([5, 7, 33, 3, 41])
+
+
+def metric(trace: Trace) -> float:
+    return float(trace.next_logits[TOKEN] - trace.next_logits[OTHER])
+
+
+def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
+    pair: tuple[Trace, Trace],
+) -> None:
+    clean, corrupted = pair
+    patching = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
+    ends = metric(clean), metric(corrupted)
+    for layer, head in np.ndindex(patching.restored.shape):
+        results = [trace.head(layer, head) for trace in pair]
+        outputs = [result.context @ result.W_O for result in results]
+        change = (outputs[0] - outputs[1])[-1]
+        x = corrupted.blocks[-1].output[-1] + change
+        x = (x - x.mean()) / np.sqrt(x.var() + corrupted.epsilon)
+        logits = (x * corrupted.gain + corrupted.bias) @ corrupted.W_U
+        share = (logits[TOKEN] - logits[OTHER] - ends[1]) / (ends[0] - ends[1])
+        assert patching.restored[layer, head] == pytest.approx(share, abs=1e-12)
+    assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(patching)
+    assert patching.note.split()[0] in repr(patching)
+
+
+def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -> None:
+    receiver = "blocks.0.attention.heads.1.Q"
+    patching = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
+    assert (patching.restored == 0).all()
+    patching = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
+    assert patching.restored.shape == ()
+    # The head's whole query in the clean run, since only the embedding precedes block 0.
+    query = pair[0].head(0, 1).Q
+    patched = metric(pair[1].edited({receiver: query}))
+    ends = metric(pair[0]), metric(pair[1])
+    assert patching.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
+
+
+def test_refused_arguments(pair: tuple[Trace, Trace], odd: GPT2) -> None:
+    clean, corrupted = pair
+    senders = ("blocks.0.attention.heads.1.context", "logits", "blocks.7.mlp.output", 3)
+    receivers = ("blocks.0.mlp.output", "blocks.0.attention.heads.9.Q", [3], [], None)
+    refused: list[dict[str, object]] = [{"sender": sender} for sender in senders]
+    refused += [{"receiver": receiver} for receiver in receivers]
+    for arguments in refused:
+        with pytest.raises(InvalidValueError):
+            attnlab.path_patch(clean, corrupted, metric=METRIC, **arguments)  # type: ignore[arg-type]
+    steps = [odd.generate(trace.ids, 2, trace=True, temperature=0).steps[1].trace for trace in pair]
+    with pytest.raises(InvalidValueError, match="with a cache"):
+        attnlab.path_patch(*steps, metric=METRIC)
