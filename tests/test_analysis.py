@@ -23,7 +23,6 @@ from attnlab import (
     Tokenizer,
     Tokens,
     Trace,
-    layer_norm,
     softmax,
 )
 from attnlab.analysis.jobs import JOBS
@@ -640,10 +639,11 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
     assert np.allclose(head.QK.singular_values, singular[:r], atol=TOLERANCE[dtype])
     actual = np.sort_complex(head.OV.eigenvalues)
     assert np.allclose(actual, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
-    for kind in "QKV":
-        composition = trace.composition(kind)
-        check(composition.scores, f"{name}/circuits/{kind}", dtype)
-        assert composition.scores.dtype == dtype
+    last = trace.config.n_layer - 1  # composition of a head of it with all earlier ones
+    composed = np.array([*trace.why(last, 1).composition().values()])
+    for kind, scores in zip("QK", composed.T, strict=True):
+        expected = RECORDED[f"{name}/circuits/{kind}"][:last, :, last, 1].ravel()
+        assert np.allclose(scores, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("path", ["final", "logits"])
@@ -664,48 +664,6 @@ def test_QK_and_OV_give_scores_and_outputs(odd: Trace) -> None:
     assert np.allclose(head.weights @ (head.X @ head.OV).full(), head.output)
     assert "QK = W_Q W_Kᵀ" in repr(head.QK)
     assert repr(head.OV).startswith(head.title)
-
-
-def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace) -> None:
-    """Its K-composition score exceeds all other pairs' (the heads are on the model card)."""
-    composition = it.composition("K")
-    assert {*composition.strongest(2)} == {(0, 1, 1, 2), (0, 1, 1, 3)}
-    scores = composition.scores[0, :, 1]
-    both = scores[1, [2, 3]].min()
-    assert both > 1.5 * scores[1, [0, 1]].max()
-    assert both > 1.4 * np.median(np.delete(scores.ravel(), [1 * 4 + 2, 1 * 4 + 3]))
-    assert (composition.scores[1] == 0).all()
-    assert (composition.scores[:, :, 0] == 0).all()
-    assert composition.even == pytest.approx(128**-0.5)
-    assert len(composition.strongest(1000)) == 4 * 4
-    silent = it.edited({"blocks.0.attention.heads.1.W_V": 0}).composition("K")
-    assert (silent.scores[0, 1] == 0).all()
-    lines = repr(composition).splitlines()
-    assert lines[2].startswith("layer 0 head 1   layer 1 head ")
-    assert lines[12].split()[-1] == "0.088"
-
-
-def test_tokens_that_a_head_reads_and_writes(odd: Trace) -> None:
-    """Recomputed over the whole vocabulary."""
-    p, D, H = odd.parameters, odd.config.n_embd, odd.config.n_head
-    layer, head, id = 1, 2, 5
-    block = f"blocks.{layer}.attention"
-    x = layer_norm(p["W_E"], p[f"{block}.gain"], p[f"{block}.bias"], odd.epsilon)
-    QKV = (x @ p[f"{block}.W_QKV"] + p[f"{block}.b_QKV"]).reshape(len(x), 3, H, D // H)
-    Q, K, V = QKV[:, :, head].swapaxes(0, 1)
-    scores = K @ Q[id] / np.sqrt(D // H)
-    read = odd.reads(layer, head, id, 7)
-    assert np.array_equal(read.ids, np.argsort(-scores)[:7])
-    assert np.allclose(read.numbers, np.sort(scores)[::-1][:7])
-    output = V[id] @ p[f"{block}.W_O"].reshape(H, D // H, D)[head]
-    logits = ((output - output.mean()) * p["gain"]) @ odd.W_U
-    wrote = odd.writes(layer, head, id, 7)
-    assert np.array_equal(wrote.ids, np.argsort(-logits)[:7])
-    assert np.allclose(wrote.numbers, np.sort(logits)[::-1][:7])
-    assert [token.id for token in wrote.tokens] == wrote.ids.tolist()
-    first = [str(wrote.ids[0]), wrote.tokens[0].symbol, f"{wrote.numbers[0]:.4f}"]
-    assert repr(wrote).splitlines()[2].split() == first
-    assert "score" in repr(read).splitlines()[1]
 
 
 # ---- jobs of heads ---------------------------------------------------------------------------
@@ -822,11 +780,8 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.product @ np.ones((2, 7, 7)), ValueError, "can't be multiplied"),
     (lambda on: on.product @ "text", AttnlabError, "the factor"),
     (lambda on: (np.ones((2, 7)) @ on.product).eigenvalues, AttnlabError, "only square"),
-    (lambda on: on.it.composition().strongest(0), ValueError, "an integer of at least 1; got 0"),
-    (lambda on: on.odd.reads(0, 5, 1), IndexError, "no head 5"),
-    (lambda on: on.odd.writes(3, 0, 1), IndexError, "no layer 3"),
-    (lambda on: on.odd.writes(0, 0, 1, 0), ValueError, "k must be an integer"),
-    (lambda on: on.odd.writes(0, 0, "the hen in"), ValueError, "isn't one token"),
+    (lambda on: on.odd.why(0, 5), IndexError, "no head 5"),
+    (lambda on: on.odd.why(3, 0), IndexError, "no layer 3"),
     (lambda on: on.steps["clean"].jobs(), ValueError, "a whole text"),
     (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
@@ -869,7 +824,6 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
         lambda on, flag: attnlab.attribution_patch(on.it, on.it, metric=5, by_position=flag),
     ),
     "progress": (lambda on, flag: attnlab.patch(**on.patching | {"progress": flag}),),
-    "composition": (lambda on, kind: on.it.composition(kind),),
     "jobs": (lambda on, jobs: on.it.jobs(jobs),),
     "best": (lambda on, job: on.jobs.best(job),),
     "constant": (lambda on, path: attnlab.attribution_patch(on.it, on.it, path, metric=5),),
@@ -890,7 +844,6 @@ STOPS = ("blocks.0.input", "logits", 0, None, np.ones(3))
 NO_STEPS = ("blocks.*.contxt", "blocks.*", "*", "blocks.2.output", "ids")
 NO_ROWS = ({"parts": "W_E", "by_position": True}, {"parts": "gain", "by_position": True})
 NO_TRACES = ({"clean": "text"}, {"corrupted": None}, {"clean": np.empty(0)})
-KINDS = ("q", "QK", "", None, np.empty(0), ["Q"])
 NO_JOBS = ({}, [JOBS["same"]], {"mine": 3})
 RAGGED = {"mine": lambda tokens: [[True], [True, False]]}
 CONSTANT_PATHS = ("mask", "epsilon", "positions", "blocks.*.attention.heads.*.scale")
@@ -920,7 +873,6 @@ REFUSED_VALUES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("patch", TypeError, "must be traces, .*got (str|NoneType|ndarray)", NO_TRACES),
     ("by_position", TypeError, "by_position must be True or False; got ", (np.ones(2), 1, None)),
     ("progress", TypeError, "progress must be True or False; got ", (np.ones(2), 1, None)),
-    ("composition", ValueError, "kind must be one of Q, K, V; got ", KINDS),
     ("jobs", TypeError, "a dict from names to functions of Tokens", NO_JOBS),
     ("jobs", TypeError, "mine must return bool", NO_MASKS),
     ("jobs", ValueError, r"mine must have shape \(8, 8\)", ({"mine": lambda tokens: [True]},)),

@@ -416,7 +416,10 @@ def test_what_a_head_reads_in_a_text(it: Trace) -> None:
     lines = [re.split("  +", line) for line in found.table().splitlines()]
     assert lines[0] == ["part", "queries", "keys", "Q-composition", "K-composition"]
     of_head = next(line for line in lines if line[0] == "layer 0 head 1")
-    scores = [it.composition(kind).scores[0, 1, 1, 2] for kind in "QK"]
+    scores = found.composition()[HEAD]
+    # By its keys it reads the previous-token head best: so it is an induction head.
+    assert scores[1] == max(k for _, k in found.composition().values())
+    assert scores[1] > 1.5 * max(it.why(1, other).composition()[HEAD][1] for other in (0, 1))
     expected = [found.queries[3], found.keys[3], *scores]
     assert [float(x) for x in of_head[1:]] == pytest.approx(expected, abs=0.0051)
     assert lines[-1] == ["total", f"{found.total:.2f}", f"{found.total:.2f}"]

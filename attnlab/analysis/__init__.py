@@ -3,6 +3,6 @@
 They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
 (logit lens), `attribution` (direct logit attribution), `gradients`, `many` (means over texts),
 `metrics` (what patching measures), `patching` (activation and attribution patching), `paths` (path
-patching), `circuits` (what heads read and write), `jobs` (previous
+patching), `jobs` (previous
 token, induction, ...), `parts` (the stream as a sum of parts) and `why` (scores by pairs of parts).
 """

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.analysis.base import head_name
-from attnlab.analysis.circuits import centred, fold_layer_norm
-from attnlab.equations import AnyArray, Array, deviation
+from attnlab.equations import AnyArray, Array, deviation, mean, transpose
 from attnlab.forward.attention import Head
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
 from attnlab.steps import Result
@@ -62,6 +61,16 @@ def bias_of(head: Head, name: str) -> Array:
     """A bias of a block's head; other heads may have none."""
     bias: Array = getattr(head, name)
     return bias
+
+
+def fold_layer_norm(attention: BlockAttention, W: Array) -> Array:
+    """W with LayerNorm's gain and centring folded in: C gain W, see `centred`."""
+    return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
+
+
+def centred(W: Array) -> Array:
+    """W C: each row minus its mean, which the next LayerNorm subtracts."""
+    return W - mean(W)
 
 
 def weighted(rows: Array, x: Array) -> Array:

@@ -13,18 +13,22 @@ import numpy as np
 
 from attnlab.analysis.attribution import check_sum
 from attnlab.analysis.base import Analysis, named_axis, number_of_texts
-from attnlab.analysis.circuits import (
-    FRAMEWORK_PAPER,
-    composition_scores,
-    read_factors,
-    write_factors,
-)
 from attnlab.analysis.many import MeansOfTexts
-from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms, weighted
-from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
+from attnlab.analysis.parts import (
+    Term,
+    bias_of,
+    block_at,
+    centred,
+    fold_layer_norm,
+    shares_of_tokens,
+    stream_terms,
+    weighted,
+)
+from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores, transpose
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import edit_run
+from attnlab.forward.products import r_factor
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
 from attnlab.steps import read_only
@@ -46,8 +50,8 @@ MAX_NUMBERS = 2**27
 WRITERS = r"\w+_embedding|blocks\.\d+\.(attention\.heads\.\d+\.output|attention\.b_O|mlp\.output)"
 
 SOURCE = (
-    f"{FRAMEWORK_PAPER}; Kamath et al., “Tracing Attention Computation Through Feature "
-    "Interactions” (2025)"
+    "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Kamath et al., "
+    "“Tracing Attention Computation Through Feature Interactions” (2025)"
 )
 
 
@@ -492,11 +496,15 @@ class WhyOfHead(Analysis, MeansOfTexts):
     def composition(self) -> dict[str, tuple[float, float]]:
         """The Q- and the K-composition of each earlier head with this one, by its output's name."""
         head, composed = self._head, {}
-        attention, number = block_at(head, layer_of(head)).attention, int(head.path.split(".")[-1])
-        readers = [read_factors(attention, kind)[number] for kind in "QK"]
+        attention = block_at(head, layer_of(head)).attention
+        Q, K = (fold_layer_norm(attention, W) for W in (head.W_Q, head.W_K))
+        # With K = U R, where U has orthonormal columns, Q Rᵀ has the norms of Q Kᵀ.
+        readers = Q @ transpose(r_factor(K)), K @ transpose(r_factor(Q))
         for layer in range(layer_of(head)):
             writers = block_at(head, layer).attention
-            factors = write_factors(writers)
+            factors = np.stack(
+                [r_factor(fold_layer_norm(writers, h.W_V)) @ centred(h.W_O) for h in writers.heads]
+            )
             pairs = zip(*(composition_scores(factors, reader) for reader in readers), strict=True)
             for writer, (q, k) in zip(writers.heads, pairs, strict=True):
                 composed[f"{writer.path}.output"] = (float(q), float(k))
@@ -531,6 +539,20 @@ class WhyOfHead(Analysis, MeansOfTexts):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return grid_of(self.pairs, *self._labels.values())
+
+
+def composition_scores(writers: Array, reader: Array) -> Array:
+    """‖W R‖ / (‖W‖ ‖R‖) of writers W (H, Dh, D) and a reader R (D, Dh); 0 if one of them is 0.
+
+    Source: Elhage et al. (2021), with LayerNorm's gain and centring folded into the matrices.
+    """
+    sizes = norm(writers) * norm(reader)
+    return np.divide(norm(writers @ reader), sizes, where=sizes > 0, out=np.zeros_like(sizes))
+
+
+def norm(x: Array) -> Array:
+    """Frobenius norms of matrices, (..., n, m) -> (...)."""
+    return np.sqrt(np.square(x).sum(axis=(-2, -1)))
 
 
 def check_head(head: Head) -> int:

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 
     from attnlab.support.door import (
         Attribution,
-        Composition,
         Gradients,
         HeadJobs,
         LogitLens,
         Picture,
-        TokensOfHead,
         View,
         WhyOfHead,
     )
@@ -356,25 +354,6 @@ class Trace(ForwardPass):
         target = None if of is None else door.Target.from_names(self, of, against, position)
         return door.Gradients(self, target)
 
-    def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
-        """The k tokens that a head promotes most when it attends to a token.
-
-        C (LayerNorm(W_E[token]) OV + b_V W_O) · gain W_U
-
-        C subtracts the mean, as the last LayerNorm does, and gain is that LayerNorm's; its scale
-        and bias are left out. It doesn't depend on the text, and ignores what other heads and MLPs
-        add to the token's vector.
-        """
-        return door.writes(self, layer, head, token, k)
-
-    def reads(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
-        """The k tokens that a head attends to most from a token: its QK circuit.
-
-        LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text.
-        """
-        return door.reads(self, layer, head, token, k)
-
     def why(self, layer: int, head: int) -> WhyOfHead:
         """What a head's queries and keys read: all its scores, by pairs of parts.
 
@@ -389,17 +368,6 @@ class Trace(ForwardPass):
             `.scores` all of these; `print` shows composition scores beside them
         """
         return door.WhyOfHead(self, layer, head)
-
-    def composition(self, kind: str = "K") -> Composition:
-        """Q-, K- or V-composition: how strongly each head reads each earlier head's output.
-
-        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
-
-        LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes W_O
-        C, where C = I - 1/D subtracts the mean. Scores say what a head can read; in a given text,
-        it need not do so.
-        """
-        return door.Composition(self, kind)
 
     def jobs(self, jobs: Mapping[str, Callable[[Tokens], ArrayLike]] | None = None) -> HeadJobs:
         """Score how well each head matches known attention patterns, called jobs.

@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnlab.analysis.attribution import Attribution as Attribution
     from attnlab.analysis.base import Target as Target
-    from attnlab.analysis.circuits import Composition as Composition
-    from attnlab.analysis.circuits import TokensOfHead as TokensOfHead
-    from attnlab.analysis.circuits import reads as reads
-    from attnlab.analysis.circuits import writes as writes
     from attnlab.analysis.gradients import Gradients as Gradients
     from attnlab.analysis.gradients import gradients_of as gradients_of
     from attnlab.analysis.jobs import HeadJobs as HeadJobs
@@ -62,7 +58,6 @@ if TYPE_CHECKING:
 _NAMES = {
     "analysis.attribution": "Attribution",
     "analysis.base": "Target",
-    "analysis.circuits": "Composition TokensOfHead reads writes",
     "analysis.gradients": "Gradients gradients_of",
     "analysis.jobs": "HeadJobs head_jobs",
     "analysis.lens": "LogitLens OneToken mean_lens",
