@@ -323,7 +323,7 @@ print(f"\nThe row of {symbols[-1]!r}: similarity, and {trained_head.title!s}")
 print(attnlab.table([*last_row.values()], rows=[*last_row], columns=symbols, decimals=2))
 trained_head.plot("weights")
 
-# %% [markdown] tags=["slide-45-06"]
+# %% [markdown]
 # So attention is not "how similar are these words" but "how well does this word answer what that
 # word asks for". What the asking word then gets is a third vector, the **value**. [Chapter
 # 3](03_one_head_by_hand.py) works through all of it by hand, and [chapter

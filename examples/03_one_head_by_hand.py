@@ -52,7 +52,7 @@ W_V = np.array([[0.2, 0.4], [0.5, 0.1], [0.3, 0.6], [0.1, 0.2]])
 print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
 
-# %% [markdown] tags=["slide-90-04"]
+# %% [markdown]
 # ## 3.1 Query, key, value
 #
 # Three matrices turn each word into three shorter rows (in GPT-2 a bias is added to each, which
@@ -224,7 +224,7 @@ difference = np.abs(np.exp(np.round(shift_rows(scores), 4)) - exp_of_scores).max
 print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
-# %% [markdown] tags=["slide-90-11"]
+# %% [markdown]
 # ## 3.5 Context
 #
 # Each word collects the values of all words, in proportion to its weights:
@@ -234,7 +234,7 @@ print(f"  largest difference  {difference:.7f}")
 # takes part, scaled by its weight, and the weights sum to 1. In the picture each scaled value is an
 # arrow; head to tail they lead to the context of the first word.
 
-# %% tags=["slide-90-11"]
+# %%
 print("\n3.5 context = weights V")
 context = multiply(weights, V)
 print()

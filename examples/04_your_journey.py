@@ -161,7 +161,7 @@ alphas = {"divided by √2": alpha, "not divided": attnlab.softmax(exact)}
 alphas |= {f"{name}, truncated": truncate(row) for name, row in alphas.items()}
 print(attnlab.table([*alphas.values()], rows=[*alphas], columns=words))
 
-# %% [markdown] tags=["slide-90-10"]
+# %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
 #
 # A model that predicts the next word must not see it: it is **autoregressive**. In each row (the
@@ -182,7 +182,7 @@ print(attnlab.table([*alphas.values()], rows=[*alphas], columns=words))
 # ([`masked_scores`](../attnlab/equations.py)), so that softmax gives it `e^-inf = 0`, and take the
 # softmax once.
 
-# %% tags=["slide-90-10"]
+# %%
 mask = attnlab.causal_mask(T)
 tiny = 1e-300  # avoids dividing by 0
 zeroed = np.where(mask, head.weights, 0.0)  # of the second variant

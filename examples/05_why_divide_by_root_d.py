@@ -96,7 +96,7 @@ print(
     )
 )
 
-# %% [markdown] tags=["slide-90-08"]
+# %% [markdown]
 # ## 5.3 Softmax gets sharper as its input grows
 #
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
@@ -104,7 +104,7 @@ print(
 # same, the weights do not: with the scores above, one key takes 80 %, and two keep 0.3 % each.
 # Times 64, it is sharper still.
 
-# %% tags=["slide-90-08"]
+# %%
 weights = {factor: attnlab.softmax(factor * scores) for factor in factors}
 keys = [f"key {j}" for j in range(len(scores))]
 
@@ -134,7 +134,7 @@ pictures.heatmap(
     title="softmax",
 )
 
-# %% [markdown] tags=["slide-90-09"]
+# %% [markdown]
 # [A head without division by √d](book/pages/en/guide.md#explore
 # "playground.html#level=head&layer=0&head=3&query=7&ablate=root").
 # In most rows one key has nearly all the weight. Press × next to *no division by √Dk*, and watch
@@ -284,7 +284,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 
-# %% [markdown] tags=["slide-90-13"]
+# %% [markdown]
 # ## Summary
 #
 # * A dot product of d independent products has a variance that grows with d, and a standard

@@ -45,26 +45,26 @@ TEXT = "The dog chased the ball, but it"
 model = attnlab.GPT2.default("pocket")  # for 7.6
 pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections but 7.8
 
-# %% [markdown] tags=["slide-45-02"]
+# %% [markdown]
 # ## 7.1 What does "it" refer to?
 #
 # In the grammar only dogs bark and only balls roll. So after "it" two words make sense, and to
 # predict them the model has to know which animal and which thing were mentioned. It does. (A
 # token's **logit** is the score from which softmax makes its probability.)
 
-# %% tags=["slide-45-02"]
+# %%
 trace = pocket.trace(TEXT)
 words = trace.next_tokens(2)  # the two most probable
 
 print(f"\n7.1 What follows: {TEXT}\n")
 print(trace.next_tokens(5))
 
-# %% [markdown] tags=["slide-45-03"]
+# %% [markdown]
 # It must have used the earlier words. Which head did? Here is what the last token attends to in all
 # eight heads: a row for each head, its weights on the tokens. Which heads found the animal, and
 # which the thing? Look before you read on.
 
-# %% tags=["slide-45-03"]
+# %%
 symbols = trace.tokens.symbols
 L, H = pocket.config.n_layer, pocket.config.n_head
 HEADS = [(layer, head) for layer in range(L) for head in range(H)]
@@ -75,26 +75,26 @@ print(f"\nWhat {symbols[-1]} attends to\n")
 print(attnlab.table(last, rows=names, columns=symbols, decimals=2))
 pictures.heatmap(last, rows=names, columns=symbols, title=f"What {symbols[-1]} attends to")
 
-# %% [markdown] tags=["slide-45-04"]
+# %% [markdown]
 # With the text above, three rows of layer 1 are almost certain: head 2 gives its whole weight to
 # `Ġdog`, heads 0 and 1 give theirs to `Ġball`. Let us follow head 2, which found the animal, and
 # head 0, which found the thing. The thicker a line, the larger the weight.
 
-# %% tags=["slide-45-04"]
+# %%
 ANIMAL, THING = (1, 2), (1, 0)  # layer and head
 
 trace.plot_tokens(*ANIMAL)
 
-# %% tags=["slide-45-05"]
+# %%
 trace.plot_tokens(*THING)
 
-# %% [markdown] tags=["slide-90-02"]
+# %% [markdown]
 # ## 7.2 Swap the nouns
 #
 # A single text shows little. Perhaps head 2 attends to the second token, or to the subject? Swap
 # the nouns, make the sentence passive, let the ball chase the dog.
 
-# %% tags=["slide-90-02"]
+# %%
 TEXTS = [
     TEXT,
     "The cat chased the kite, but it",
@@ -112,12 +112,12 @@ for text in TEXTS:
     lines.append([text, *nouns, *verbs])
 print(align(lines, left=range(5)))
 
-# %% [markdown] tags=["slide-90-03"]
+# %% [markdown]
 # Wherever the nouns are, head 2 finds the animal and head 0 the thing, and the two next words
 # follow from them. What matters is neither a noun's position nor whether it is the subject, but
 # which noun it is.
 
-# %% [markdown] tags=["slide-45-07"]
+# %% [markdown]
 # ## 7.3 Ablate a head
 #
 # That a head attends to a token doesn't mean that the model uses it. So silence a head, and see
@@ -127,7 +127,7 @@ print(align(lines, left=range(5)))
 # head.
 
 
-# %% tags=["slide-45-07"]
+# %%
 def ablate_heads(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
     """The same text, with some heads ablated."""
     return trace.edited({f"blocks.{n}.attention.heads.{h}.context": 0 for n, h in heads})
@@ -150,13 +150,13 @@ print(
     )
 )
 
-# %% [markdown] tags=["slide-45-08"]
+# %% [markdown]
 # With the text above, the model loses the dog without head 2 of layer 1: `Ġbarked` falls from 0.43
 # to 0.00. Without head 0 it loses the ball. Head 1 attends to the ball too and helps, but it isn't
 # enough alone. Ablating any of the other five shifts the odds, but neither word is lost. And
 # without both heads 2 and 0?
 
-# %% tags=["slide-45-08"]
+# %%
 print("\nWhat follows without both\n")
 print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 
@@ -164,7 +164,7 @@ print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 # It still knows that some animal makes a noise or that something happens to some thing, but not
 # which.
 
-# %% [markdown] tags=["slide-45-09"]
+# %% [markdown]
 # [Ablate a head yourself](book/pages/en/guide.md#explore
 # "playground.html#level=head&layer=1&head=2&query=7"). Read the sentence
 # above the head, press *Ablate this head*, then *Model*: "barked" is no longer among the next
@@ -242,7 +242,7 @@ pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 # yet without it `Ġpurred` is lost. **Weights do not show what a head is needed for.** It passes on
 # the first token's value, and later layers rely on it. [Chapter 14](14_what_if.py) looks closer.
 
-# %% [markdown] tags=["slide-90-05"]
+# %% [markdown]
 # ## 7.5 The previous token, and what followed it the last time
 #
 # Here are words without any grammar, said twice. To predict the next word, the model has to find
@@ -252,7 +252,7 @@ pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 # and on the token after the last copy. The row `evenly` is for comparison: the weight that a head
 # would put there if it attended to all tokens equally.
 
-# %% tags=["slide-90-06"]
+# %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
 
 recital = pocket.trace(RECITAL)
@@ -264,7 +264,7 @@ print(f"\nWhat follows: {RECITAL}")
 print(recital.next_tokens(2))
 jobs.plot()
 
-# %% [markdown] tags=["slide-90-06"]
+# %% [markdown]
 # With the text above, head 1 of layer 0 attends to the previous token: a **previous-token head**.
 # Heads 2 and 3 of layer 1 do induction. Here is head 2. Each word of the second round attends to
 # the word that came after it in the first.
@@ -274,14 +274,14 @@ PREVIOUS, INDUCTION = (0, 1), (1, 2)
 
 recital.head(*INDUCTION)
 
-# %% [markdown] tags=["slide-90-07"]
+# %% [markdown]
 # How can head 2 know which token came before another? Alone it can't: it sees a token's vector, not
 # its neighbours. But the head of layer 0 has attended to the previous token and written into each
 # vector which one it was. So the head of layer 1 searches for a token whose vector says "the token
 # before me was `Ġhappy`". **It takes two heads, one after the other.** If that is so, induction
 # must break when the first is ablated.
 
-# %% tags=["slide-90-07"]
+# %%
 head = recital.head(*INDUCTION)
 position, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
@@ -565,7 +565,7 @@ texts = [text for text, *_ in SENTENCES]
 print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["its noun"], decimals=2))
 pairs[0][0].plot_tokens(*best_head)
 
-# %% [markdown] tags=["slide-90-12"]
+# %% [markdown]
 # There is such a head, and others give the noun more than an equal share too. It finds the noun of
 # "she", "he" and "it", but not that of "they": the sentences that were made for the model have no
 # "they", and in the stories alone it didn't learn this. Nor is it quite sure of the others; in the
@@ -606,7 +606,7 @@ print(attnlab.table([*fit.values()], rows=rows, columns=columns, decimals=2))
 # And where does its knowledge end? Here is a phrase that people often say, a fact, a sum, and a
 # story that the model tells alone, always with the most probable token.
 
-# %% tags=["slide-45-10"]
+# %%
 print("\nThe three most probable next tokens\n")
 for text in ("I would like a cup of", "The capital of France is", "Seven and eight are"):
     following = (
@@ -616,7 +616,7 @@ for text in ("I would like a cup of", "The capital of France is", "Seven and eig
 story = english.generate("Once upon a time there was a", 60, temperature=0).whole_text
 print(f"\n{textwrap.fill(story, 80)}")
 
-# %% [markdown] tags=["slide-45-11"]
+# %% [markdown]
 # What belongs in a cup it has read often. The fact and the sum it doesn't know: the words that it
 # proposes could stand there, but none is the answer. A model predicts what is likely to be said,
 # and three million parameters hold how words follow each other, but little of what is true. Nor do
@@ -678,7 +678,7 @@ print(f"\n{textwrap.fill(story, 80)}")
 #
 # </details>
 
-# %% [markdown] tags=["slide-45-12"]
+# %% [markdown]
 # ## Summary
 #
 # * A head may find the noun that "it" stands for by the noun itself, not by its position.

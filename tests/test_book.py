@@ -207,7 +207,6 @@ def test_links_of_the_sources_lead_to_files_of_the_repository() -> None:
         ("en", "[7.6](../07_heads_that_learned.py#a)", "[7.6](07_heads_that_learned.ipynb#a)"),
         ("zh", "[a](../zh/01_why_attention.md) [b](#c)", "[a](01_why_attention.ipynb) [b](#c)"),
         ("zh", "[a](pages/en/guide.md#b)", '<a href="../en/guide.html#b">a</a>'),
-        ("en", '[a](slides.py "lesson.html")', '<a href="lesson.html">a</a>'),
         (
             *("zh", "[`attnlab.Q`](../../attnlab/steps/graph.py)"),
             '<a href="../en/_modules/attnlab/steps/graph.html#Q"><code>Q</code></a>',
@@ -402,17 +401,6 @@ def test_chinese_structure_matches_english(chapter: Path) -> None:
                 :60
             ]
         assert answers(english_text).keys() == answers(other).keys()
-
-
-def test_each_lesson_has_ten_to_fifteen_slides() -> None:
-    """Beside the tagged ones, the first has the lesson's title and the last its question."""
-    every = [cell for some in audience_cells("home").values() for cell in some]
-    tags = [tag for cell in every for tag in cell.metadata.get("tags", ())]
-    assert all(re.fullmatch(r"slide-(45|90)-\d\d", tag) for tag in tags)
-    for minutes in ("45", "90"):
-        numbers = {int(tag[-2:]) for tag in tags if tag.startswith(f"slide-{minutes}-")}
-        assert numbers == {*range(2, len(numbers) + 2)}
-        assert 10 <= len(numbers) + 2 <= 15
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

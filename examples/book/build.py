@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
-import slides
-import typeset
 from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
@@ -37,7 +35,6 @@ from jinja2 import Template
 from links import ROOT, in_book
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell
-from question_bank import page
 
 import attnlab
 from attnlab.pages.saved import source
@@ -107,12 +104,11 @@ def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
     """A notebook's cells, each split into the parts that the page shows and folds."""
     code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
     for number, cell in enumerate(cells, 1):
-        tags = cell.metadata.get("tags", [])
         if cell.cell_type != "code" or "nbgrader" in cell.metadata:
             yield cell
             continue
         for part, is_folded in fold(cell.source, code[number:]):
-            metadata = {"tags": [*tags, *["hide-input"] * is_folded]}
+            metadata = {"tags": ["hide-input"]} if is_folded else {}
             yield new_code_cell(part, metadata=metadata)  # type: ignore[no-untyped-call]
 
 
@@ -132,8 +128,6 @@ def lay_out(source: Path, language: str) -> None:
         chapter_notebook.cells = [*split_cells(chapter_notebook.cells)]
         jupytext.write(chapter_notebook, source / f"{chapter.stem}.ipynb")
     shutil.copy((EXAMPLES / "zh" if language == "zh" else EXAMPLES) / "walkthrough.ipynb", source)
-    (source / "questions.md").write_text(page(language), encoding="utf-8")
-    (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
     for name in DRAWINGS:
@@ -172,16 +166,6 @@ def run_sphinx(source: Path, work: Path, language: str) -> int:
     return status
 
 
-def write_slides(work: Path, language: str) -> None:
-    """Write each lesson's slides from the executed chapters."""
-    files = [work / language / f"{chapter.stem}.ipynb" for chapter in CHAPTERS]
-    chapters = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    for number, (minutes, *_) in enumerate(slides.lessons(language)):
-        page = slides.as_page(slides.deck(chapters, language, number), language)
-        file = work / "html" / language / f"lesson_{minutes}.html"
-        file.write_text(page, encoding="utf-8")
-
-
 def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGES)) -> int:
     """Build the editions in some languages; return 1 if Sphinx fails or warns."""
     start = time.perf_counter()
@@ -204,7 +188,6 @@ def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGE
     if any(statuses):
         return 1
     for language in languages:
-        write_slides(work, language)
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
         for name, file in PLAYGROUNDS.items():
             model = attnlab.GPT2.from_pretrained(name)

@@ -48,8 +48,7 @@ LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without e
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 LINK = re.compile(r'\]\((?![a-z]+:|#)([^)\s]+)(?: "([^"]+)")?\)')  # to files; its title, if any
 TITLED = re.compile(r'\]\([^)\s]+\s+(?:# )?"((?:playground|english)\.html[^"]*)"\)')
-# The first line of a cell, with what Jupyter knows of it.
-START = re.compile(r"# %%( \[markdown\])?(?: tags=(\[.*\]))?\n")
+START = re.compile(r"# %%( \[markdown\])?\n")  # the first line of a cell
 
 # Strings and comments in code, and their Chinese; empty if the English stays.
 TEXT = re.compile(r'"""(.+?)"""|"((?:[^"\\\n]|\\.)*)"|# (.+)')
@@ -115,12 +114,11 @@ def cells(script: str) -> list[Cell]:
         start = START.match(part)
         assert start, part
         text = part[start.end() :].strip()
-        metadata = {"tags": json.loads(start[2])} if start[2] else {}
         if start[1]:
             text = "\n".join(line[2:] for line in text.splitlines())
-            result.append(Cell(text, True, metadata))
+            result.append(Cell(text, True))
         else:
-            result.append(Cell(text + "\n", False, metadata))
+            result.append(Cell(text + "\n", False))
     return result
 
 

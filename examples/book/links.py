@@ -20,14 +20,10 @@ def address(file: Path, language: str) -> str | None:
     stems = {chapter.stem for chapter in (*CHAPTERS, *LATER)}
     path = file.relative_to(ROOT).as_posix()
     match path.split("/"):
-        case ["attnlab", "equations.py"]:
-            return "equations.html"
         case ["attnlab", "__init__.py"]:
             return "api.md" if language == "en" else "../en/api.html"
         case ["attnlab", *_]:
             return f"../en/_modules/{path.removesuffix('.py')}.html"
-        case ["examples", "book", "questions", _]:
-            return "questions.md"
         case ["examples", "book", "pages", edition, name]:
             return name if edition == language else f"../{edition}/{file.stem}.html"
         case ["examples"] | ["examples", "zh"] | ["examples", "zh", "README.md"]:
