@@ -76,7 +76,6 @@ if W_K.shape[1] != W_Q.shape[1]:  # raw scores need queries and keys of one widt
 
 recorded = figures.load("cat_eats_fish")
 matrices = {"X": X, "W_Q": W_Q, "W_K": W_K, "W_V": W_V}
-inputs = {name: (matrix, recorded[name]) for name, matrix in matrices.items()}
 
 print("\n3.1 Query, key, value")
 for name in ("W_Q", "W_K", "W_V"):
@@ -106,7 +105,7 @@ K = multiply(X, W_K)
 print("\nV = X W_V")
 V = multiply(X, W_V)
 print()
-print(figures.verdict(inputs, 4, Q=(Q, recorded["Q"]), K=(K, recorded["K"]), V=(V, recorded["V"])))
+print(figures.verdict(recorded, matrices, 4, Q=Q, K=K, V=V))
 
 # %% [markdown]
 # ## 3.2 Raw scores
@@ -121,7 +120,7 @@ raw_scores = multiply(Q, K.T, [f"asks {word}" for word in words])
 print()
 print(attnlab.table(raw_scores, rows=words, columns=words))
 print()
-print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])))
+print(figures.verdict(recorded, matrices, 4, raw_scores=raw_scores))
 
 # %% [markdown]
 # **The second "it".** In "The dog chased the ball, but it couldn't catch it" the first "it" is the
@@ -155,7 +154,7 @@ for word, raw_row, row in zip(words, raw_scores, scores, strict=True):
     quotients = [f"{r:.4f}/{root:.4f} = {s:.4f}" for r, s in zip(raw_row, row, strict=True)]
     print(f"  {word}   {'   '.join(quotients)}")
 print()
-print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
+print(figures.verdict(recorded, matrices, 4, scores=scores))
 
 # %% [markdown]
 # ## 3.4 Weights
@@ -209,8 +208,8 @@ for word, row, total, row_weights in zip(words, exp_of_scores, exp_row_sums, wei
     print(f"  {word}   {'   '.join(quotients)}")
 
 print()
-print(figures.verdict(inputs, 7, exp_of_scores=(exp_of_scores, recorded["exp_of_scores"])))
-print(figures.verdict(inputs, 4, weights=(weights, recorded["weights"])))
+print(figures.verdict(recorded, matrices, 7, exp_of_scores=exp_of_scores))
+print(figures.verdict(recorded, matrices, 4, weights=weights))
 
 # %% [markdown]
 # Every row of weights sums to 1. With the numbers above all nine are near a third, because the
@@ -238,7 +237,7 @@ print(f"  largest difference  {difference:.7f}")
 print("\n3.5 context = weights V")
 context = multiply(weights, V)
 print()
-print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
+print(figures.verdict(recorded, matrices, 4, context=context))
 
 V_plane = np.hstack([V, np.zeros_like(V)])[:, :2]  # a value's first two numbers
 weighted_values = {

@@ -20,7 +20,10 @@
 #   model relies on no single one.
 
 # %%
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 import attnlab
 from attnlab import figures, pictures
@@ -47,6 +50,17 @@ draws = 100_000
 steps, rate = 500, 0.03  # of training
 
 T = len(words)
+
+
+# %%
+def show(
+    heading: str, table: ArrayLike, rows: Sequence[str], columns: Sequence[str] = words
+) -> None:
+    """Print a table under a heading."""
+    print(f"\n{heading}")
+    print(attnlab.table(table, rows=rows, columns=columns))
+
+
 print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
 
@@ -59,30 +73,28 @@ print(attnlab.table(X, rows=words, decimals=2))
 # 4.2.)
 
 # %%
-recorded = figures.load("journey")
-
-print("\n4.1 With nothing to learn")
 journey = min(1, T - 1)  # the second word
-for word, row in zip(words, X, strict=True):
-    terms = " + ".join(f"{a:.4g}·{b:.4g}" for a, b in zip(X[journey], row, strict=True))
-    print(f"  {words[journey]} · {word:7}  {terms} = {X[journey] @ row:.4f}")
-
 raw_scores = X @ X.T
 weights = attnlab.softmax(raw_scores)
 context = weights @ X
 
-print(f"\nWeights of {words[journey]}, and its new row")
-print(attnlab.table([weights[journey]], rows=[words[journey]], columns=words))
-print(attnlab.table([context[journey]], rows=[words[journey]]))
-print()
-stage = recorded["no_weights"]
+print("\n4.1 With nothing to learn")
+for word, row, score in zip(words, X, raw_scores[journey], strict=True):
+    terms = " + ".join(f"{a:.4g}·{b:.4g}" for a, b in zip(X[journey], row, strict=True))
+    print(f"  {words[journey]} · {word:7}  {terms} = {score:.4f}")
+show(f"Weights of {words[journey]}", [weights[journey]], [words[journey]])
+print(f"\nIts new row: {context[journey].round(4)}\n")
+
+published = figures.load("journey")
+published |= {"X": published["inputs"], "causal mask": np.tri(6, dtype=bool)}
 print(
     figures.verdict(
-        {"X": (X, recorded["inputs"])},
-        6,
-        raw_scores=(raw_scores, stage["scores"]),
-        weights=(weights, stage["weights"]),
-        context=(context, stage["context"]),
+        published | published["no_weights"],
+        {"X": X},
+        decimals=6,
+        scores=raw_scores,
+        weights=weights,
+        context=context,
     )
 )
 pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
@@ -104,23 +116,18 @@ print("\n4.2 With W_Q, W_K and W_V")
 variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
 heads = {}
 for variant, description in variants.items():
-    stage = recorded[variant]
-    W_Q, W_K, W_V = (np.array(stage[name]) for name in ("W_Q", "W_K", "W_V"))
+    W_Q, W_K, W_V = (np.array(published[variant][name]) for name in ("W_Q", "W_K", "W_V"))
     head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
     heads[variant] = head
-    print(f"\nWeights of {words[journey]}, with matrices drawn {description}")
-    print(attnlab.table([head.weights[journey]], rows=[words[journey]], columns=words))
+    show(f"With matrices drawn {description}", [head.weights[journey]], [words[journey]])
 pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %%
 for variant, head in heads.items():
-    stage = recorded[variant]
-    inputs = {name: (getattr(head, name), stage[name]) for name in ("W_Q", "W_K", "W_V")}
-    inputs["X"] = (X, recorded["inputs"])
-    names = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
-    print(
-        figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
-    )
+    inputs = {"X": X, "W_Q": head.W_Q, "W_K": head.W_K, "W_V": head.W_V}
+    computed = {"Q": head.Q, "K": head.K, "V": head.V, "raw_scores": head.raw_scores}
+    computed |= {"scores": head.scores, "weights": head.weights, "context": head.context}
+    print(figures.verdict(published | published[variant], inputs, decimals=6, **computed))
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -143,23 +150,17 @@ def truncate(x: Array) -> Array:
 first_variant = heads["self_attention"]
 exact = first_variant.raw_scores[journey]
 from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
-of_journey = [getattr(first_variant, name)[journey] for name in "QKV"]
-print(f"\nQuery, key and value of {words[journey]}, first variant")
-print(attnlab.table(of_journey, rows=["q", "k", "v"]))
-print(f"\nRaw scores of {words[journey]}, first variant")
-print(
-    attnlab.table(
-        [exact, truncate(exact), from_truncated],
-        rows=["all decimals", "truncated at the end", "Q and K truncated first"],
-        columns=words,
-    )
-)
+print(f"\n{words[journey]}, first variant")
+for name, matrix in {"q": first_variant.Q, "k": first_variant.K, "v": first_variant.V}.items():
+    print(f"  {name} = {matrix[journey].round(4)}")
+names = ["all decimals", "truncated at the end", "Q and K truncated first"]
+show("Its raw scores", [exact, truncate(exact), from_truncated], names)
 
 alpha, z = first_variant.weights[journey], first_variant.context[journey]
-print(f"\nIts weights, and its context {z[0]:.4f}, {z[1]:.4f}")
 alphas = {"divided by √2": alpha, "not divided": attnlab.softmax(exact)}
 alphas |= {f"{name}, truncated": truncate(row) for name, row in alphas.items()}
-print(attnlab.table([*alphas.values()], rows=[*alphas], columns=words))
+show("Its weights", [*alphas.values()], [*alphas])
+print(f"\nIts context: {z.round(4)}")
 
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
@@ -191,24 +192,14 @@ renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
 
 print("\n4.3 The causal mask: no word sees the future")
-print("\nmasked_scores: a row is the word that asks")
-print(attnlab.table(causal.masked_scores, rows=words, columns=words))
-print("\nTheir softmax: the weights")
-print(attnlab.table(causal.weights, rows=words, columns=words))
-print()
-print(f"The two ways: at most {np.abs(renormalised - causal.weights).max():.0e} apart")
-inputs["mask"] = (mask, np.tri(6, dtype=bool))
-stage = recorded["causal"]
-print(
-    figures.verdict(
-        inputs,
-        6,
-        zeroed=(zeroed, stage["zeroed_weights"]),
-        renormalised=(renormalised, stage["renormalised_weights"]),
-        weights=(causal.weights, stage["weights"]),
-        context=(causal.context, stage["context"]),
-    )
-)
+show("masked_scores: a row is the word that asks", causal.masked_scores, words)
+show("Their softmax: the weights", causal.weights, words)
+print(f"\nThe two ways: at most {np.abs(renormalised - causal.weights).max():.0e} apart")
+inputs["causal mask"] = mask
+computed = {"zeroed_weights": zeroed, "renormalised_weights": renormalised}
+computed |= {"weights": causal.weights, "context": causal.context}
+stage = published | published["self_attention_linear"] | published["causal"]
+print(figures.verdict(stage, inputs, decimals=6, **computed))
 causal.plot("masked_scores")
 
 # %% [markdown]
@@ -226,16 +217,12 @@ largest = head.scores[starts].max()
 powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))
 sum_of_all, sum_of_seen = powers.sum(), max(powers[seen].sum(), tiny)
 fraction_seen = max(sum_of_seen / sum_of_all, tiny)
-print(f"\nThe row of {words[starts]}")
-print(f"  powers of e   {'  '.join(f'{power:#.5g}' for power in powers)}")
-print(f"  sum of all    {sum_of_all:#.5g}")
-print(f"  sum of seen   {sum_of_seen:#.5g}, a fraction of {fraction_seen:.4f}")
-print()
-for j in np.flatnonzero(seen):
-    first = (powers[j] / sum_of_all) / fraction_seen
-    second = powers[j] / sum_of_seen
-    by_removal = f"({powers[j]:#.5g} / {sum_of_all:#.5g}) / {fraction_seen:.4f} = {first:.4f}"
-    print(f"  {words[j]:8} {by_removal}   {powers[j]:#.5g} / {sum_of_seen:#.5g} = {second:.4f}")
+first = powers[seen] / sum_of_all / fraction_seen
+second = powers[seen] / sum_of_seen
+show(f"The row of {words[starts]}: powers of e", [powers], [words[starts]])
+print(f"Sum of all {sum_of_all:.5g}, of those seen {sum_of_seen:.5g}: {fraction_seen:.4f} of it")
+names = [f"power / {sum_of_all:.5g} / {fraction_seen:.4f}", f"power / {sum_of_seen:.5g}"]
+show("The two ways", [first, second], names, [*np.array(words)[seen]])
 
 # %% [markdown]
 # So why does everybody use the second way? The first needs some weight to be left. If the future
@@ -259,16 +246,16 @@ for j in np.flatnonzero(seen):
 # Rows no longer sum to 1.
 
 # %%
-dropout_mask = np.resize(recorded["dropout"]["mask"], (T, T))
+dropout_mask = np.resize(published["dropout"]["mask"], (T, T))
 dropped = causal.weights * dropout_mask
 sums = dropped.sum(axis=1, keepdims=True)
 print("\n4.4 Dropout")
-print("\nThe recorded dropout mask")
-print(attnlab.table(dropout_mask, rows=words, columns=words, decimals=0))
-print("\nWeights times that mask, and the sums of the rows")
-print(attnlab.table(np.hstack([dropped, sums]), rows=words, columns=[*words, "sum"]))
+show("The recorded dropout mask", dropout_mask, words)
+rows_and_sums = np.hstack([dropped, sums])
+show("Weights times that mask, and the sums of the rows", rows_and_sums, words, [*words, "sum"])
+stage |= published["dropout"]
 print()
-print(figures.verdict(inputs, 6, dropped=(dropped, recorded["dropout"]["weights"])))
+print(figures.verdict(stage, inputs, decimals=6, weights=dropped))
 
 # %% [markdown]
 # The library draws its own mask, with the `p` and the `seed` of the first cell. The recorded one
@@ -277,8 +264,7 @@ print(figures.verdict(inputs, 6, dropped=(dropped, recorded["dropout"]["weights"
 # %%
 matrices = head.W_Q, head.W_K, head.W_V
 one_draw = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed, tokens=words)
-print(f"\nThe weights with dropout={p}, rng={seed}")
-print(attnlab.table(one_draw.weights, rows=words, columns=words))
+show(f"The weights with dropout={p}, rng={seed}", one_draw.weights, words)
 one_draw.plot()
 
 # %% [markdown]
@@ -292,19 +278,10 @@ many_draws = attnlab.self_attention(
 )
 mean = many_draws.weights.mean(axis=0)
 factor = 1 / (1 - p)
-print(f"\nThe weights of {words[-1]}, p = {p}")
-print(
-    attnlab.table(
-        [causal.weights[-1], one_draw.weights[-1], mean[-1], mean[-1] / factor],
-        rows=[
-            "no dropout",
-            "one draw",
-            f"mean of {draws:,} draws",
-            f"mean without the factor {factor:.4g}",
-        ],
-        columns=words,
-    )
-)
+names = ["no dropout", "one draw", f"mean of {draws:,} draws"]
+names.append(f"mean without the factor {factor:.4g}")
+rows = [causal.weights[-1], one_draw.weights[-1], mean[-1], mean[-1] / factor]
+show(f"The weights of {words[-1]}, p = {p}", rows, names)
 distance = np.abs(mean - causal.weights).max()
 print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} apart")
 
@@ -324,7 +301,8 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # identity matrix, which changes nothing.
 
 # %%
-recorded_heads = recorded["multi_head"]["heads"]
+stage = published | published["multi_head"]
+recorded_heads = stage["heads"]
 W_Q, W_K, W_V = (
     np.hstack([each[name] for each in recorded_heads]) for name in ("W_Q", "W_K", "W_V")
 )
@@ -334,25 +312,15 @@ two_heads = attnlab.multi_head_attention(
 )
 
 print("\n4.5 Two heads")
-print(f"\nWeights of {words[-1]}")
-rows = [f"head {h}" for h in range(len(recorded_heads))]
-print(attnlab.table(two_heads.weights[:, -1], rows=rows, columns=words))
-print("\nThe contexts, concatenated (concat)")
-columns = [
-    f"head {h}, {j}" for h in range(len(recorded_heads)) for j in range(two_heads.V.shape[2])
-]
-print(attnlab.table(two_heads.concat, rows=words, columns=columns))
+show(f"Weights of {words[-1]}", two_heads.weights[:, -1], ["head 0", "head 1"])
+columns = [f"head {h}, {j}" for h in (0, 1) for j in (0, 1)]
+show("The contexts, concatenated (concat)", two_heads.concat, words, columns)
 print()
-inputs = {"X": (X, recorded["inputs"]), "mask": (mask, np.tri(6, dtype=bool))}
-for h, each in enumerate(two_heads.heads):
-    for name in ("W_Q", "W_K", "W_V"):
-        inputs[f"{name} of head {h}"] = (getattr(each, name), recorded_heads[h][name])
+stage["weights"] = [each["weights"] for each in recorded_heads]
+inputs = {"X": X, "causal mask": mask}
 print(
     figures.verdict(
-        inputs,
-        6,
-        weights=(two_heads.weights, [each["weights"] for each in recorded_heads]),
-        concat=(two_heads.concat, recorded["multi_head"]["concatenated"]),
+        stage, inputs, decimals=6, weights=two_heads.weights, concatenated=two_heads.concat
     )
 )
 pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
@@ -413,16 +381,13 @@ different, errors_different = train(a, b)
 identical, errors_identical = train(a, a)
 
 print("\n4.6 Heads differ because they start differently")
-print(f"\nAfter {steps} steps: the error, and how far apart the weights of the two heads are")
 results = [
     [errors[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
     for pair, errors in ((different, errors_different), (identical, errors_identical))
 ]
-print(
-    attnlab.table(
-        results, rows=["start differently", "start alike"], columns=["error", "difference"]
-    )
-)
+names, columns = ["start differently", "start alike"], ["error", "difference"]
+heading = f"After {steps} steps: the error, and how far apart the heads' weights are"
+show(heading, results, names, columns)
 pictures.curves(
     {"start alike": errors_identical, "start differently": errors_different},
     x_name="training step",
@@ -435,8 +400,7 @@ pictures.curves(
 
 # %%
 for h, weights in enumerate(different.weights):
-    print(f"\nWeights of head {h}")
-    print(attnlab.table(weights, rows=words, columns=words, decimals=2))
+    show(f"Weights of head {h}", weights, words)
 different
 
 # %% [markdown]

@@ -117,16 +117,13 @@ print(
     )
 )
 print()
-print(
-    figures.verdict(
-        {"scores": (scores, [0.1, -0.2, 0.3, -0.2, 0.5]), "factors": (factors[:2], (1, 8))},
-        4,
-        weights=(
-            [weights[factor] for factor in factors[:2]],
-            [[0.1925, 0.1426, 0.2351, 0.1426, 0.2872], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]],
-        ),
-    )
-)
+published = {
+    "scores": [0.1, -0.2, 0.3, -0.2, 0.5],
+    "factors": (1, 8),
+    "weights": [[0.1925, 0.1426, 0.2351, 0.1426, 0.2872], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]],
+}
+inputs = {"scores": scores, "factors": factors[:2]}
+print(figures.verdict(published, inputs, 4, weights=[weights[factor] for factor in factors[:2]]))
 pictures.heatmap(
     [*weights.values()],
     rows=[f"scores · {factor}" for factor in weights],

@@ -25,8 +25,10 @@
 
 # %%
 import math
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import attnlab
 from attnlab import figures, walkthrough
@@ -60,11 +62,20 @@ T = len(scores)
 symbols = recorded["symbols"]
 first_six = symbols[: min(T, 6)]
 
+
+# %%
+def show(
+    heading: str, table: ArrayLike, rows: Sequence[str], columns: Sequence[str], decimals: int = 4
+) -> None:
+    """Print a table under a heading."""
+    print(f"\n{heading}")
+    print(attnlab.table(table, rows=rows, columns=columns, decimals=decimals))
+
+
+three = ["column 0", "column 1", "column 2"]
 print("\n6.1 What was printed")
-print("\nscores, the first six rows and columns")
-print(attnlab.table(scores[:6, :6], rows=first_six, columns=first_six, decimals=2))
-print("\nV, the first three columns")
-print(attnlab.table(V, rows=symbols[: len(V)]))
+show("scores, the first six rows and columns", scores[:6, :6], first_six, first_six, 2)
+show("V", V, symbols[: len(V)], three)
 
 # %% [markdown]
 # ## 6.2 Token plus position
@@ -78,15 +89,14 @@ print(attnlab.table(V, rows=symbols[: len(V)]))
 embedding = wte + wpe
 
 printed = np.array(recorded["embedding"])
-print("\n6.2 Token plus position, columns 0 to 2")
-for pair in ({"wte": wte, "wpe": wpe}, {"sum": embedding, "printed": printed}):
-    names = [f"{name} {j}" for name in pair for j in range(3)]
-    print(attnlab.table(np.hstack([*pair.values()]), rows=symbols, columns=names))
-    print()
+print("\n6.2 Token plus position")
+show("wte, of the tokens", wte, symbols, three)
+show("wpe, of the positions", wpe, symbols, three)
+show("their sum", embedding, symbols, three)
+show("the printed sum", printed, symbols, three)
 differs = np.abs(embedding - printed) > 0.00005
-print(f"{differs.sum()} of {differs.size} sums differ from the printed one in the last digit")
-inputs = {"wte": (wte, recorded["wte"]), "wpe": (wpe, recorded["wpe"])}
-print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
+print(f"\n{differs.sum()} of {differs.size} sums differ from the printed one in the last digit")
+print(figures.verdict(recorded, {"wte": wte, "wpe": wpe}, decimals=3, embedding=embedding))
 
 # %% [markdown]
 # ## 6.3 The mask
@@ -102,11 +112,10 @@ print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
 mask = attnlab.causal_mask(T)
 masked_scores = np.where(mask, scores, -math.inf)
 
-print("\n6.3 The mask, the first six rows and columns")
-print(attnlab.table(masked_scores[:6, :6], rows=first_six, columns=first_six, decimals=2))
+print("\n6.3 The mask")
+show("The first six rows and columns", masked_scores[:6, :6], first_six, first_six, 2)
 print()
-inputs = {"scores": (scores, recorded["scores"])}
-print(figures.verdict(inputs, 2, masked_scores=(masked_scores, recorded["masked_scores"])))
+print(figures.verdict(recorded, {"scores": scores}, decimals=2, masked_scores=masked_scores))
 
 # %% [markdown]
 # ## 6.4 Softmax
@@ -124,14 +133,12 @@ powers = np.exp(masked_scores - largest)  # e to the power of -inf is 0
 weights = powers / powers.sum(axis=1, keepdims=True)
 
 printed = np.array(recorded["weights"])[:T, :T]
-print(f"\n6.4 Softmax: what {symbols[row]} attends to")
-steps = [masked_scores, masked_scores - largest, powers, weights, printed]
+print("\n6.4 Softmax")
+steps = np.stack([masked_scores, masked_scores - largest, powers, weights, printed], axis=-1)
 names = ["masked_scores", "minus the largest", "e to that power", "weights", "printed"]
-print(
-    attnlab.table(np.stack(steps, axis=2)[row, : row + 1], rows=symbols[: row + 1], columns=names)
-)
+show(f"What {symbols[row]} attends to", steps[row, : row + 1], symbols[: row + 1], names)
 print(f"\nthe sum of the powers: {powers[row].sum():.4f}\n")
-print(figures.verdict(inputs, 2, weights=(weights, printed)))
+print(figures.verdict(recorded, {"scores": scores}, decimals=2, weights=weights))
 
 # %% [markdown]
 # A row can be read aloud, from its query: "summer" gives 26 % to "It", 15 % to "hot", and 12 % each
@@ -153,10 +160,10 @@ for weight, symbol in ranked:
 # to read its number. Masked squares are striped.
 
 # %%
-published = attnlab.self_attention(
+drawn = attnlab.self_attention(
     np.eye(T), scores * math.sqrt(T), np.eye(T), np.eye(T), mask=mask, tokens=symbols[:T]
 )
-published
+drawn
 
 # %% [markdown]
 # ## 6.5 Context, as far as it was printed
@@ -176,15 +183,15 @@ context = weights[:n_known, :n_known] @ V[:n_known]
 rounded_context = printed[:n_known, :n_known] @ V[:n_known]
 printed_context = np.array(recorded["context"])[:n_known]
 
-print("\n6.5 Context, columns 0 to 2: with our weights, with the printed weights, as printed")
-names = [f"{name} {j}" for name in ("ours", "rounded", "printed") for j in range(3)]
-table = np.hstack([context, rounded_context, printed_context])
-print(attnlab.table(table, rows=symbols[:n_known], columns=names))
-print("\nLargest difference from the printed context, all three columns")
+print("\n6.5 Context")
+show("With our weights", context, symbols[:n_known], three)
+show("With the printed weights", rounded_context, symbols[:n_known], three)
+show("As printed", printed_context, symbols[:n_known], three)
+print("\nLargest difference from the printed context")
 print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
 print(f"  with the printed weights  {np.abs(rounded_context - printed_context).max():.4f}\n")
-inputs["V"] = (V, recorded["V"][:5])
-print(figures.verdict(inputs, 3, context=(context, printed_context)))
+published = recorded | {"V": recorded["V"][:5], "context": recorded["context"][:5]}
+print(figures.verdict(published, {"scores": scores, "V": V}, decimals=3, context=context))
 
 # %% [markdown]
 # ## 6.6 The same walk on a model
@@ -294,8 +301,6 @@ print(Paragraph(walkthrough.reproduce(model, straight).reason))
 # epsilon is added to it before the division.)
 
 # %%
-shown_columns = 3
-
 ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
 epsilon = model.config.layer_norm_epsilon
 normalised = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
@@ -304,14 +309,9 @@ gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 
 print("\n6.9 Where the article is wrong")
-print(f"\nLayerNorm, row of {trace.tokens.symbols[0]}")
-print(
-    attnlab.table(
-        [[x[0].mean(), x[0].var(), *x[0, :shown_columns]] for x in (normalised, X)],
-        rows=["without gain and bias", "with gain and bias (X)"],
-        columns=["mean", "variance", *(f"column {j}" for j in range(shown_columns))],
-    )
-)
+rows = [[x[0].mean(), x[0].var(), *x[0, :3]] for x in (normalised, X)]
+names = ["without gain and bias", "with gain and bias (X)"]
+show(f"LayerNorm, row of {trace.tokens.symbols[0]}", rows, names, ["mean", "variance", *three])
 if trace.tokens.ids.tolist() == recorded["token_ids"]:
     for name, x in {"without gain and bias": normalised, "with gain and bias": X}.items():
         print(figures.compare(f"X {name}", x[:, :3], recorded["X"], decimals=4))
@@ -346,18 +346,12 @@ print(f"\ncos π = {math.cos(math.pi):.0f}")
 
 visible = head.mask
 undivided = attnlab.softmax(np.where(visible, head.raw_scores, -np.inf))
-print(f"\nDividing by √{model.config.d_head}")
-print(
-    attnlab.table(
-        [
-            [head.raw_scores[visible].std(), undivided.max(axis=1).mean()],
-            [head.scores[visible].std(), head.weights.max(axis=1).mean()],
-        ],
-        rows=["raw_scores", "scores"],
-        columns=["standard deviation", "largest weight of a row, mean"],
-        decimals=2,
-    )
-)
+rows = [
+    [head.raw_scores[visible].std(), undivided.max(axis=1).mean()],
+    [head.scores[visible].std(), head.weights.max(axis=1).mean()],
+]
+columns = ["standard deviation", "largest weight of a row, mean"]
+show(f"Dividing by √{model.config.d_head}", rows, ["raw_scores", "scores"], columns)
 
 # %% [markdown]
 # **The similarity table.** The article prints how similar the tokens are, as a table of 12 x 12,
@@ -384,16 +378,14 @@ printed_X = np.array(recorded["X"])
 differences = (printed_X[:, None] - printed_X)[np.triu_indices(12, 1)]
 estimates = 768 * (differences**2).mean(axis=1)
 
-print("\nThe similarity table, as printed")
-print(attnlab.table(similarity, rows=recorded["symbols"], columns=recorded["symbols"], decimals=2))
+show("The similarity table, as printed", similarity, recorded["symbols"], recorded["symbols"], 2)
 distances = {
     "from the table, without √768": squared,
     "from the table, with √768": squared * math.sqrt(768),
     "from X, estimated": estimates,
 }
-print("\nSquared distances of two rows of X")
 extremes = [[each.min(), each.max()] for each in distances.values()]
-print(attnlab.table(extremes, rows=[*distances], columns=["smallest", "largest"], decimals=1))
+show("Squared distances of two rows of X", extremes, [*distances], ["smallest", "largest"])
 
 # %%
 print("\nIn each row the largest cell off the diagonal")
@@ -406,16 +398,12 @@ for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
 # %%
 without_root = attnlab.softmax(head.X @ head.X.T)
 with_root = attnlab.softmax(head.X @ head.X.T / model.config.n_embd**0.5)
-print("\nsoftmax(X Xᵀ / √D) of the model that runs here")
-print(attnlab.table(with_root, rows=trace.tokens.symbols, columns=trace.tokens.symbols, decimals=2))
-diagonals = {
-    "as printed": similarity,
-    "this model, without √D": without_root,
-    "this model, with √D": with_root,
-}
-means = [[matrix.diagonal().mean()] for matrix in diagonals.values()]
-print()
-print(attnlab.table(means, rows=[*diagonals], columns=["mean of the diagonal"], decimals=2))
+symbols = trace.tokens.symbols
+show("softmax(X Xᵀ / √D) of the model that runs here", with_root, symbols, symbols, 2)
+print("\nMean of the diagonal")
+print(f"  as printed              {similarity.diagonal().mean():.2f}")
+print(f"  this model, without √D  {without_root.diagonal().mean():.2f}")
+print(f"  this model, with √D     {with_root.diagonal().mean():.2f}")
 
 # %% [markdown]
 # ## 6.10 Predict, change, see

@@ -50,9 +50,10 @@ heads = gpt2.n_head * gpt2.n_layer
 qkv = gpt2.n_embd * gpt2.d_head * 3 * heads
 print("\n9.1 Queries, keys and values")
 print(f"{gpt2.n_embd} · {gpt2.d_head} · 3 · {heads} = {qkv:,}")
-recorded = figures.load("walkthrough")["parameter_count"]["value"]
-sizes = {"n_embd, n_head, n_layer": ((gpt2.n_embd, gpt2.n_head, gpt2.n_layer), (768, 12, 12))}
-print(figures.verdict(sizes, 0, count=([qkv], [recorded])))
+count = figures.load("walkthrough")["parameter_count"]["value"]
+published = {"n_embd, n_head, n_layer": (768, 12, 12), "count": count}
+sizes = {"n_embd, n_head, n_layer": (gpt2.n_embd, gpt2.n_head, gpt2.n_layer)}
+print(figures.verdict(published, sizes, 0, count=qkv))
 
 # %% [markdown]
 # ## 9.2 The whole of GPT-2 small
@@ -264,21 +265,11 @@ print(f"attention's share:     {100 * in_attention / total:.0f} %")
 print(f"the MLPs' share:       {100 * part_counts(gpt3)['MLP'] / total:.0f} %")
 print()
 notes = figures.load("gpt3_parameters")
-sizes = {
-    "n_embd, n_head, n_layer": (
-        (gpt3.n_embd, gpt3.n_head, gpt3.n_layer),
-        (notes["d_embed"], notes["n_heads"], notes["n_layers"]),
-    )
-}
-print(
-    figures.verdict(
-        sizes,
-        0,
-        table=([count for _, count in counts.values()], list(notes["rows"].values())),
-        one_head=([4 * one_matrix], [notes["attention_per_head"]]),
-        all_heads=([in_attention], [notes["attention_total"]]),
-    )
-)
+notes["table"] = [*notes["rows"].values()]
+size_of_gpt3 = {"d_embed": gpt3.n_embd, "n_heads": gpt3.n_head, "n_layers": gpt3.n_layer}
+computed = {"attention_per_head": 4 * one_matrix, "attention_total": in_attention}
+of_rows = [number for _, number in counts.values()]
+print(figures.verdict(notes, size_of_gpt3, 0, table=of_rows, **computed))
 
 # %% [markdown]
 # So attention, which everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two

@@ -131,20 +131,17 @@ def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> N
 
 
 def test_changed_input_is_noted() -> None:
-    x, inputs = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
-    assert figures.verdict(inputs, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
-        "y, z: all 4 published figures agree"
+    published = {"x": [3, 4], "text": "It’s", "y": [1.5, 2.0], "z": [3.0, 4.2], "n": 4}
+    x, inputs = np.array([3.0, 4.0]), {"x": [3, 4], "text": "It’s"}
+    assert figures.verdict(published, inputs, 1, y=x / 2, x=x) == (
+        "y, x: all 4 published figures agree"
     )
-    assert figures.verdict({}, 0, y=([4], [4])) == "y: the published figure agrees"
-    assert figures.verdict(inputs, 1, y=(x, [3.0, 4.0]), z=(x, [3.0, 4.2])) == (
+    assert figures.verdict(published, {}, 0, n=4) == "n: the published figure agrees"
+    assert figures.verdict(published, inputs, 1, y=x / 2, z=x) == (
         "z: 2 figures DO NOT agree, largest difference 2.0e-01"
     )
-    inputs = {"x": (x, x), "y": (x, [3, 5]), "text": ("It's", "It’s"), "z": ([x], x)}
-    assert figures.verdict(inputs, 1, y=(x, [1.0, 2.0])) == (
-        "You changed the input: the published figures are for\n"
-        "  y = [3, 5]\n"
-        "  text = 'It’s'\n"
-        "  z = [3.0, 4.0]"
+    assert figures.verdict(published, {"x": [x], "y": x / 2, "text": "It's"}, 1, z=x) == (
+        "You changed the input: the published figures are for\n  x = [3, 4]\n  text = 'It’s'"
     )
     assert figures.compare("pi", [3.14159], [3.1416], 4).agrees
     assert str(figures.compare("pi", [3], [3], 0)).startswith("pi: 1 figure agrees, ")

@@ -27,9 +27,9 @@ def test_figures_on_paper(chapter: Chapter) -> None:
     assert "10 of 36 sums differ from the printed one in the last digit" in chapter.printed
     assert chapter.printed.count("published figures agree") == 4
     assert math.isclose(sum(recorded["weights"][-1]), 0.97)
-    published = chapter["published"]
-    assert np.allclose(published.scores, recorded["scores"])
-    assert np.allclose(published.weights, chapter["weights"])
+    drawn = chapter["drawn"]
+    assert np.allclose(drawn.scores, recorded["scores"])
+    assert np.allclose(drawn.weights, chapter["weights"])
 
 
 def test_walkthrough_on_a_model(chapter: Chapter) -> None:

@@ -38,7 +38,7 @@ def test_gpt3(chapter: Chapter) -> None:
     assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
     assert [count for _, count in chapter["counts"].values()] == list(notes["rows"].values())
     assert chapter["in_attention"] == notes["attention_total"]
-    assert "table, one_head, all_heads: all 7 published figures agree" in chapter.printed
+    assert "attention_total: all 7 published figures agree" in chapter.printed
     D, L = gpt3.n_embd, gpt3.n_layer
     assert 12 * D**2 * L + 2 * gpt3.vocab_size * D == 175_181_291_520  # as its prose says
     assert "attention's share:     33 %" in chapter.printed

@@ -105,28 +105,28 @@ def _numbers(values: ArrayLike, name: str, replacement: float) -> NDArray[np.flo
 
 
 def verdict(
-    inputs: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    published: Mapping[str, ArrayLike],
+    inputs: Mapping[str, ArrayLike],
     decimals: int,
-    **tables: tuple[ArrayLike, ArrayLike],
+    **computed: ArrayLike,
 ) -> str:
-    """Compare tables, of computed and recorded figures, unless their inputs were changed.
+    """Compare computed tables with the published ones of the same names.
 
-    `inputs` are by name: the input of the computation, and the one that the recorded figures are
-    for.
+    They aren't compared if an input of the computation is not the published one.
     """
     changed = [
-        f"\n  {name} = {quoted(np.asarray(recorded).tolist())}"
-        for name, (current, recorded) in inputs.items()
-        if not np.array_equal(current, recorded)
+        f"\n  {name} = {quoted(np.asarray(published[name]).tolist())}"
+        for name, used in inputs.items()
+        if not np.array_equal(used, published[name])
     ]
     if changed:
         template = "You changed the input: the published figures are for{inputs}"
         return Message(template, inputs="".join(changed))
-    comparisons = [compare(name, *pair, decimals) for name, pair in tables.items()]
+    comparisons = [compare(name, x, published[name], decimals) for name, x in computed.items()]
     disagreeing = [str(comparison) for comparison in comparisons if not comparison.agrees]
     if disagreeing:
         return "\n".join(disagreeing)
     count = sum(comparison.figures for comparison in comparisons)
     one, many = "the published figure agrees", "all {count} published figures agree"
     agree = Message(one if count == 1 else many, count=count)
-    return Message("{names}: {agree}", names=", ".join(tables), agree=agree)
+    return Message("{names}: {agree}", names=", ".join(computed), agree=agree)
