@@ -1,6 +1,4 @@
-"""A small GPT-2 that reads simple English, and how it is made.
+"""A small GPT-2 that reads simple English: weights, tokenizer, card and the texts' attributions.
 
-`corpus` collects the text, with the sentences of `made`; `windows` cuts it, and `train` trains on
-it with PyTorch. `measure` measures the model on held-out text and on `sentences` with a right
-answer, and writes its `card`.
+`held_out.json` is some of the text that it wasn't trained on. `examples/english` makes such models.
 """

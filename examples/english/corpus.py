@@ -1,0 +1,302 @@
+"""The text of a small English GPT-2: read, cleaned, divided, and cut into windows of tokens.
+
+    python examples/english/corpus.py TEXTS CORPUS
+
+TEXTS has a file NAME.txt or NAME.txt.xz for each source, in UTF-8: documents separated by an empty
+line, or one sentence on each line. `sources.toml` says which sources are used, how, and under which
+licence. CORPUS gets NAME.txt, to train on, and held_NAME.txt, which no model may be trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import lzma
+import random
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+SOURCES: dict[str, dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "sources.toml").read_text("utf-8")
+)
+
+HELD_OUT = 15  # documents of 1,000
+CURLY = 0.12  # share of the documents that get curly quotes, so that “It’s” is read
+RENAMED = 0.85  # share of the sentences about Tom, a fifth of Tatoeba, that get other names
+
+END_OF_TEXT = "<|endoftext|>"
+
+WORDS_COUNT = 1500  # times that a word of words.txt is counted when tokens are learned
+
+# Targets that nothing in the window predicts have this id, and no loss.
+UNKNOWN = -100
+
+# ---- cleaning ------------------------------------------------------------------------------------
+
+MALE = """
+James Peter David Paul Mark Robert George Henry Jack Daniel Sam Ben Adam Tim Bill Jim Joe Harry
+Leo Max Tony Frank Nick Li Wei Kenji Ravi Arjun Omar Ali Kwame Kofi Carlos Pedro Ivan Pierre Hans
+"""
+FEMALE = """
+Anna Alice Emma Sarah Lucy Jane Kate Linda Susan Lisa Laura Julia Helen Emily Grace Betty Ruth Rose
+Maria Eva Ellen Lily Mei Yuki Keiko Priya Fatima Leila Amina Ama Carmen Rosa Elena Olga Marie Greta
+"""
+NAMES = re.compile(rf"\b({'|'.join(f'Tom Mary John {MALE} {FEMALE}'.split())})\b")
+
+# Sentences with these words are left out: a model for learners has no use for them.
+UNWANTED = re.compile(
+    r"\b(sex\w*|rap(e[ds]?|ing|ist)|suicid\w*|hitler|nazis?|porn\w*|prostitut\w*|whores?|sluts?"
+    r"|bitch\w*|fuck\w*|shit\w*|cunts?|heroin|cocaine|marijuana|drugs|kill(s|ed|ing|er|ers)?"
+    r"|murder\w*|stabb\w*|strangl\w*|tortur\w*|genocid\w*|terroris\w*|naked|nude)\b",
+    re.IGNORECASE,
+)
+# So are paragraphs of old books with racial slurs.
+SLURS = re.compile(
+    r"\b(nigg\w*|dark(y|ie|ies|eys?)|coons?|pickaninn\w*|piccaninn\w*|chinam[ae]n|chinks?|japs?"
+    r"|dag(o|os|oes)|kikes?|sheen(y|ies)|redskins?|squaws?|half-?breeds?|injuns?|greasers?|negr\w*"
+    r"|blackamoors?|mulatto\w*|octoroon\w*|wops?|spics?|gypp?(ed|ing)|kaffirs?|hottentots?|yids?)\b",
+    re.IGNORECASE,
+)
+
+PLAIN = {
+    **dict.fromkeys(map(ord, "\u2060\ufeff\u00ad\u200b\ufffd"), None),
+    **dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2009\u200a\u202f\u2028\u2029\t"), " "),
+    **dict.fromkeys(map(ord, "‘’"), "'"),
+    **dict.fromkeys(map(ord, "“”"), '"'),
+    **dict.fromkeys(map(ord, "‐‑–"), "-"),
+    **dict.fromkeys(map(ord, "⸺⸻"), "—"),
+    ord("…"): "...",
+}
+
+
+def plain(line: str) -> str:
+    """A line with straight quotes and ordinary spaces."""
+    return re.sub(r" +", " ", line.translate(PLAIN)).strip()
+
+
+def curly(text: str) -> str:
+    """A text whose straight quotes are made curly."""
+    text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
+    text = re.sub(r'(^|[\s(—\'])"', r"\1“", text, flags=re.MULTILINE).replace('"', "”")
+    return re.sub(r"(^|[\s(—“])'", r"\1‘", text, flags=re.MULTILINE).replace("'", "’")
+
+
+def renamed(sentence: str, generator: random.Random) -> str:
+    """Call Tom, Mary and John by other names, each by the same name throughout the sentence."""
+    names = set(re.findall(r"\b(?:Tom|Mary|John)\b", sentence))
+    others: dict[str, str] = {}
+    for name in sorted(names):
+        if generator.random() < RENAMED:
+            people = (FEMALE if name == "Mary" else MALE).split()
+            taken = {*others.values(), *names}
+            others[name] = generator.choice([other for other in people if other not in taken])
+    return re.sub(r"\b(Tom|Mary|John)\b", lambda found: others.get(found[1], found[1]), sentence)
+
+
+def key(document: str) -> str:
+    """What copies of a document have in common: its letters and digits, without people's names."""
+    return re.sub(r"[^a-z0-9 ]", "", NAMES.sub("N", document).lower())
+
+
+def is_held_out(document: str) -> bool:
+    """Whether a document is held out, which depends on its text alone.
+
+    So a document stays held out when texts are added. Sentences that differ in names alone are held
+    out together.
+    """
+    digest = hashlib.sha256(key(document).encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 1000 < HELD_OUT
+
+
+def documents(text: str) -> list[str]:
+    """The documents of a text, separated by an empty line; without one, one on each line."""
+    return text.strip().split("\n\n") if "\n\n" in text.strip() else text.strip().splitlines()
+
+
+def cleaned(text: str, source: dict[str, Any], generator: random.Random) -> list[str]:
+    """The wanted documents of a source, each once, with straight quotes."""
+    without = re.compile(source.get("without", "(?!)"))
+    kept: dict[str, str] = {}
+    for document in documents(text):
+        if without.search(document):
+            continue
+        lines = [line for line in map(plain, document.splitlines()) if not SLURS.search(line)]
+        if len(lines) == 1 and UNWANTED.search(lines[0]):
+            continue
+        wanted = "\n".join(filter(None, lines))
+        if wanted:
+            kept.setdefault(key(wanted), wanted)
+    is_renamed = source.get("renamed", False)
+    return [renamed(text, generator) if is_renamed else text for text in kept.values()]
+
+
+def read(file: Path) -> str:
+    data = file.read_bytes()
+    return (lzma.decompress(data) if file.suffix == ".xz" else data).decode("utf-8")
+
+
+def build(texts: Path, corpus: Path) -> str:
+    """Write the corpus; return a line on each source."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    report = []
+    for file in sorted(texts.glob("*.txt*")):
+        name = file.name.split(".")[0]
+        if name not in SOURCES:
+            continue
+        generator = random.Random(name)
+        parts: dict[str, list[str]] = {"": [], "held_": []}
+        for document in cleaned(read(file), SOURCES[name], generator):
+            dressed = curly(document) if generator.random() < CURLY else document
+            parts["held_" if is_held_out(document) else ""].append(dressed)
+        for prefix, part in parts.items():
+            generator.shuffle(part)
+            # A source of sentences has one on each line; the others have an empty line between.
+            separator = "\n\n" if any("\n" in document for document in part) else "\n"
+            text = separator.join(part)
+            (corpus / f"{prefix}{name}.txt").write_text(f"{text}\n", encoding="utf-8")
+            words = len(text.split())
+            report.append(f"{prefix}{name}: {len(part):,} documents, {words:,} words")
+    return "\n".join(report)
+
+
+# ---- tokens --------------------------------------------------------------------------------------
+
+
+def learn_tokens(corpus: Path, directory: Path, count: int) -> None:
+    """Learn a byte pair encoding, the end of text as its last token: vocab.json and merges.txt.
+
+    A source counts in proportion to its weight, not to its size. The words of the book's sentences
+    are counted as often as it takes to make each of them one token.
+    """
+    texts = {name: (corpus / f"{name}.txt").read_text("utf-8") for name in names_in(corpus)}
+    most = max(SOURCES[name]["weight"] / len(text) for name, text in texts.items())
+    lines = []
+    for name, text in texts.items():
+        share = SOURCES[name]["weight"] / len(text) / most
+        chosen = random.Random(name)
+        lines += [line for line in text.splitlines(keepends=True) if chosen.random() < share]
+    words = (Path(__file__).parent / "words.txt").read_text("utf-8").split()
+    lines += [f"{word} {word}" for word in words] * WORDS_COUNT
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=count - 1, initial_alphabet=alphabet, show_progress=False
+    )
+    learner.train_from_iterator(lines, trainer)
+    learner.model.save(str(directory))
+    file = directory / "vocab.json"
+    vocabulary = json.loads(file.read_text("utf-8"))
+    vocabulary[END_OF_TEXT] = len(vocabulary)
+    file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+
+
+def tokenizer_of(directory: Path) -> tokenizers.Tokenizer:
+    """The tokenizer whose vocab.json and merges.txt are in a directory."""
+    files = (str(directory / name) for name in ("vocab.json", "merges.txt"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*files))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+def names_in(corpus: Path) -> list[str]:
+    """The sources that a corpus has."""
+    return [name for name in SOURCES if (corpus / f"{name}.txt").exists()]
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+# Tokens that close a sentence.
+CLOSING = (".", "!", "?", '."', '!"', '?"', ".”", "!”", "?”", ".'", "!'", "?'")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A source in tokens.
+
+    Attributes
+    ----------
+    ids : uint16 (N,), all documents, each followed by the end of text
+    starts : int64 (S,), where a window may start: at a sentence
+    first : uint16 (S,), the token to start with: without the space before it
+    """
+
+    ids: NDArray[np.uint16]
+    starts: Ids
+    first: NDArray[np.uint16]
+
+    def window(self, rng: np.random.Generator, length: int) -> Ids:
+        """Draw `length` tokens from the start of a sentence."""
+        last = np.searchsorted(self.starts, len(self.ids) - length, side="right")
+        start = int(rng.integers(last))
+        window = self.ids[self.starts[start] :][:length].astype(np.int64)
+        window[0] = self.first[start]
+        return window
+
+
+def part_of(corpus: Path, name: str, tokenizer: tokenizers.Tokenizer) -> Part:
+    """A file of a corpus in tokens. A line break is a token."""
+    texts = documents((corpus / f"{name}.txt").read_text("utf-8"))
+    ids = tokenizer.get_vocab()
+    end, line_break = ids[END_OF_TEXT], ids["Ċ"]
+    # Each token with a space before it, and the same without: "Ġthe" -> "the".
+    bare = {
+        id: ids[symbol[1:]] for symbol, id in ids.items() if symbol[0] == "Ġ" and symbol[1:] in ids
+    }
+    closing = {id for symbol, id in ids.items() if symbol in CLOSING}
+    encoded: list[int] = []
+    starts: list[int] = []
+    first: list[int] = []
+    for encoding in tokenizer.encode_batch(texts):
+        before = line_break
+        for token in encoding.ids:
+            if before == line_break or (before in closing and token in bare):
+                starts.append(len(encoded))
+                first.append(bare.get(token, token))
+            encoded.append(token)
+            before = token
+        encoded.append(end)
+    return Part(np.array(encoded, np.uint16), np.array(starts), np.array(first, np.uint16))
+
+
+def batch(
+    parts: dict[str, Part], rng: np.random.Generator, count: int, T: int, repeated: float
+) -> tuple[Ids, Ids]:
+    """Draw `count` windows of T tokens, and the token after each token, (count, T) both.
+
+    A share of the windows is repeated text, half of it random tokens: from these a head learns to
+    look back at what followed last time (induction), which English alone teaches small models late
+    or never. Random tokens can't be predicted in their first round, so their targets are UNKNOWN.
+    """
+    weights = np.array([SOURCES[name]["weight"] for name in parts])
+    tokens = 1 + max(int(part.ids.max()) for part in parts.values())
+    windows = np.empty((count, T + 1), np.int64)
+    targets = np.empty((count, T), np.int64)
+    for row, name in enumerate(rng.choice(list(parts), count, p=weights / weights.sum())):
+        window, unknown = parts[name].window(rng, T + 1), 0
+        if rng.random() < repeated:
+            period = int(rng.integers(T // 10 + 1, T // 2))
+            if rng.random() < 0.5:
+                window, unknown = rng.integers(tokens, size=period), period - 1
+            window = np.resize(window[:period], T + 1)
+        windows[row], targets[row] = window, window[1:]
+        targets[row, :unknown] = UNKNOWN
+    return windows[:, :-1].copy(), targets
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("corpus", type=Path)
+    arguments = parser.parse_args()
+    print(build(arguments.texts, arguments.corpus))
