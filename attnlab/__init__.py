@@ -38,13 +38,22 @@ from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
 if _typing.TYPE_CHECKING:
+    from attnlab import corpus as corpus
+    from attnlab.analysis.attribution import attribution
+    from attnlab.analysis.gradients import gradients
+    from attnlab.analysis.jobs import jobs
+    from attnlab.analysis.lens import lens
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.analysis.paths import path_patch
+    from attnlab.analysis.why import why
     from attnlab.checking import check, compare
+    from attnlab.checking import figures as figures
     from attnlab.corpus import atlas, open_atlas
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import Sampling
+    from attnlab.pages.page import page, playground
     from attnlab.training import train
+    from attnlab.views import pictures as pictures
 
 # Loaded on first use, to keep `import attnlab` fast: modules, and names with their modules.
 _LAZY_MODULES = {
@@ -57,13 +66,20 @@ _LAZY = {
     "GenerationStep": "attnlab.model.generation",
     "Sampling": "attnlab.model.sampling",
     "atlas": "attnlab.corpus",
+    "attribution": "attnlab.analysis.attribution",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.checking",
+    "gradients": "attnlab.analysis.gradients",
+    "jobs": "attnlab.analysis.jobs",
+    "lens": "attnlab.analysis.lens",
     "open_atlas": "attnlab.corpus",
+    "page": "attnlab.pages.page",
     "patch": "attnlab.analysis.patching",
     "path_patch": "attnlab.analysis.paths",
+    "playground": "attnlab.pages.page",
     "train": "attnlab.training",
+    "why": "attnlab.analysis.why",
 }
 
 __version__ = "0.3.0"
@@ -112,19 +128,28 @@ __all__ = [
     "split_heads",
     "table",
     "train",
+    "attribution",
+    "gradients",
+    "jobs",
+    "lens",
+    "why",
+    "page",
+    "playground",
 ]
 
 
-def __getattr__(name: str) -> _typing.Any:
-    if name in _LAZY_MODULES:
-        return _import_module(_LAZY_MODULES[name])
-    if name in _LAZY:
-        return getattr(_import_module(_LAZY[name]), name)
-    hint = f"; use {__name__}.GPT2.{name}" if name.startswith("from_") else ""
-    module = _sys.modules[__name__]
-    raise AttributeError(
-        f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=module
-    )
+if not _typing.TYPE_CHECKING:  # so that type checkers report misspelt names
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _LAZY_MODULES:
+            return _import_module(_LAZY_MODULES[name])
+        if name in _LAZY:
+            return getattr(_import_module(_LAZY[name]), name)
+        hint = f"; use {__name__}.GPT2.{name}" if name.startswith("from_") else ""
+        module = _sys.modules[__name__]
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=module
+        )
 
 
 def __dir__() -> list[str]:

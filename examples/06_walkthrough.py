@@ -248,10 +248,10 @@ head
 
 # %% [markdown]
 # The page below has all of this for every head, with the arithmetic behind each cell: click a cell.
-# (A notebook shows the page; from a script, `trace.save("attention.html")` writes it.)
+# (A notebook shows the page; in a script, `attnlab.page(trace).save("page.html")` writes it.)
 
 # %%
-trace.show()
+attnlab.page(trace)
 
 # %% [markdown]
 # [The same walk](book/pages/en/guide.md#explore

@@ -247,16 +247,16 @@ pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 #
 # Here are words without any grammar, said twice. To predict the next word, the model has to find
 # where the current word occurred before, and what came after it. A head that does so is called an
-# **induction head** (Olsson et al., 2022). `trace.jobs()` measures how much weight each head puts
-# where a job requires it: on the previous token, on the first, on earlier copies of the same token,
-# and on the token after the last copy. The row `evenly` is for comparison: the weight that a head
-# would put there if it attended to all tokens equally.
+# **induction head** (Olsson et al., 2022). `attnlab.jobs(trace)` measures how much weight each head
+# puts where a job requires it: on the previous token, on the first, on earlier copies of the same
+# token, and on the token after the last copy. The row `evenly` is for comparison: the weight that
+# a head would put there if it attended to all tokens equally.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
 
 recital = pocket.trace(RECITAL)
-jobs = recital.jobs()
+jobs = attnlab.jobs(recital)
 
 print("\n7.5 Jobs of heads: mean weight where the job requires it\n")
 print(jobs.table())

@@ -217,7 +217,7 @@ print(f"\nby hand, for {names[0]}: a dot product of {D} numbers = {product:.4f}"
 # brings the answer.
 
 # %%
-lens = trace.logit_lens()
+lens = attnlab.lens(trace)
 print("\nThe two best at each point, as if the model ended there")
 print(lens.top(2, last).table())
 lens.plot()

@@ -148,10 +148,10 @@ print_predictions(
 #
 # The residual stream has the same width at every layer, and at the end LayerNorm and `W_U` turn it
 # into logits ([`logits`](../attnlab/equations.py)). That can be done earlier too: what would the
-# model predict if it stopped here? `trace.logit_lens()` does that, here at the last token.
+# model predict if it stopped here? `attnlab.lens(trace)` does that, here at the last token.
 
 # %%
-lens = trace.logit_lens()
+lens = attnlab.lens(trace)
 
 print("\n14.2 The logit lens, at the last token\n")
 print(lens.top(4).table())
@@ -191,11 +191,11 @@ except attnlab.AttnlabError as error:
 # The residual stream is a sum: embedding, heads, MLPs, biases
 # ([`residual`](../attnlab/equations.py)). A logit is the product of that sum with a column of
 # `W_U`, once the last LayerNorm's scale is held fixed. So the logit is a sum too, to which each
-# part contributes. `trace.attribution(a, b)` gives the contributions to the difference between two
-# words' logits.
+# part contributes. `attnlab.attribution(trace, a, b)` gives the contributions to the difference
+# between two words' logits.
 
 # %%
-attribution = trace.attribution(first.id, second.id)
+attribution = attnlab.attribution(trace, first.id, second.id)
 
 print(f"\n14.3 What puts {first.symbol} above {second.symbol}\n")
 print(attribution.table())
@@ -219,7 +219,7 @@ OTHERS = [
 
 print(f"\nThe MLP of layer 0, in what puts {first.symbol} above {second.symbol}\n")
 for text in OTHERS:
-    print(f"  {pocket.trace(text).attribution(first.id, second.id).mlps[0]:6.2f}  {text}")
+    print(f"  {attnlab.attribution(pocket.trace(text), first.id, second.id).mlps[0]:6.2f}  {text}")
 
 # %% [markdown]
 # It adds about the same in all of them: a constant of "it", which says nothing about this text.
@@ -296,11 +296,11 @@ print(attnlab.table(pairs, rows=[*written, "biases"], columns=[*written], decima
 
 # %% [markdown]
 # With the text above, 7.16 of 7.55 come from what the MLP of layer 0 wrote at both words.
-# `head.why` does the same for every head and bias, and says it in a sentence. `.open(part)` splits
-# a head's part by the tokens that it attends to, and so on down to the words.
+# `attnlab.why` does the same for every head and bias, and says it in a sentence. `.open(part)`
+# splits a head's part by the tokens that it attends to, and so on down to the words.
 
 # %%
-why = head.why(-1, attended)
+why = attnlab.why(head, -1, attended)
 print(f"\n{why.table()}")
 why.plot()
 
@@ -315,7 +315,7 @@ RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"  # from chapter
 MLP, PREVIOUS = "blocks.0.mlp.output", "blocks.0.attention.heads.1.output"
 
 reciting = pocket.trace(RECITAL).head(*HEAD)
-why_again = reciting.why(-1, int(reciting.weights[-1].argmax()))
+why_again = attnlab.why(reciting, -1, int(reciting.weights[-1].argmax()))
 
 left = {
     "without MLP 0": why.without(MLP),
@@ -517,6 +517,6 @@ print(checked(ablated, my_ablation, attention.context, attention.W_O, attention.
 # * An edit computes what follows if a step were different; try the mean of other texts before you
 #   trust 0.
 # * The logit lens reads the residual stream as if the model ended there.
-# * Attribution splits a logit into what each part writes directly; `head.why` splits a score.
+# * Attribution splits a logit into what each part writes directly; `attnlab.why` splits a score.
 # * Activation patching shows which parts the difference of two texts passes through; attribution
 #   patching estimates that with one backward pass.

@@ -67,7 +67,7 @@ NAMES = [f"layer {layer} head {head}" for layer, head in HEADS]
 anecdote = pocket.trace(ANECDOTE)
 
 print(f"\n16.1 An anecdote: {ANECDOTE}\n")
-print(anecdote.jobs().table())
+print(attnlab.jobs(anecdote).table())
 
 # %% [markdown]
 # With the sentence above, the column `induction` could not be clearer: head 1 of layer 0 has 0.97,

@@ -244,7 +244,7 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 reader = f"blocks.1.attention.heads.{READER[-1]}"
 clean, corrupted = pocket.trace(sentence.clean), pocket.trace(sentence.corrupted)
 attended = int(attnlab.at(clean, reader).weights[-1].argmax())
-why = attnlab.at(clean, reader).why(-1, attended)
+why = attnlab.why(attnlab.at(clean, reader), -1, attended)
 
 
 def preference(trace: attnlab.Trace) -> float:

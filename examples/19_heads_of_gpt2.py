@@ -68,7 +68,7 @@ for n, weights in enumerate(gpt2):
 # %% [markdown]
 # To draw them, put them into a model. It has GPT-2's 12 layers of 12 heads and random parameters;
 # an edit replaces the weights of every layer. The views show the weights truly; they say "edited",
-# and next words mean nothing. (`traces[1].save("gpt2.html")` writes the page with them.)
+# and next words mean nothing. (`attnlab.page(traces[1]).save("gpt2.html")` writes the page.)
 
 # %%
 vocabulary = dict(attnlab.Tokenizer.byte_level().settings["model"]["vocab"])
@@ -395,8 +395,8 @@ print(f"\nAll tokens alike: {evenly[1]:.2f} for the first, {even_third[1]:.2f} f
 #
 # Predict what will happen, then change the chapter and run it again.
 #
-# **Exercise 1 (basic).** `traces[1].jobs()` counts all tokens but the first. Head 5.1 rests with
-# all of them. Which number will its column `previous` have?
+# **Exercise 1 (basic).** `attnlab.jobs(traces[1])` counts all tokens but the first. Head 5.1 rests
+# with all of them. Which number will its column `previous` have?
 #
 # <details><summary>Answer</summary>
 #

@@ -43,7 +43,7 @@ verdict = walkthrough.reproduce(model, options.text)
 is_chosen = options.layer is None is options.head and not verdict.tables  # those are of head 0.0
 layer, n = head_that_matters(trace) if is_chosen else (options.layer or 0, options.head or 0)
 head, block = trace.head(layer, n), trace.blocks[layer]
-trace.save(page)
+attnlab.page(trace).save(page)
 if is_watched() and not options.no_open:
     show_in_browser(page)
 

@@ -26,6 +26,7 @@ from node import Evaluator, write_modules
 from pages import BALL, LOADED, Open, drawn, gpt2_shaped, settled, until
 from walkthrough_checkpoint import write_checkpoint
 
+import attnlab
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace, figures
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.pages import overview
@@ -212,7 +213,7 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     def open_(
         trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
     ) -> Any:
-        trace.save(file, other, language=language)
+        attnlab.page(trace, other, language=language).save(file)
         page = watched.open(file.as_uri(), **settings)
         page.evaluate("preloadLayers()")  # so that the next click shows its result at once
         return page
@@ -229,7 +230,7 @@ def look(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     file = tmp_path / "page.html"
 
     def open_(trace: Trace, link: str = "depth=look", language: str = "en", **settings: Any) -> Any:
-        trace.save(file, language=language)
+        attnlab.page(trace, language=language).save(file)
         return settled(watched.open(f"{file.as_uri()}#{link}", **settings))
 
     yield open_

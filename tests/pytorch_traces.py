@@ -99,7 +99,7 @@ streams = torch.stack([*states[:-1], received[1]])[:, :, -1]  # (L + 1, 7, D)
 texts, tokens = ours.trace(clean.tolist()), targets[:, 0].tolist()
 with torch.no_grad():
     probabilities = decoded(streams).softmax(-1)[:, range(7), tokens].numpy()
-lens = texts.logit_lens(tokens)
+lens = attnlab.lens(texts, tokens)
 stops = [lens.stops.index(stop) for stop in lens.stops if not stop.endswith("mid")]
 close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
 close(lens.probabilities[stops], probabilities.mean(axis=1))

@@ -145,25 +145,15 @@ class Text:
 
 
 def check_pairs(text: Text, trace: attnlab.Trace) -> None:
-    """All heads: every pair of parts at every pair of tokens, and means over queries."""
+    """All heads: every pair of parts."""
     for n, h in np.ndindex(L, H):
         Q, K = (text.split(n, h, which) for which in (0, 1))
         expected = text.scores(n, Q.permute(2, 0, 1)[:, None], K.permute(2, 0, 1)[None])
-        found = trace.why(n, h)
-        close(found.scores, expected)
-        of_one = found.of(found.names["query"][1], found.names["key"][0])
-        close(of_one, expected[1, 0])
-        preferred = text.weights[n][h] - text.even()
-        means = (preferred * expected).sum((-2, -1)) / text.T
-        close(found.pairs, means)
-        close(found.queries, means.sum(1))
-        close(found.keys, means.sum(0))
-        close(found.total, means.sum())
         query = text.T - 1 - h
         for key, other in ((1, 0), (query, None), (0, 2)):
-            why = trace.head(n, h).why(query, key, against=other)
+            why = attnlab.why(trace.head(n, h), query, key, against=other)
             close(why.pairs, expected[:, :, query] @ text.against(query, key, other))
-            plain = trace.head(n, h).why(query, key, plain=True)
+            plain = attnlab.why(trace.head(n, h), query, key, plain=True)
             close(plain.pairs, expected[:, :, query, key])
 
 
@@ -192,7 +182,7 @@ def check_shares(text: Text, trace: attnlab.Trace) -> None:
             q = text.project(n, h, 0, x, of_biases)[query]
             score = text.scores(n, q, keys @ text.project(n, h, 1, whole))
         (expected,) = torch.autograd.grad(score, factors)
-        found = trace.head(n, h).why(query, key, against=other).by_token(side)
+        found = attnlab.why(trace.head(n, h), query, key, against=other).by_token(side)
         close(np.stack([*found.kinds.values()]), expected[..., 0])
         close(found.shares, expected.sum((0, 2)))
 
@@ -200,7 +190,7 @@ def check_shares(text: Text, trace: attnlab.Trace) -> None:
 def check_opened(text: Text, trace: attnlab.Trace, other: int | None) -> None:
     """A head opened into tokens, one of these into parts, again a head, and an MLP's neurons."""
     n, h, query, key = L - 1, H - 1, text.T - 1, text.T - 2
-    why = trace.head(n, h).why(query, key, against=other)
+    why = attnlab.why(trace.head(n, h), query, key, against=other)
     keys, m = text.against(query, key, other), n - 1
     q = text.project(n, h, 0, text.whole(n, text.streams[n]))[query]
 
@@ -290,12 +280,6 @@ check_pairs(Text([9, 9, 4, 77, 130, 8, 1]), traces[1])
 silent = trace.edited({"blocks.0.attention.heads.1.context": 0})
 check_pairs(Text(ids, silent=(0, 1)), silent)
 
-# Several texts: means, and standard errors.
-found = traces.why(L - 1, 1)
-pairs = np.array([model.trace(one.ids).why(L - 1, 1).pairs for one in traces.texts])
-close(found.pairs, pairs.mean(0))
-close(found.standard_errors["keys"], pairs.sum(1).std(0, ddof=1) / 3**0.5)
-
 # A step of generation: keys from the cache are one part, the others are as in the whole text.
 generation = model.generate(ids, 2, temperature=0, trace=True)
 step, text = generation.steps[1].trace, Text(generation.tokens.ids[: len(ids) + 1].tolist())
@@ -303,15 +287,16 @@ for n, h in np.ndindex(L, H):
     Q, K = (text.split(n, h, which) for which in (0, 1))
     cached = text.project(n, h, 1, text.whole(n, text.streams[n]))[:-1]
     results: list[tuple[Any, Tensor]] = [
-        (step.head(n, h).why(0, 2), text.against(text.T - 1, 2, None)),
-        (step.head(n, h).why(0, text.T - 1, against=1), text.against(text.T - 1, text.T - 1, 1)),
-        (step.why(n, h), text.weights[n][h][-1] - text.even()[-1]),
+        (attnlab.why(step.head(n, h), 0, 2), text.against(text.T - 1, 2, None)),
+        (
+            attnlab.why(step.head(n, h), 0, text.T - 1, against=1),
+            text.against(text.T - 1, text.T - 1, 1),
+        ),
     ]
     for found, keys in results:
         of_keys = torch.cat([keys[-1] * K[-1], (keys[:-1] @ cached)[:, None]], dim=1)
         close(found.pairs, text.scores(n, Q[-1].T, of_keys.T))
         close(found.pairs.sum(), found.total)
-    close(step.why(n, h).scores.sum((0, 1)), text.scores(n, Q.sum(2)[-1:], K.sum(2)))
-    why = step.head(n, h).why(0, 2)
+    why = attnlab.why(step.head(n, h), 0, 2)
     for side in ("query", "key"):
         close(why.by_token(side).shares.sum(), why.total)

@@ -72,7 +72,7 @@ def it(pocket: GPT2) -> Trace:
 @every_model
 @every_dtype
 def test_lens_against_transformers(name: str, dtype: str) -> None:
-    lens = trace_of(name, dtype).logit_lens()
+    lens = attnlab.lens(trace_of(name, dtype))
     logits = [lens.logits(stop)[:, ::66] for stop in lens.stops]
     check(logits, f"{name}/lens/logits", dtype)
     assert np.array_equal(lens.ids, RECORDED[f"{name}/lens/best"])
@@ -91,7 +91,7 @@ def test_lens_against_transformers(name: str, dtype: str) -> None:
 def test_lens_of_a_long_text_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of rows, across stops, give the softmax of all rows at once."""
     pocket = GPT2.from_pretrained("pocket", dtype="float64")
-    lens = pocket.trace(np.arange(128) % 100).logit_lens()
+    lens = attnlab.lens(pocket.trace(np.arange(128) % 100))
     logits = np.stack([lens.logits(stop) for stop in lens.stops])
     expected = softmax(logits)[..., 7]
     for rows in (10_000, 50):
@@ -102,7 +102,7 @@ def test_lens_of_a_long_text_in_batches(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_lens_as_text(it: Trace) -> None:
-    lens, best = it.logit_lens(), it.next_tokens(1)[0]
+    lens, best = attnlab.lens(it), it.next_tokens(1)[0]
     header, *stops = repr(lens).splitlines()[1:7]
     assert header.split() == [*it.tokens.symbols]
     assert stops[-1].startswith("blocks.1.output ")
@@ -114,18 +114,18 @@ def test_the_lens_as_text(it: Trace) -> None:
 
 def test_lens_of_an_edited_trace(it: Trace) -> None:
     edited = it.edited({"blocks.1.attention.heads.2.context": 0})
-    lens = edited.logit_lens()
+    lens = attnlab.lens(edited)
     assert "edited" in lens.title
     assert np.array_equal(lens.logits("blocks.1.output"), edited.logits)
-    assert np.array_equal(lens.logits("embedding"), it.logit_lens().logits("embedding"))
+    assert np.array_equal(lens.logits("embedding"), attnlab.lens(it).logits("embedding"))
 
 
 def test_equally_probable_tokens_share_a_rank(it: Trace) -> None:
-    assert (it.edited({"W_U": 0}).logit_lens().of(" barked").ranks == 1).all()
+    assert (attnlab.lens(it.edited({"W_U": 0})).of(" barked").ranks == 1).all()
 
 
 def test_lens_accepts_ids_texts_symbols_and_tokens(it: Trace) -> None:
-    rolled, lens = it.next_tokens(1)[0], it.logit_lens()
+    rolled, lens = it.next_tokens(1)[0], attnlab.lens(it)
     token = it.vocabulary.token(rolled.id)
     for name in (rolled.id, " rolled", "Ġrolled", token, rolled, np.int32(rolled.id)):
         assert (lens.of(name).ids == rolled.id).all()
@@ -140,7 +140,7 @@ def test_lens_accepts_ids_texts_symbols_and_tokens(it: Trace) -> None:
 def test_attribution_against_transformers(
     name: str, dtype: str, target: str, arguments: Any
 ) -> None:
-    attribution = trace_of(name, dtype).attribution(*arguments)
+    attribution = attnlab.attribution(trace_of(name, dtype), *arguments)
     prefix = f"{name}/{target}"
     for part in ("heads", "mlps", "embedding", "bias", "total"):
         check(getattr(attribution, part), f"{prefix}/{part}", dtype)
@@ -156,7 +156,7 @@ def test_attribution_against_transformers(
 def test_attribution_sums_to_the_logit(name: str) -> None:
     trace = trace_of(name)
     for position in range(len(trace.tokens)):
-        result = trace.attribution(5, position=position)
+        result = attnlab.attribution(trace, 5, position=position)
         assert result.total == pytest.approx(trace.logits[position, 5], rel=1e-12)
         parts = result.heads.sum() + result.mlps.sum() + result.embedding + result.bias
         assert parts == pytest.approx(result.total, rel=1e-9)
@@ -166,7 +166,7 @@ def test_attribution_sums_to_the_logit(name: str) -> None:
 
 
 def test_attribution_as_text(it: Trace) -> None:
-    attribution = it.attribution(" rolled", " barked")
+    attribution = attnlab.attribution(it, " rolled", " barked")
     title, header, first, second, rest, *_ = repr(attribution).splitlines()
     assert title.endswith("the logit of Ġrolled minus that of Ġbarked at position 7")
     assert re.split("  +", header) == ["layer", "head 0", "head 1", "head 2", "head 3", "MLP"]
@@ -182,7 +182,7 @@ def test_attribution_as_text(it: Trace) -> None:
 def test_attribution_of_edited_traces(it: Trace) -> None:
     head = "blocks.1.attention.heads.2"
     ablated = it.edited({f"{head}.context": 0})
-    attribution = ablated.attribution(" rolled", " barked")
+    attribution = attnlab.attribution(ablated, " rolled", " barked")
     assert attribution.heads[1, 2] == 0
     assert attribution.total == pytest.approx(
         float(ablated.next_logits[it.next_tokens(1)[0].id])
@@ -190,18 +190,18 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
         rel=1e-5,
     )
     with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
-        it.edited({f"{head}.context": 1}).attribution(5).by_token()
+        attnlab.attribution(it.edited({f"{head}.context": 1}), 5).by_token()
     block = ("blocks.0.attention.output", "blocks.1.attention.concat", "blocks.1.mid")
     for path in ("embedding", *block, "final", "logits"):
         with pytest.raises(ValueError, match=r"don't sum to the logit.*edited"):
-            it.edited({path: lambda x: 2 * x + 1}).attribution(5)
+            attnlab.attribution(it.edited({path: lambda x: 2 * x + 1}), 5)
 
 
 def test_attribution_of_nearly_equal_logits(it: Trace) -> None:
     """Rounding is relative to the parts, which may cancel, not to their small sum."""
     order = np.argsort(it.next_logits)
     nearest = int(np.diff(it.next_logits[order]).argmin())
-    attribution = it.attribution(int(order[nearest + 1]), int(order[nearest]))
+    attribution = attnlab.attribution(it, int(order[nearest + 1]), int(order[nearest]))
     parts = np.array(
         [*attribution.heads.flat, *attribution.mlps, attribution.embedding, attribution.bias]
     )
@@ -213,7 +213,10 @@ def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     """Keys include the cached ones; the numbers equal those of one pass."""
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step, joined = generation.steps[1].trace, generation.trace
-    attribution, of_joined = step.attribution(5), joined.attribution(5, position=8)
+    attribution, of_joined = (
+        attnlab.attribution(step, 5),
+        attnlab.attribution(joined, 5, position=8),
+    )
     assert np.allclose(attribution.heads, of_joined.heads, atol=1e-4)
     by_token = attribution.by_token()
     expected = of_joined.by_token().heads
@@ -239,7 +242,7 @@ GRADIENTS = (
 def test_gradients_of_every_step_against_pytorch(
     name: str, target: str, arguments: Any, dtype: str
 ) -> None:
-    gradients = trace_of(name, dtype).gradients(*arguments)
+    gradients = attnlab.gradients(trace_of(name, dtype), *arguments)
     prefix = f"{name}/gradients/{target}"
     names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
@@ -283,7 +286,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
     trace = GPT2(parameters, Tokenizer.byte_level()).trace(rng.integers(0, 256, T))
     trace = trace.edited(held) if held else trace
-    gradients = trace.gradients(5, 7, T // 2)
+    gradients = attnlab.gradients(trace, 5, 7, T // 2)
     tried = 0
     for part, name in every_step(trace):
         path = part._prefix + name
@@ -306,7 +309,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
 
 
 def test_gradients_are_computed_on_access(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = odd.gradients(5)
+    result = attnlab.gradients(odd, 5)
     last = result.blocks[2].mlp.activated
     assert not [path for path in result._run.values if path.startswith(("blocks.0", "blocks.1"))]
     assert not [path for path in result._run.values if "W_" in path]
@@ -316,11 +319,11 @@ def test_gradients_are_computed_on_access(odd: Trace, monkeypatch: pytest.Monkey
 def test_gradients_of_a_deep_model() -> None:
     config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=150, n_head=1)
     trace = GPT2(ParameterVector(config), Tokenizer.byte_level()).trace([1, 2, 3])
-    assert (trace.gradients(5).embedding == 0).all()
+    assert (attnlab.gradients(trace, 5).embedding == 0).all()
 
 
 def test_gradients_as_text_and_picture(it: Trace) -> None:
-    gradients = it.gradients(" rolled", " barked")
+    gradients = attnlab.gradients(it, " rolled", " barked")
     of = "gradient of the logit of Ġrolled minus that of Ġbarked at position 7"
     head = gradients.blocks[1].attention.heads[2]
     for part in (gradients, gradients.blocks[1].attention, head):
@@ -336,8 +339,8 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
 
 def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step = generation.steps[1].trace.gradients(5)
-    whole = generation.trace.gradients(5, position=8)
+    step = attnlab.gradients(generation.steps[1].trace, 5)
+    whole = attnlab.gradients(generation.trace, 5, position=8)
     assert step.blocks[1].attention.K.shape == (4, 9, 32)
     assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-4)
     assert np.allclose(
@@ -348,11 +351,11 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
 def test_no_gradient_flows_through_edited_logits(odd: Trace, step: str) -> None:
-    d = odd.edited({step: 1}).gradients(5)
+    d = attnlab.gradients(odd.edited({step: 1}), 5)
     assert d.logits[-1, 5] == 1
     assert not d.final.any()
     assert not d.W_E.any()
-    loss = odd.edited({step: 1}).gradients().final
+    loss = attnlab.gradients(odd.edited({step: 1})).final
     assert loss.any() == (step == "next_logits")  # the loss excludes it
 
 
@@ -360,8 +363,8 @@ def test_gradients_do_not_flow_through_function_edits(odd: Trace) -> None:
     """Later steps have gradients; earlier ones only if no gradient flows through the edit."""
     mid = {"blocks.1.mid": lambda x: 2 * x}
     edited = odd.edited(mid)
-    d = edited.gradients(5)
-    held = odd.edited({"blocks.1.mid": edited.blocks[1].mid}).gradients(5)
+    d = attnlab.gradients(edited, 5)
+    held = attnlab.gradients(odd.edited({"blocks.1.mid": edited.blocks[1].mid}), 5)
     for path in ("final", "blocks.2.attention.weights", "blocks.1.mid", "blocks.1.mlp.W_1"):
         assert np.array_equal(attnlab.at(d, path), attnlab.at(held, path))
         assert attnlab.at(d, path).any()
@@ -372,22 +375,22 @@ def test_gradients_do_not_flow_through_function_edits(odd: Trace) -> None:
             attnlab.at(d, path)
     assert "through the edit of blocks.1.mid" in repr(d.blocks[1].attention)
     assert not held.embedding.any()
-    cut = odd.edited({"blocks.2.attention.QKV": 0.1}).gradients(5).blocks[2].attention
+    cut = attnlab.gradients(odd.edited({"blocks.2.attention.QKV": 0.1}), 5).blocks[2].attention
     assert cut.QKV.any()
     assert not cut.X.any()
     assert not cut.heads[0].X.any()
     assert "edited: blocks.1.mid, gradient of the logit" in d.title
     # A later edit makes its result constant; an earlier one precedes the function.
-    assert not edited.edited({"blocks.1.mid": 3}).gradients(5).embedding.any()
-    assert not edited.edited({"blocks.2.input": 3}).gradients(5).blocks[1].input.any()
+    assert not attnlab.gradients(edited.edited({"blocks.1.mid": 3}), 5).embedding.any()
+    assert not attnlab.gradients(edited.edited({"blocks.2.input": 3}), 5).blocks[1].input.any()
     with pytest.raises(ValueError, match="derivative of a function"):
-        odd.edited({"blocks.1.mid": 3}).edited(mid).gradients(5).embedding  # noqa: B018
+        attnlab.gradients(odd.edited({"blocks.1.mid": 3}).edited(mid), 5).embedding  # noqa: B018
 
 
 @pytest.mark.parametrize("step", ["X", "scale", "output"])
 def test_gradients_of_edits_of_a_single_heads_steps(odd: Trace, step: str) -> None:
     path = f"blocks.1.attention.heads.2.{step}"
-    d = odd.edited({path: 0.5}).gradients(5)
+    d = attnlab.gradients(odd.edited({path: 0.5}), 5)
     assert d.blocks[1].attention.output.any()
     with pytest.raises(ValueError, match=rf"edit of {path}: the layer doesn.t compute"):
         d.embedding  # noqa: B018
@@ -543,10 +546,10 @@ def test_patches_of_a_layer_are_batched_and_share_earlier_steps(
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
 def test_a_target_reads_edited_logits(it: Trace, step: str) -> None:
-    target = it.attribution(" barked").target
+    target = attnlab.attribution(it, " barked").target
     edited = it.edited({step: 7.5})
     assert target.value(edited) == 7.5
-    earlier = it.attribution(" barked", position=3).target
+    earlier = attnlab.attribution(it, " barked", position=3).target
     expected = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
     assert earlier.value(edited) == pytest.approx(expected)
 
@@ -640,7 +643,7 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
     actual = np.sort_complex(head.OV.eigenvalues)
     assert np.allclose(actual, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
     last = trace.config.n_layer - 1  # composition of a head of it with all earlier ones
-    composed = np.array([*trace.why(last, 1).composition().values()])
+    composed = np.array([*attnlab.why(trace, last, 1).composition().values()])
     for kind, scores in zip("QK", composed.T, strict=True):
         expected = RECORDED[f"{name}/circuits/{kind}"][:last, :, last, 1].ravel()
         assert np.allclose(scores, expected, rtol=0, atol=TOLERANCE[dtype])
@@ -649,11 +652,11 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("path", ["final", "logits"])
 def test_lens_ignores_edits_after_the_residual_stream(odd: Trace, path: str) -> None:
     edited = odd.edited({path: 0})
-    last = edited.logit_lens()
+    last = attnlab.lens(edited)
     assert np.allclose(last.logits("blocks.2.output"), odd.logits)
     assert not edited.logits.any()
     assert f"The edit of {path} comes after the residual stream" in " ".join(str(last).split())
-    assert "comes after" not in str(odd.edited({"blocks.2.output": 0}).logit_lens())
+    assert "comes after" not in str(attnlab.lens(odd.edited({"blocks.2.output": 0})))
 
 
 def test_QK_and_OV_give_scores_and_outputs(odd: Trace) -> None:
@@ -688,7 +691,7 @@ def test_keys_of_each_job() -> None:
 
 
 def test_jobs_of_heads_by_hand(odd: Trace) -> None:
-    jobs = odd.jobs()
+    jobs = attnlab.jobs(odd)
     weights = np.stack([block.attention.weights for block in odd.blocks])
     T = len(odd.tokens)
     rows = np.arange(1, T)
@@ -704,7 +707,7 @@ def test_jobs_of_heads_by_hand(odd: Trace) -> None:
 
 def test_a_job_with_several_keys(it: Trace) -> None:
     """All earlier tokens: i of the i + 1 visible ones."""
-    jobs = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
+    jobs = attnlab.jobs(it, {"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
     i = np.arange(1, 8)
     assert jobs.even[0] == pytest.approx(np.mean(i / (i + 1)))
     itself = np.diagonal(it.head(1, 2).weights)[1:]
@@ -717,14 +720,14 @@ def test_a_custom_job(it: Trace) -> None:
             [text == " it" for text in tokens.texts], [t == " dog" for t in tokens.texts]
         )
 
-    jobs = it.jobs({"animal": it_to_animal})
+    jobs = attnlab.jobs(it, {"animal": it_to_animal})
     assert jobs.best("animal") == (1, 2)
     assert np.allclose(jobs.attention[0, 1, 2], it.head(1, 2).weights[-1, 1])
     lines = jobs.table().splitlines()
     assert lines[0].split() == ["layer", "head", "animal"]
     assert lines[-1].split() == ["evenly", "0.12"]
     # Masked keys don't count, and a job without keys has no share.
-    nobody = it.jobs({"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)})
+    nobody = attnlab.jobs(it, {"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)})
     assert np.isnan(nobody.attention).all()
 
 
@@ -743,10 +746,10 @@ def on(pocket: GPT2, it: Trace, it_again: Trace, odd: Trace) -> SimpleNamespace:
         other=pocket.trace("The dog"),
         likely=it.next_tokens(1)[0],
         two=pocket.trace(["The dog", "The dog chased"]),
-        lens=it.logit_lens(),
-        gradients=it.gradients(5),
-        target=odd.attribution(5).target,
-        jobs=it.jobs({"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)}),
+        lens=attnlab.lens(it),
+        gradients=attnlab.gradients(it, 5),
+        target=attnlab.attribution(odd, 5).target,
+        jobs=attnlab.jobs(it, {"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)}),
         product=products()[0],
         patching={"clean": it, "corrupted": it_again, "metric": 5, "progress": False},
         # One token, and keys of all earlier ones.
@@ -760,11 +763,11 @@ IN_HEAD = "blocks.1.attention.heads.2"
 
 # Refused calls, the built-in exception that each raises, and words of its message.
 REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
-    (lambda on: on.it.attribution(" rolled", "Ġrolled"), ValueError, "tokens must differ"),
-    (lambda on: on.it.attribution(" rolled", True), TypeError, "got True"),
-    (lambda on: on.it.gradients(against=5), ValueError, "against=5 needs a token"),
-    (lambda on: on.pocket.trace("The").gradients(), ValueError, "two tokens; got one"),
-    (lambda on: on.it.gradients("loss of it"), ValueError, "isn't one token"),
+    (lambda on: attnlab.attribution(on.it, " rolled", "Ġrolled"), ValueError, "tokens must differ"),
+    (lambda on: attnlab.attribution(on.it, " rolled", True), TypeError, "got True"),
+    (lambda on: attnlab.gradients(on.it, against=5), ValueError, "against=5 needs a token"),
+    (lambda on: attnlab.gradients(on.pocket.trace("The")), ValueError, "two tokens; got one"),
+    (lambda on: attnlab.gradients(on.it, "loss of it"), ValueError, "isn't one token"),
     (lambda on: on.gradients.heading_of("weights"), AttnlabError, "has no step 'weights'"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7), ValueError, "gradient"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7, 0), ValueError, "gradient"),
@@ -780,16 +783,16 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.product @ np.ones((2, 7, 7)), ValueError, "can't be multiplied"),
     (lambda on: on.product @ "text", AttnlabError, "the factor"),
     (lambda on: (np.ones((2, 7)) @ on.product).eigenvalues, AttnlabError, "only square"),
-    (lambda on: on.odd.why(0, 5), IndexError, "no head 5"),
-    (lambda on: on.odd.why(3, 0), IndexError, "no layer 3"),
-    (lambda on: on.steps["clean"].jobs(), ValueError, "a whole text"),
+    (lambda on: attnlab.why(on.odd, 0, 5), IndexError, "no head 5"),
+    (lambda on: attnlab.why(on.odd, 3, 0), IndexError, "no layer 3"),
+    (lambda on: attnlab.jobs(on.steps["clean"]), ValueError, "a whole text"),
     (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
     (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
     (lambda on: open_truth().interactions(ablation=HUGE), ValueError, "ablation must be one of"),
     (lambda on: open_truth().methods(ablation=HUGE), ValueError, "ablation must be one of"),
-    (lambda on: on.pocket.playground(None, ["The dog"]), TypeError, r"one text; got \['The dog"),
+    (lambda on: attnlab.playground(on.pocket, ["The dog"]), TypeError, r"one text; got \['The dog"),
     (lambda on: replace(on.likely, probability=5), ValueError, "from 0 to 1; got 5"),
     (lambda on: replace(on.likely, share=1.5), ValueError, "share must .* 0 to 1; got 1.5"),
 ]
@@ -806,11 +809,14 @@ def test_refused_calls(on: SimpleNamespace, call: Any, kind: type, words: str) -
 CALLS: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
     "top": (lambda on, k: on.lens.top(k),),
     "logits": (lambda on, stop: on.lens.logits(stop),),
-    "token": (lambda on, token: on.lens.of(token), lambda on, token: on.it.attribution(token)),
+    "token": (
+        lambda on, token: on.lens.of(token),
+        lambda on, token: attnlab.attribution(on.it, token),
+    ),
     "position": (
         lambda on, position: on.lens.top(2, position),
-        lambda on, position: on.it.attribution(5, position=position),
-        lambda on, position: on.it.gradients(5, position=position),
+        lambda on, position: attnlab.attribution(on.it, 5, position=position),
+        lambda on, position: attnlab.gradients(on.it, 5, position=position),
     ),
     "target": (
         lambda on, value: on.target.value(value),
@@ -824,7 +830,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
         lambda on, flag: attnlab.attribution_patch(on.it, on.it, metric=5, by_position=flag),
     ),
     "progress": (lambda on, flag: attnlab.patch(**on.patching | {"progress": flag}),),
-    "jobs": (lambda on, jobs: on.it.jobs(jobs),),
+    "jobs": (lambda on, jobs: attnlab.jobs(on.it, jobs),),
     "best": (lambda on, job: on.jobs.best(job),),
     "constant": (lambda on, path: attnlab.attribution_patch(on.it, on.it, path, metric=5),),
     "slice": (
@@ -901,34 +907,36 @@ def test_refused_values(
 def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
     """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
-    for analyse in (trace.jobs, trace.attribution(5).by_token):
+    for analyse in (lambda: attnlab.jobs(trace), attnlab.attribution(trace, 5).by_token):
         analyse()
     assert not [path for path in stored_steps(trace) if path.endswith(("weights", "scores"))]
 
 
 def test_positions_may_be_named_by_token_text(it: Trace) -> None:
     position = it.tokens.find("dog")
-    named, numbered = (it.attribution(" rolled", position=p) for p in ("dog", position))
+    named, numbered = (attnlab.attribution(it, " rolled", position=p) for p in ("dog", position))
     assert named.target == numbered.target
     assert np.array_equal(named.heads, numbered.heads)
-    lens = it.logit_lens()
+    lens = attnlab.lens(it)
     assert np.array_equal(lens.top(3, "dog").ids, lens.top(3, position).ids)
     assert lens.top(3, "dog").title.endswith(f"position {position}")
-    gradients = [it.gradients(" rolled", position=p) for p in ("dog", position)]
+    gradients = [attnlab.gradients(it, " rolled", position=p) for p in ("dog", position)]
     assert np.array_equal(*(result.blocks[0].mid for result in gradients))
     assert not gradients[0].blocks[0].mid[position + 1 :].any()  # later tokens add nothing
 
 
 def test_jobs_without_keys_are_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
     ending = "No query has keys for the job induction: its column is empty."
-    assert it.jobs().table().endswith(f"\n{ending}")
-    assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
+    assert attnlab.jobs(it).table().endswith(f"\n{ending}")
+    assert (
+        "its column is empty" not in attnlab.jobs(pocket.trace("The dog saw the dog saw")).table()
+    )
 
 
 def test_copies_of_gradients(it: Trace) -> None:
-    assert copy.copy(it.gradients(5)).blocks[1].output.shape == (8, 128)
-    again = pickle.loads(pickle.dumps(it.gradients(5)))
-    assert np.array_equal(again.embedding, it.gradients(5).embedding)
+    assert copy.copy(attnlab.gradients(it, 5)).blocks[1].output.shape == (8, 128)
+    again = pickle.loads(pickle.dumps(attnlab.gradients(it, 5)))
+    assert np.array_equal(again.embedding, attnlab.gradients(it, 5).embedding)
 
 
 def test_patching_shows_its_progress_bar_before_the_first_run(

@@ -116,7 +116,7 @@ def test_few_long_texts_are_reported(pocket: GPT2) -> None:
     atlas = measured(pocket, corpus_texts, [lengths], window=2)
     assert atlas["lengths"].places[0, 0] == 12
     assert "effective sample is 1.4 texts" in repr(atlas)
-    assert f'<p class="warning">{atlas.caution}</p>' in atlas.to_html(language="en")
+    assert f'<p class="warning">{atlas.caution}</p>' in attnlab.page(atlas, language="en").html
     assert not measured(pocket, ["The", "The dog"], [lengths]).caution
     # With many other texts, one long one is no problem.
     many = ["The"] * 100 + [long * 2]
@@ -391,7 +391,9 @@ def test_a_run_resumes(tmp_path: Path, serial: Atlas) -> None:
         assert bits(attnlab.open_atlas(path)) == bits(serial)
     page = (tmp_path / "whole" / PAGE).read_text(encoding="utf-8")
     for part in ("<section.*<footer>", "<aside.*</aside>"):
-        assert re.findall(part, page, re.DOTALL) == re.findall(part, complete.to_html(), re.DOTALL)
+        assert re.findall(part, page, re.DOTALL) == re.findall(
+            part, attnlab.page(complete).html, re.DOTALL
+        )
     chunks = sorted((tmp_path / "whole").glob("chunk-*"))
     assert len(chunks) == 7
     before = {file: file.stat().st_mtime_ns for file in chunks}
@@ -512,7 +514,7 @@ def test_means_and_passages_of_a_head(serial: Atlas) -> None:
     assert len(passages) == EXTREMES
     assert [p.value for p in passages] == sorted((p.value for p in passages), reverse=True)
     trace = GPT2.from_pretrained("pocket").trace(passages[0].ids)
-    weight = trace.jobs().attention[3, 1, 2]
+    weight = attnlab.jobs(trace).attention[3, 1, 2]
     np.testing.assert_allclose(passages[0].value, weight, rtol=1e-5)
     assert induction.least(1, 2)[0].value <= passages[-1].value
     assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
@@ -557,7 +559,7 @@ def test_refused_arguments(serial: Atlas, pocket: GPT2) -> None:
         (attnlab.compare, (serial, serial), InvalidTypeError, r"(?s)Use its \.compare method"),
         *(
             (f, (), InvalidValueError, only_loss)
-            for f in (no_heads.to_html, lambda: no_heads.dataset)
+            for f in (lambda: attnlab.page(no_heads), lambda: no_heads.dataset)
         ),
         (no_heads.head, (0, 0), InvalidValueError, only_loss),
         (no_heads.explore, (pocket,), InvalidValueError, only_loss),
@@ -605,7 +607,7 @@ def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
     write_sealed(tmp_path / "other", "attnlab.training 1", {}, {})
     with pytest.raises(AtlasError, match=r"its format must be .* Expected a file that"):
         attnlab.open_atlas(tmp_path / "other")
-    (tmp_path / "atlas.html").write_text(serial.to_html(), encoding="utf-8")
+    (tmp_path / "atlas.html").write_text(attnlab.page(serial).html, encoding="utf-8")
     with pytest.raises(AtlasError, match=r"html can't .* Expected .* atlas\.safetensors"):
         attnlab.open_atlas(tmp_path / "atlas.html")
     with pytest.raises(MissingFileError, match="none"):
@@ -749,14 +751,14 @@ def test_atlas_plots(serial: Atlas) -> None:
 
 
 def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
-    page, file = serial.to_html(language="en"), tmp_path / "atlas.html"
+    page, file = attnlab.page(serial, language="en").html, tmp_path / "atlas.html"
     for before in ("", "an existing file"):
         file.write_text(before)
-        serial.to_html(file, language="en")
+        attnlab.page(serial, language="en").save(file)
         assert file.read_text(encoding="utf-8") == page
     for path, fault in (("atlas.txt", "must end in .html"), ("no/atlas.html", "not found")):
         with pytest.raises(attnlab.AttnlabError, match=fault):
-            serial.to_html(tmp_path / path)
+            attnlab.page(serial).save(tmp_path / path)
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {
@@ -771,10 +773,10 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(serial["induction"].most(1, 2)[0].content[:100]) in page
     assert "style=" not in page  # the policy forbids it
-    assert "损失" in serial.to_html(language="zh")
+    assert "损失" in attnlab.page(serial, language="zh").html
     hostile = measured(pocket, ["<b>x</b><script>y()</script>"], ["first"])
-    assert "<b>x" not in hostile.to_html()
-    assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
+    assert "<b>x" not in attnlab.page(hostile).html
+    assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in attnlab.page(hostile).html
 
 
 def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
@@ -792,7 +794,7 @@ def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
     assert float(first[3]) == pytest.approx(largest.mean, rel=0.05)
     errors = [standout.errors for standout in standouts]
     assert errors == sorted(errors, reverse=True)
-    page = atlas.to_html(language="en")
+    page = attnlab.page(atlas, language="en").html
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
     for outlier, (_, head, errors_above, mean, median) in zip(standouts, rows, strict=True):
@@ -804,7 +806,7 @@ def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
     assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
     one_text = measured(pocket, ["The dog barked."], ["first", "loss"])
     assert not any(np.isfinite(standout.errors) for standout in one_text.standouts())
-    assert "stands out most" not in one_text.to_html(language="en")
+    assert "stands out most" not in attnlab.page(one_text, language="en").html
 
 
 def test_measures_of_a_family_share_a_scale(complete: Atlas) -> None:
@@ -821,7 +823,7 @@ def test_measures_of_a_family_share_a_scale(complete: Atlas) -> None:
     assert atlas["entropy"].scale == atlas["entropy_without_first"].scale
     largest = max(atlas[name].mean.max() for name in ("entropy", "entropy_without_first"))
     assert atlas["entropy"].scale.bound == largest
-    page = atlas.to_html(language="en")
+    page = attnlab.page(atlas, language="en").html
     for n, measures in enumerate(families.values()):
         _, _, map_of_family = page.partition(f'class="maps m{n} few"')
         shown = map_of_family.partition('<div class="maps')[0].partition("</section>")[0]
@@ -851,7 +853,7 @@ def test_remaining_time_is_estimated(
 def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> None:
     """Cells open heads, and measures open passages, without requests or console messages."""
     file, console, requested = tmp_path / "atlas.html", [], []
-    file.write_text(complete.to_html(language="en"), encoding="utf-8")
+    file.write_text(attnlab.page(complete, language="en").html, encoding="utf-8")
     page = browser.new_page()
     page.on("console", lambda message: console.append(message.text))
     page.on("request", lambda request: requested.append(request.url))
@@ -892,7 +894,7 @@ def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> Non
     page.locator("#language").click()
     assert page.evaluate(read) == english
     written = browser.new_page()
-    (tmp_path / "zh.html").write_text(complete.to_html(language="zh"), encoding="utf-8")
+    (tmp_path / "zh.html").write_text(attnlab.page(complete, language="zh").html, encoding="utf-8")
     written.goto((tmp_path / "zh.html").as_uri())
     assert written.evaluate(read) == chinese
     assert "图谱" in chinese[0]

@@ -206,7 +206,7 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
     assert bare["induction"].most(0, 0) == ()
     assert bare.is_of(pocket)
     assert not bare.caution
-    assert "most(" not in bare.to_html()
+    assert "most(" not in attnlab.page(bare).html
     with bare.explore(pocket, language="en") as explorer:
         page = page_of(explorer, explorer.url)
     assert page.count('<section class="head"') == 8
@@ -218,8 +218,8 @@ def test_atlas_page_says_how_to_explore_it(
 ) -> None:
     """Relative paths become absolute: the page is in another directory than the run."""
     in_python = "<code>atlas.explore(model)</code>"
-    assert in_python in atlas.to_html()
-    assert not links_of(atlas.to_html())
+    assert in_python in attnlab.page(atlas).html
+    assert not links_of(attnlab.page(atlas).html)
     monkeypatch.chdir(tmp_path)
     pocket.save("its model")
     in_memory = GPT2.from_arrays(pocket.config, dict(pocket.parameters.items()), pocket.tokenizer)

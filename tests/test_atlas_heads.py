@@ -138,7 +138,9 @@ def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -
             for traces in windows
         ]
         promoted, demoted = writes["id"][0], writes["id"][WRITTEN]
-        against = windows[0][0].attribution(int(promoted), against=int(demoted), position=3)
+        against = attnlab.attribution(
+            windows[0][0], int(promoted), against=int(demoted), position=3
+        )
         difference = effects[0][2, promoted] - effects[0][2, demoted]
         np.testing.assert_allclose(against.heads[layer, head], difference)
         means = np.concatenate(effects).mean(axis=0)
@@ -240,7 +242,7 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
     for other in (threads, whole, resumed, opened):
         assert bits(other) == bits(expected)
         assert json.dumps(other.details) == json.dumps(expected.details)
-        assert other.to_html() == expected.to_html()
+        assert attnlab.page(other).html == attnlab.page(expected).html
     with pytest.raises(ResumeError, match="token pairs of the first texts"):
         run(texts=[*texts(19), "The dog barked."], directory=tmp_path / "run")
     # Without heads, the same directory resumes.
@@ -254,7 +256,7 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
     assert "fewer than 10 texts" in pairs.table()
     few = measured("pocket", ["The dog", "The", "A"])
     assert few.head(0, 0).pairs.columns["query"] == few.head(0, 0).twins.columns["head"] == []
-    data = few.to_html().partition('id="heads-data">')[2].partition("</script>")[0]
+    data = attnlab.page(few).html.partition('id="heads-data">')[2].partition("</script>")[0]
     errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
     assert errors == [None, None]  # not NaN, which JSON doesn't have
     for words, settings in {
@@ -264,7 +266,7 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
         with pytest.raises((InvalidTypeError, InvalidValueError), match=words):
             measured("pocket", ["The dog"], **settings)
     plain = measured("pocket", ["The dog"], heads=False)
-    assert 'id="details"' not in plain.to_html()
+    assert 'id="details"' not in attnlab.page(plain).html
     with pytest.raises(UnknownMeasureError, match="heads=True"):
         plain.head(0, 0).pairs  # noqa: B018
 
@@ -281,7 +283,7 @@ def test_top_texts_have_traces_in_an_explorer(atlas: Atlas, precise: GPT2) -> No
 
 def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any) -> None:
     file, said = tmp_path / "atlas.html", []
-    file.write_text(atlas.to_html(language="en"), encoding="utf-8")
+    file.write_text(attnlab.page(atlas, language="en").html, encoding="utf-8")
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.on("console", lambda message: said.append(message.text))
     requested = set[str]()

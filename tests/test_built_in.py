@@ -11,6 +11,7 @@ import pytest
 from conftest import REFERENCE
 from safetensors import safe_open
 
+import attnlab
 from attnlab import GPT2
 from attnlab.checkpoints import hub
 from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND, find_model
@@ -94,7 +95,7 @@ def test_english_is_small(tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in model.parameters.values()} == {np.dtype("float32")}
     (W_E,) = (tensor for name, tensor in stored.items() if name.endswith("wte.weight"))
     assert np.array_equal(model.parameters["W_E"], W_E)
-    model.playground(tmp_path / "page.html")
+    attnlab.playground(model).save(tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size < 14e6
 
 

@@ -14,6 +14,7 @@ from chinese import TEXTS, vocabulary, write_checkpoint
 from conftest import Watched, needs
 from pages import ablation, ask, until
 
+import attnlab
 from attnlab import GPT2
 from attnlab.pages.saved import EXAMPLES, examples_of, first_text, token_of
 from attnlab.support.language import using_language
@@ -142,7 +143,7 @@ def test_example_texts_follow_the_language_that_the_model_reads(
 
 
 def test_a_page_of_a_chinese_model(chinese: GPT2) -> None:
-    page = chinese.trace(TEXT).to_html(language="zh")
+    page = attnlab.page(chinese.trace(TEXT), language="zh").html
     description = json.loads(re.search(r'id="description">(.*?)</script>', page)[1])  # type: ignore[index]
     (trace,) = description["traces"]
     assert trace["excerpt"] == f"[CLS]{TEXT}"
@@ -177,7 +178,7 @@ def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
 
 
 def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_path: Path) -> None:
-    chinese.playground(tmp_path / "model.html")
+    attnlab.playground(chinese).save(tmp_path / "model.html")
     page = watched.open((tmp_path / "model.html").as_uri())
     text = "今天它 played 🤖，한국"
     ask(page, text)

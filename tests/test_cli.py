@@ -248,9 +248,9 @@ def test_pages(tmp_path: Path) -> None:
     other = GPT2.from_pretrained(ODD).trace("in a thin inn")
     edits = {SILENCED.removesuffix("=0"): 0}
     for arguments, stdin, page in (
-        (("the hen",), "", trace.to_html()),
-        (("the hen", "-"), "in a thin inn\n", trace.to_html(other)),
-        (("the hen", "--edit", SILENCED), "", trace.to_html(trace.edited(edits))),
+        (("the hen",), "", attnlab.page(trace).html),
+        (("the hen", "-"), "in a thin inn\n", attnlab.page(trace, other).html),
+        (("the hen", "--edit", SILENCED), "", attnlab.page(trace, trace.edited(edits)).html),
     ):
         assert run("html", *arguments, "-o", str(file), stdin=stdin)[0] == f"{file}\n"
         assert file.read_text(encoding="utf-8") == page

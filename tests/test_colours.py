@@ -205,7 +205,7 @@ def test_all_pages_share_one_theme() -> None:
         css = (folder / sheet).read_text(encoding="utf-8")
         assert not {*names} & {*re.findall(r"--(\w+): light-dark", css)}
     trace = GPT2.from_pretrained("pocket").trace("The dog")
-    assert theme in trace.to_html()
+    assert theme in attnlab.page(trace).html
     ours = {name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)}
     for name, colour in (("ink", "ink"), ("muted", "faint"), ("hot", "positive")):
         assert ours[name] == [getattr(one, colour) for one in (LIGHT, DARK)]

@@ -274,7 +274,7 @@ def test_invalid_arguments_are_refused(pocket: GPT2) -> None:
         "got None": (None, trace),
         r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),
         "through 3 blocks": (trace, GPT2.from_pretrained(REFERENCE / "odd").trace(np.arange(12))),
-        "Compare gradients with": (trace.gradients(), trace.gradients(" dog")),
+        "Compare gradients with": (attnlab.gradients(trace), attnlab.gradients(trace, " dog")),
         "is a step of generation": (trace, generation.steps[-1].trace),
     }
     for message, (a, b) in cases.items():

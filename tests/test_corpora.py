@@ -156,7 +156,7 @@ def test_dataset_has_one_row_per_text_and_head() -> None:
     assert len(actual) == len(lines) * 8
     # The file's lines with their ends, as the recipe reads them; scores of jobs from elsewhere.
     for number, line in enumerate(lines):
-        jobs = model.trace(line + "\n" * (number < 2)).jobs()
+        jobs = attnlab.jobs(model.trace(line + "\n" * (number < 2)))
         for name in measures:
             mine = actual.loc[number][name].to_numpy().reshape(2, 4)
             expected = jobs.attention[jobs.jobs.index(name)]

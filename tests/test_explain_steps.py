@@ -450,7 +450,7 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.head(0, 0).explain(0, 0, component=1), "the same here; give only one"),
         (lambda t: t.head(0, 0).explain(9, step="V"), "key 9 is out of range; keys are 0 to 7"),
         (lambda t: t.head(0, 0).explain(step="softmax"), "has no step 'softmax'; its steps are Q"),
-        (lambda t: t.gradients(5).explain("blocks.0.mid"), "gradients can't be explained"),
+        (lambda t: attnlab.gradients(t, 5).explain("blocks.0.mid"), "gradients can't be explained"),
     ],
 )
 def test_missing_names(pocket: Trace, explain: Any, message: str) -> None:
@@ -674,6 +674,6 @@ def test_invalid_probabilities(pocket: Trace) -> None:
     with pytest.raises(AttnlabError, match="Block 0 has no step 'probabilities'"):
         pocket.explain("blocks.0.probabilities")
     with pytest.raises(AttnlabError, match="gradients can't be explained"):
-        pocket.gradients(5).explain("probabilities")
+        attnlab.gradients(pocket, 5).explain("probabilities")
     with pytest.raises(AttnlabError, match="isn't one token of the vocabulary"):
         pocket.explain("probabilities", 0, "xyzzy")

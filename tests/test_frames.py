@@ -176,7 +176,7 @@ def test_steps_and_gradients_are_data_frames(pocket: GPT2) -> None:
     trace = pocket.trace("The dog chased the ball, but it")
     assert np.array_equal(trace.to_dataframe("embedding"), trace.embedding)
     assert np.array_equal(trace.blocks[1].to_dataframe("mid"), trace.blocks[1].mid)
-    gradients = trace.gradients(" barked")
+    gradients = attnlab.gradients(trace, " barked")
     head = gradients.blocks[1].attention.heads[2]
     assert np.array_equal(head.to_dataframe(), head.weights)
     assert np.array_equal(trace.to_dataframe().loss[1:], trace.losses)

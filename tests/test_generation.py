@@ -11,6 +11,7 @@ import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, needs
 from runs import every_step
 
+import attnlab
 from attnlab import GPT2, AttnlabError, ForwardPass, Tokenizer, softmax
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.model.sampling import Sampling
@@ -245,7 +246,7 @@ def test_generation_with_a_library_tokenizer(tmp_path: Path) -> None:
 
     trace = model.trace("猫吃鱼")
     assert trace.next_tokens(263)[0].symbol in repr(trace.next_tokens(263))
-    assert "吃" in trace.to_html()
+    assert "吃" in attnlab.page(trace).html
     assert "吃" in trace.tokens._repr_html_()
 
 

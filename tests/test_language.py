@@ -93,7 +93,7 @@ def test_the_locale_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("language", ["de", "zh_CN", "", 3, ["zh"], True])
 def test_other_languages(odd: GPT2, language: Any) -> None:
     with pytest.raises(InvalidValueError, match="language must be one of en, zh; got "):
-        odd.trace("the hen").to_html(language=language)
+        attnlab.page(odd.trace("the hen"), language=language)
 
 
 # ---- every label is translated, and every translation used ---------------------------------------
@@ -222,18 +222,18 @@ def test_a_message_repr_has_its_template_and_values() -> None:
 
 def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd.trace("the hen")
-    english = trace.to_html()
+    english = attnlab.page(trace).html
     assert '<html lang="en">' in english
     shown = re.sub(r"<script.*?</script>|<style>.*?</style>", "", english, flags=re.S)
     assert not re.search(r"[\u4e00-\u9fff]", shown)
-    chinese = trace.to_html(language="zh")
+    chinese = attnlab.page(trace, language="zh").html
     assert '<html lang="zh-Hans">' in chinese
     assert ">注意力头</h2>" in chinese
     for page in (english, chinese):
         assert "[[" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert trace.to_html() == chinese
-    assert trace.to_html(language="en") == english
+    assert attnlab.page(trace).html == chinese
+    assert attnlab.page(trace, language="en").html == english
     packs = re.compile(r'id="trace-0-([\w.]+)">([^<]*)<')
     assert packs.findall(chinese) == packs.findall(english) != []  # numbers never change
 
@@ -241,7 +241,9 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_page_carries_the_words_of_both_languages(odd: GPT2) -> None:
     """Those that it says: its frame, its scripts, its steps; not those of tables and commands."""
     words, description = (
-        json.loads(re.findall(f'id="{name}">(.*?)</script>', odd.trace("the hen").to_html())[0])
+        json.loads(
+            re.findall(f'id="{name}">(.*?)</script>', attnlab.page(odd.trace("the hen")).html)[0]
+        )
         for name in ("words", "description")
     )
     said = {*frame_texts(), "Largest weight of query {i} {query}: {weight}, on key {j} {key}"}
@@ -265,8 +267,12 @@ def titles(odd: GPT2) -> Iterator[str]:
     trace, other = odd.trace("the hen in"), odd.trace([5, 80, 5, 7, 11, 3])
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
     pair = (trace.tokens[-1].id, trace.tokens[0].id)
-    of_one, of_two = trace.gradients(pair[0]), trace.gradients(*pair)
-    attribution, lens, parts = trace.attribution(*pair), trace.logit_lens(), "blocks.*.output"
+    of_one, of_two = attnlab.gradients(trace, pair[0]), attnlab.gradients(trace, *pair)
+    attribution, lens, parts = (
+        attnlab.attribution(trace, *pair),
+        attnlab.lens(trace),
+        "blocks.*.output",
+    )
     settings: Any = {"metric": pair, "progress": False}
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
     long = attnlab.atlas(odd, ["the hen", "the hen", "the hen in a thin inn" * 4], progress=False)
@@ -279,11 +285,10 @@ def titles(odd: GPT2) -> Iterator[str]:
     for result in (
         *(trace, trace.blocks[1], trace.blocks[1].mlp, trace.blocks[1].attention),
         *(trace.head(1, 2), edited.head(1, 2), of_one.blocks[0], of_two.blocks[0]),
-        *(lens, edited.logit_lens(), lens.of(pair[0]), lens.top(3, 1), trace.jobs()),
+        *(lens, attnlab.lens(edited), lens.of(pair[0]), lens.top(3, 1), attnlab.jobs(trace)),
         *(attribution, attribution.by_token()),
-        *(trace.why(1, 2), odd.trace(["the hen", "a hen"]).why(1, 2)),
-        trace.head(1, 2).why(2, 1).by_token(),
-        *(trace.head(1, 2).why(2, 1, 0), trace.head(1, 2).why(2, 1, plain=True)),
+        attnlab.why(trace.head(1, 2), 2, 1).by_token(),
+        *(attnlab.why(trace.head(1, 2), 2, 1, 0), attnlab.why(trace.head(1, 2), 2, 1, plain=True)),
         attnlab.patch(trace, other, parts, **settings),
         attnlab.patch(trace, other, parts, by_position=True, **settings),
         attnlab.attribution_patch(trace, other, parts, metric=pair),
@@ -314,7 +319,7 @@ def test_titles(odd: GPT2) -> None:
         (trace.title, "6 个词元经过 3 个块，每块 5 个头"),
         (edited.title, "第 1 层，注意力，2 号头，已修改：blocks.1.attention.heads.2.context"),
         (edited.heading_of("context"), "context = weights V，已修改"),
-        (trace.logit_lens().top(3, 1).title, "logit 透镜：位置 1 上最可能的词元"),
+        (attnlab.lens(trace).top(3, 1).title, "logit 透镜：位置 1 上最可能的词元"),
         ("of my own", "of my own"),
     ):
         assert say(title, "zh") == chinese

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
+import attnlab
 from attnlab import GPT2, Tokenizer, Trace, at
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
@@ -116,7 +117,7 @@ def in_loops(trace: Trace) -> dict[str, Any]:
         logits = trace.logits[t].astype(np.float64)
         losses.append(math.log(np.exp(logits - logits.max()).sum()) + logits.max())
         losses[-1] -= logits[ids[t + 1]]
-        parts = trace.attribution(int(ids[t + 1]), position=t)
+        parts = attnlab.attribution(trace, int(ids[t + 1]), position=t)
         everything = [*parts.heads.ravel(), *parts.mlps, parts.embedding]
         least = sorted(everything)[-LARGEST_WRITERS]
         actual["writer"] += np.stack([parts.heads >= least, np.ones(shape)])

@@ -322,22 +322,21 @@ def test_html_of_predictions_and_generations(odd: GPT2) -> None:
 
 def test_pages_in_a_sandboxed_frame(odd: GPT2, tmp_path: Path) -> None:
     trace = odd.trace("the hen")
-    playground = odd.playground(text_or_ids="the hen", height=500, language="zh")
-    odd.playground(tmp_path / "odd.html", "the hen", language="zh")
-    for frame, content, call in (
-        (trace.show(height=500), trace.to_html(), "trace.save("),
-        (playground, (tmp_path / "odd.html").read_text("utf-8"), "model.playground('model.html')"),
+    playground = attnlab.playground(odd, "the hen", height=500, language="zh")
+    attnlab.playground(odd, "the hen", language="zh").save(tmp_path / "odd.html")
+    for frame, content in (
+        (attnlab.page(trace, height=500), attnlab.page(trace).html),
+        (playground, (tmp_path / "odd.html").read_text("utf-8")),
     ):
-        assert frame is not None
         ((tag, attributes),) = Page(frame._repr_html_()).elements
         assert tag == "iframe"
         assert attributes["srcdoc"] == content
         assert attributes["sandbox"] == "allow-scripts"
         assert "height:500px" in str(attributes["style"])
-        assert call in repr(frame)
-    for show in (trace.show, odd.playground):
+        assert ".save(" in repr(frame)
+    for make, of in ((attnlab.page, trace), (attnlab.playground, odd)):
         with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
-            show(height=0)
+            make(of, height=0)
 
 
 def test_chosen_tokens() -> None:
@@ -378,12 +377,12 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     trace, other = odd.trace("the hen in"), odd.trace([1, 2, 3, 4, 5, 6])
     last, first = trace.tokens[-1].id, trace.tokens[0].id
     settings: Any = {"metric": (last, first), "progress": False}
-    attribution, jobs = trace.attribution(last), odd.trace([1, 2, 3, 4]).jobs()
+    attribution, jobs = attnlab.attribution(trace, last), attnlab.jobs(odd.trace([1, 2, 3, 4]))
     patched = attnlab.patch(trace, other, **settings)
     by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)
     atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
-    why = trace.head(1, 2).why(2, 1)
-    lens, of_token = trace.logit_lens(), trace.logit_lens().of(last)
+    why = attnlab.why(trace.head(1, 2), 2, 1)
+    lens, of_token = attnlab.lens(trace), attnlab.lens(trace).of(last)
     has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
     assert {True, False} <= {*has_keys}
     return {
@@ -456,7 +455,7 @@ def test_comparisons_show_their_table(results_to_draw: Any, odd: GPT2) -> None:
 
 
 def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
-    lens = odd.trace("the hen in").logit_lens()
+    lens = attnlab.lens(odd.trace("the hen in"))
     view = page(lens)
     for row in lens.tokens:
         assert "".join(label(token.readable, 12) for token in row) in view.text

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,11 @@ def test_steps_that_do_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     trace = odd().trace([5, 80, 5])
     step = trace.blocks[1].mlp.steps["activated"]
     monkeypatch.setattr(step, "equation", lambda *_: np.empty(2**50, np.float32))
-    for read in (lambda: trace.logits, lambda: trace.gradients(5).embedding, trace.next_tokens):
+    for read in (
+        lambda: trace.logits,
+        lambda: attnlab.gradients(trace, 5).embedding,
+        trace.next_tokens,
+    ):
         with pytest.raises(MemoryError, match=r"4\.00 PiB.*\. Use a shorter text") as caught:
             read()
         assert isinstance(caught.value, AttnlabError)
@@ -448,7 +453,7 @@ def test_views_retain_nothing() -> None:
     trace.plot()
     trace.plot_tokens(2, 1)
     trace.to_xarray(["raw_scores", "mid"])
-    trace.to_html()
+    attnlab.page(trace)
     assert trace._run.values.keys() == there.keys()
 
 
@@ -468,8 +473,8 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
     gc.collect()
     gc.disable()
     try:
-        # Objects of matplotlib and xarray have reference cycles, and must not keep a trace.
-        for draw in (head.plot, trace.plot, head.to_dataframe, trace.to_xarray, trace.to_html):
+        # Objects of matplotlib have reference cycles, and must not keep a trace.
+        for draw in (head.plot, trace.plot, head.to_dataframe, partial(attnlab.page, trace)):
             draw()
         edited = trace.edited({"blocks.0.mid": lambda x: x + 1})
         assert edited.next_logits.shape == (256,)

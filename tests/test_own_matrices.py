@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
@@ -63,7 +64,7 @@ def test_gradients_are_finite_differences(case: str) -> None:
     attend, arrays, last = CASES[case]
     result = attend(**arrays)
     d = rng.standard_normal(getattr(result, last).shape)
-    gradients = result.gradients(d)
+    gradients = attnlab.gradients(result, d=d)
     assert np.array_equal(getattr(gradients, last), d)
     for name, x in arrays.items():
         slopes = np.empty_like(x)
@@ -82,7 +83,7 @@ def test_gradients_are_finite_differences(case: str) -> None:
 
 def test_gradients_of_heads_add_up() -> None:
     attend, arrays, _ = CASES["heads"]
-    gradients = attend(**arrays).gradients()
+    gradients = attnlab.gradients(attend(**arrays))
     for name in ("X", "memory"):
         total = sum(getattr(head, name) for head in gradients.heads)
         np.testing.assert_allclose(total, getattr(gradients, name), rtol=0, atol=1e-12)
@@ -162,12 +163,12 @@ RESULT = attention(E, E, E, mask=[[False, True, True], [True] * 3, [True] * 3], 
         (lambda: self_attention(E, E, E, E).edited({"memory": 0}), "isn't a step to edit"),
         (lambda: self_attention(E, E, E, E).edited({"b_Q": 0}), "b_Q was left out"),
         (lambda: heads(**CASES["heads"][1]).heads[1].edited({"Q": 0}), r"start with heads\.1\."),
-        (lambda: RESULT.gradients().gradients(), "can't be differentiated"),
-        (lambda: RESULT.gradients().edited({"Q": 0}), "can't be edited"),
-        (lambda: RESULT.gradients([1, 2]), r"shape of context, \(3, 3\); got \(2,\)"),
-        (lambda: RESULT.gradients(np.nan), "d contains NaN"),
+        (lambda: attnlab.gradients(attnlab.gradients(RESULT)), "can't be differentiated"),
+        (lambda: attnlab.gradients(RESULT).edited({"Q": 0}), "can't be edited"),
+        (lambda: attnlab.gradients(RESULT, d=[1, 2]), r"shape of context, \(3, 3\); got \(2,\)"),
+        (lambda: attnlab.gradients(RESULT, d=np.nan), "d contains NaN"),
         (
-            lambda: heads(**CASES["heads"][1]).edited({"heads.1.X": 0}).gradients().X,
+            lambda: attnlab.gradients(heads(**CASES["heads"][1]).edited({"heads.1.X": 0})).X,
             "Edit the head's Q, K, V",
         ),
     ],

@@ -33,6 +33,7 @@ from pages import (
 )
 from runs import replace_steps
 
+import attnlab
 from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.pages import token_pass
@@ -67,7 +68,7 @@ HOSTILE = [
 
 
 def test_a_page_is_one_file_with_a_policy_that_allows_nothing_else(odd: GPT2) -> None:
-    page = odd.trace(TEXT).to_html()
+    page = attnlab.page(odd.trace(TEXT)).html
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]  # type: ignore[index]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
@@ -84,7 +85,7 @@ def test_names_and_formulas_are_those_of_the_steps(
     odd: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Head.scores, "formula", "raw_scores / 42")
-    steps = described(odd.trace(TEXT).to_html())["steps"]
+    steps = described(attnlab.page(odd.trace(TEXT)).html)["steps"]
     assert tuple(steps) == STEPS
     for name, axes, formula in (
         ("scores", "Tq Tk", "raw_scores / 42"),
@@ -110,7 +111,7 @@ def test_sizes_of_144_heads(odd: GPT2, tmp_path: Path, capsys: pytest.CaptureFix
     trace = gpt2_shaped(odd, 128, seed=0)
     short = Trace(trace.tokens[:12], odd.tokenizer.vocabulary, trace.parameters)
     for one, most in ((short, 2_500_000), (trace, 20_000_000)):
-        one.save(file)
+        attnlab.page(one).save(file)
         size = file.stat().st_size
         assert size < most
         warning = "" if one is short else f"Writing {file}, {size / 1e6:.0f} MB.\n"
@@ -128,16 +129,16 @@ def test_what_can_not_be_written(odd: GPT2, tmp_path: Path) -> None:
         (tmp_path / "page.html.PNG", ValueError, "For a picture, use"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
-            trace.save(path)  # type: ignore[arg-type]
+            attnlab.page(trace).save(path)  # type: ignore[arg-type]
         assert isinstance(caught.value, kind)
     for other in ("the hen", odd, 3):
         with pytest.raises(AttnlabError, match="other must be a Trace; got"):
-            trace.to_html(other)  # type: ignore[arg-type]
+            attnlab.page(trace, other)  # type: ignore[arg-type]
 
 
 def test_a_page_is_known_by_its_beginning(odd: GPT2, tmp_path: Path) -> None:
     for name in ("page.html", "PAGE.HTM", "page"):
-        odd.trace("the hen").save(tmp_path / name)
+        attnlab.page(odd.trace("the hen")).save(tmp_path / name)
         assert is_page(tmp_path / name)
     (tmp_path / "other").write_text(f"<title>attnlab</title>{' ' * 2000}{MARK.decode()}")
     (tmp_path / "empty").touch()
@@ -149,11 +150,11 @@ def test_numbers_that_float32_can_not_hold() -> None:
     for step in ("weights", "masked_scores", "context"):
         edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
         with pytest.raises(AttnlabError, match=f"{step} has NaN or numbers that overflow"):
-            edited.to_html()
+            attnlab.page(edited)
     chain = trace.blocks[1].attention
     replace_steps(chain, Q=np.full(chain.Q.shape, 1e300))
     with pytest.raises(AttnlabError, match="overflow float32"):
-        trace.to_html()
+        attnlab.page(trace)
 
 
 # ---- what is shown -----------------------------------------------------------------------------
@@ -511,7 +512,7 @@ def hostile(odd: GPT2, symbols: list[str]) -> Trace:
 
 def test_hostile_tokens_are_text(odd: GPT2, open_page: Open) -> None:
     trace = hostile(odd, HOSTILE)
-    html = trace.to_html()
+    html = attnlab.page(trace).html
     assert not re.search("[\u2028\u2029\u202a-\u202e\u2066-\u2069\u200b\u200f\x00\x07\x1b]", html)
     page = open_page(trace, viewport={"width": 420, "height": 800})
     chips = page.locator(".flow .chip .symbol")
@@ -535,7 +536,7 @@ def test_hostile_tokens_are_text(odd: GPT2, open_page: Open) -> None:
 def test_the_policy_stops_what_is_not_the_pages(odd: GPT2, browser: Any, tmp_path: Path) -> None:
     """Even if markup were inserted, it could neither run nor send requests."""
     page = browser.new_page()
-    odd.trace(TEXT).save(tmp_path / "page.html")
+    attnlab.page(odd.trace(TEXT)).save(tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     slip = "<script>window.hacked = 1</script><img src='http://127.0.0.1:9/x'>"
     (tmp_path / "page.html").write_text(html.replace("<main>", f"<main>{slip}"), encoding="utf-8")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import REFERENCE, lacking
 
+import attnlab
 from attnlab import GPT2, Trace
 
 pytestmark = [
@@ -110,7 +111,7 @@ def trace() -> Trace:
 
 @pytest.fixture
 def opened(firefox: Firefox, trace: Trace, tmp_path: Path) -> Iterator[Firefox]:
-    trace.save(tmp_path / "page.html", language="en")
+    attnlab.page(trace, language="en").save(tmp_path / "page.html")
     firefox.open(tmp_path / "page.html")
     yield firefox
     assert firefox.complaints() == []
@@ -158,7 +159,7 @@ def test_maps_steps_and_next_tokens_are_shown(opened: Firefox, trace: Trace) -> 
 
 def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     model, file = GPT2.from_pretrained("pocket"), tmp_path / "pocket.html"
-    model.playground(file)
+    attnlab.playground(model).save(file)
     trace = model.trace("The hen saw the cat").edited({"blocks.1.attention.heads.2.context": 0})
     ids = ".".join(map(str, trace.tokens.ids))
     firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2&depth=lab")
@@ -175,7 +176,7 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
 
 def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
     file = tmp_path / "pocket.html"
-    GPT2.from_pretrained("pocket").playground(file)
+    attnlab.playground(GPT2.from_pretrained("pocket")).save(file)
     firefox.driver.navigate(f"{file.as_uri()}#depth=lab")
     firefox.until("document.querySelector('.readout data') !== null")
     firefox.item("#prompt").clear()

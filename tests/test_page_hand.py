@@ -12,6 +12,7 @@ import pytest
 from conftest import Watched
 from pages import BALL, Open, drawn, gpt2_shaped, idle, settled, until
 
+import attnlab
 from attnlab import GPT2, Trace, softmax
 
 OTHER = "The hen saw the cat"
@@ -202,7 +203,7 @@ def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Open) -
 
 
 def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    pocket.playground(tmp_path / "model.html", BALL)
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
     state = "[selection.depth, selection.layer, selection.head, selection.textSize, traces.length]"
     first = page.evaluate(state)
@@ -388,7 +389,7 @@ def test_nothing_overlaps_in_large_letters(
 def test_on_a_phone_the_text_box_comes_first_and_all_layers_are_reached(
     pocket: GPT2, watched: Watched, tmp_path: Path
 ) -> None:
-    pocket.playground(tmp_path / "model.html", BALL)
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
     address = f"{(tmp_path / 'model.html').as_uri()}#depth=look"
     page = settled(watched.open(address, viewport={"width": 390, "height": 844}))
     box = page.locator("#prompt").bounding_box()
@@ -424,7 +425,7 @@ def test_a_wide_pictures_layers_are_reached_on_a_phone(
 
 
 def test_lab_cuts_nothing_at_1024_pixels(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    pocket.playground(tmp_path / "model.html", BALL)
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
     address = f"{(tmp_path / 'model.html').as_uri()}#depth=lab"
     page = settled(watched.open(address, viewport={"width": 1024, "height": 768}))
     cut = """() => [...document.querySelectorAll("#heads *, #head *, #texts *")].filter((one) =>

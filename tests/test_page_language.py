@@ -10,6 +10,7 @@ import pytest
 from conftest import Watched
 from pages import OTHER, TEXT, ask, drawn, idle, settled, until
 
+import attnlab
 from attnlab import GPT2
 from attnlab.cli.arguments import parser
 
@@ -91,7 +92,9 @@ def check_words(pages: dict[str, Any]) -> None:
 )
 def test_words_of_a_saved_page(link: str, odd: GPT2, in_both: Opened) -> None:
     trace = odd.trace(TEXT)
-    check_words(in_both(lambda file, language: trace.save(file, language=language), link))
+    check_words(
+        in_both(lambda file, language: attnlab.page(trace, language=language).save(file), link)
+    )
 
 
 @pytest.mark.slow
@@ -103,7 +106,7 @@ def test_words_of_two_traces(edited: bool, odd: GPT2, in_both: Opened) -> None:
         other = trace.edited({"blocks.1.attention.heads.2.context": 0})
 
     def write(file: Path, language: str) -> None:
-        trace.save(file, other, language=language)
+        attnlab.page(trace, other, language=language).save(file)
 
     check_words(in_both(write, "#depth=lab&layer=1&head=2"))
 
@@ -112,7 +115,7 @@ def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
     """What was typed, chosen and generated stays."""
 
     def write(file: Path, language: str) -> None:
-        odd.playground(file, TEXT, language=language)
+        attnlab.playground(odd, TEXT, language=language).save(file)
 
     pages = in_both(write, "#depth=lab&layer=1&head=2")
     for page in pages.values():
@@ -141,7 +144,7 @@ def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
 
 def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    odd.trace(TEXT).save(file, language="en")
+    attnlab.page(odd.trace(TEXT), language="en").save(file)
     page = watched.open(file.as_uri())
     page.locator("#language").click()
     until(page, "location.hash.includes('language=zh')")
@@ -158,7 +161,9 @@ def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: 
 
 def test_the_stage_of_the_tour_stays(odd: GPT2, in_both: Opened) -> None:
     trace = odd.trace(TEXT)
-    pages = in_both(lambda file, language: trace.save(file, language=language), "#depth=look")
+    pages = in_both(
+        lambda file, language: attnlab.page(trace, language=language).save(file), "#depth=look"
+    )
     for page in pages.values():
         steady(page)
         page.locator("#later").click()
@@ -184,12 +189,12 @@ def test_requests_name_the_pages_language(odd: GPT2, watched: Watched) -> None:
 def test_a_saved_page_says_where_one_with_a_text_box_comes_from(
     odd: GPT2, watched: Watched, tmp_path: Path
 ) -> None:
-    odd.trace(TEXT).save(tmp_path / "page.html", language="en")
+    attnlab.page(odd.trace(TEXT), language="en").save(tmp_path / "page.html")
     for depth in ("look", "lab"):
         page = watched.open(f"{(tmp_path / 'page.html').as_uri()}#depth={depth}")
         commands = page.locator("#own-text:visible code").all_inner_texts()
         assert commands == ["attnlab playground page.html", "attnlab explore"]
         for command in commands:  # as they stand, without the program's name
             parser().parse_args(command.split()[1:])
-    odd.playground(tmp_path / "page.html", TEXT)
+    attnlab.playground(odd, TEXT).save(tmp_path / "page.html")
     assert watched.open((tmp_path / "page.html").as_uri()).locator("#own-text").count() == 0

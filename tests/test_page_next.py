@@ -10,6 +10,7 @@ from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import TEXT, Open, agrees, drawn, until
 
+import attnlab
 from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
 from attnlab.forward.parameters import ParameterVector
 from attnlab.pages.packs import embedded, pack
@@ -140,7 +141,7 @@ def test_what_a_vocabulary_of_gpt2s_size_takes(
 def test_what_is_not_a_number_is_refused() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace(TEXT)
     with pytest.raises(AttnlabError, match="logits has NaN or numbers that overflow"):
-        trace.edited({"next_logits": 1e300}).to_html()
+        attnlab.page(trace.edited({"next_logits": 1e300}))
     with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.12'"):
         pack(trace, "prediction.12")
     with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.-1'"):

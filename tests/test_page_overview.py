@@ -12,6 +12,7 @@ from conftest import REFERENCE, Watched, needs
 from numpy.typing import NDArray
 from pages import BALL, Open, drawn, gpt2_shaped, settled, until
 
+import attnlab
 from attnlab import GPT2, Trace, figures
 from attnlab.pages import overview, prediction
 from attnlab.pages.packs import pack
@@ -95,10 +96,10 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
     # The gradient of log p is the logit's minus the mean logit's under p.
     mean = np.tensordot(
         probabilities(trace),
-        [trace.attribution(id).heads for id in range(trace.config.vocab_size)],
+        [attnlab.attribution(trace, id).heads for id in range(trace.config.vocab_size)],
         axes=1,
     )
-    expected = np.abs(trace.attribution(top).heads - mean)
+    expected = np.abs(attnlab.attribution(trace, top).heads - mean)
     largest = {divmod(int(n), 12) for n in np.argsort(expected.ravel())[-8:]}
     heads = np.frombuffer(pack(trace, "story"), "<f4")[11:].reshape(-1, 22)
     assert {(int(layer), int(head)) for layer, head in heads[:, :2]} == largest
@@ -108,7 +109,7 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
 
 def test_a_page_names_the_tokens_of_its_story(ball: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction, "TOKENS", 5)
-    written = re.search(r'id="description">(.*?)</script>', ball.to_html())
+    written = re.search(r'id="description">(.*?)</script>', attnlab.page(ball).html)
     assert written
     [trace] = json.loads(written[1])["traces"]
     new = np.frombuffer(pack(ball, "story"), "<f4")[11:].reshape(-1, 22)[:, 7:12]
@@ -138,7 +139,7 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Open) -
     assert opened(page) == [1, 0]
     assert page.locator("#head-title").inner_text() == "Layer 1, head 0"
     # Badges are jobs, shares are percentages: 0 % and 100 % only if they are exactly.
-    jobs = ball.jobs()
+    jobs = attnlab.jobs(ball)
     worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job ?? null)")
     for n, job in enumerate(worn):
         shares = dict(zip(jobs.jobs, jobs.attention[:, n // 4, n % 4], strict=True))
@@ -296,7 +297,7 @@ def test_an_ablated_head_is_drawn_as_ablated(ball: Trace, look: Open) -> None:
 def test_look_shows_in_place_what_an_ablation_does(
     pocket: GPT2, ball: Trace, watched: Watched, tmp_path: Path
 ) -> None:
-    pocket.playground(tmp_path / "model.html", BALL, language="en")
+    attnlab.playground(pocket, BALL, language="en").save(tmp_path / "model.html")
     link = "depth=look&layer=1&head=0&level=head"
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#{link}"))
     at_level(page, "head")
@@ -316,7 +317,7 @@ def test_look_shows_in_place_what_an_ablation_does(
 
 
 def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    pocket.playground(tmp_path / "model.html", BALL)
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
     assert story(page) == STORY
     assert opened(page) == [1, 0]
@@ -586,7 +587,7 @@ def test_small_maps_of_a_long_text_come_from_the_model(
     T = len(pocket.trace(text).tokens)
     assert 64 < T <= pocket.config.n_positions
     with pocket.explore(BALL) as explorer:
-        pocket.playground(tmp_path / "model.html", BALL)
+        attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
         address = explorer.url if source == "explorer" else (tmp_path / "model.html").as_uri()
         page = settled(watched.open(f"{address}#depth=look"))
         page.locator("#prompt").fill(text)
@@ -728,7 +729,7 @@ def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Open) 
     ]
     before = probabilities(ball)
     top = before.argmax()
-    effects, jobs = [], ball.jobs()
+    effects, jobs = [], attnlab.jobs(ball)
     for name, effect, rest, attended, job in rows:
         layer, head = map(int, name.split("."))
         path = f"blocks.{layer}.attention.heads.{head}.context"

@@ -30,6 +30,7 @@ from pages import (
     until,
 )
 
+import attnlab
 from attnlab import GPT2, GPT2Config, Head
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.forward.parameters import ParameterVector
@@ -282,7 +283,7 @@ def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None
     page.on("console", lambda message: messages.append(message.text))
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.set_content("<iframe width=900 height=700 sandbox='allow-scripts'></iframe>")
-    html = odd.trace(TEXT).to_html()
+    html = attnlab.page(odd.trace(TEXT)).html
     page.locator("iframe").evaluate("(frame, html) => { frame.srcdoc = html; }", html)
     frame = page.frame_locator("iframe")
     frame.locator(".mini").nth(7).click()
@@ -353,7 +354,7 @@ def test_a_models_name(tmp_path: Path) -> None:
     ):
         shutil.copytree(REFERENCE / "odd", tmp_path / place)
         assert GPT2.from_pretrained(tmp_path / place).parameters.name == name
-    html = GPT2.from_pretrained(tmp_path / "model <b>").trace("hen").to_html()
+    html = attnlab.page(GPT2.from_pretrained(tmp_path / "model <b>").trace("hen")).html
     assert "<title>attnlab model &lt;b&gt;: hen</title>" in html
 
 
@@ -816,7 +817,7 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     pocket = GPT2.from_pretrained("pocket")
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
-    here = pocket.trace("The hen").jobs()
+    here = attnlab.jobs(pocket.trace("The hen"))
     for name in ("previous", "first"):  # the others need a token that appears twice
         n, job = here.jobs.index(name), page.locator(f'#jobs [data-job="{name}"]')
         assert agrees(job.locator("data"), here.attention[n, 1, 2])
@@ -829,11 +830,11 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
         "the token last time 0.92 · the deciding adjective 0.83"
     )
     measured = head_jobs(pocket)
-    jobs = json.loads(re.search(r'"card":(\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]
+    jobs = json.loads(re.search(r'"card":(\{.*?\})', attnlab.page(pocket.trace("The hen")).html)[1])  # type: ignore[index]
     assert tuple(jobs) == measured.jobs
     for job, shares, even in zip(jobs, measured.attention, measured.even, strict=True):
         assert jobs[job] == pytest.approx([*shares.ravel(), even], abs=0.0051)
-    assert '"card":{}' in odd.trace(TEXT).to_html()
+    assert '"card":{}' in attnlab.page(odd.trace(TEXT)).html
 
 
 def test_the_english_models_card_says_what_its_heads_do(open_page: Open) -> None:

@@ -9,6 +9,7 @@ import pytest
 from conftest import REFERENCE, Watched, needs
 from pages import LOADED, ablation, idle, patching, scaling, toggling, until
 
+import attnlab
 from attnlab import GPT2, AttnlabError, Trace, at
 from attnlab.pages import pairs
 from attnlab.pages.packs import pack
@@ -33,9 +34,9 @@ def opened(watched: Watched, tmp_path: Path) -> Iterator[Open]:
         language = settings.pop("language", "en")
         if kind == "saved":
             trace = text if isinstance(text, Trace) else model.trace(text)
-            trace.save(file, language=language)
+            attnlab.page(trace, language=language).save(file)
         else:
-            model.playground(file, text, language=language)
+            attnlab.playground(model, text, language=language).save(file)
         return watched.open(f"{file.as_uri()}#{link}", **settings)
 
     yield open_
@@ -66,7 +67,7 @@ def bars(section: Any) -> tuple[list[tuple[str, str, float]], list[float]]:
 
 def agrees(section: Any, trace: Trace, layer: int, head: int, *places: int | None) -> int:
     """Check a section against the library; return how many pairs it shows."""
-    why = trace.head(layer, head).why(*places)  # type: ignore[arg-type]
+    why = attnlab.why(trace.head(layer, head), *places)  # type: ignore[arg-type]
     rows, feet = bars(section)
     labels = {term.name: str(term.label) for terms in why.parts.values() for term in terms}
     # A file may have, as the last of its pairs, the largest of the total's sign instead.
@@ -106,7 +107,7 @@ def test_a_saved_page_has_the_largest_pairs(opened: Open, name: str, text: str) 
 def test_a_saved_page_hardly_grows(pocket: GPT2) -> None:
     for model, text in ((pocket, BALL), (GPT2.from_pretrained("english"), SHE)):
         trace = model.trace(text)
-        html = trace.to_html()
+        html = attnlab.page(trace).html
         (found,) = re.findall(r'<script type="text/plain" id="trace-0-why">[^<]+</script>', html)
         heads = pairs.description(trace)["heads"]
         assert len(heads) == model.config.n_layer * model.config.n_head
@@ -241,7 +242,7 @@ def test_a_saved_page_says_why_for_each_head(opened: Open) -> None:
             page.evaluate("([layer, head]) => openHead(layer, head)", [layer, head])
             first, second = one.weights[n, 1:].argsort()[:-3:-1] + 1
             rests = "rests:" in page.locator("#strongest").inner_text()
-            reason = one.why(n, 0, first) if rests else one.why(n, first, second)
+            reason = attnlab.why(one, n, 0, first) if rests else attnlab.why(one, n, first, second)
             until(page, "document.querySelector('#strongest .reason')?.innerText")
             assert page.locator("#strongest .reason").inner_text().strip() == reason.sentence
 
@@ -252,8 +253,8 @@ def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: 
     until(page, "document.querySelector('#story .reason')?.innerText")
     trace = pocket.trace(BALL)
     for element, reason in (
-        ("#story", trace.head(1, 0).why("it", "ball", "chased")),
-        ("#strongest", trace.head(1, 2).why("it", "dog", "ball")),
+        ("#story", attnlab.why(trace.head(1, 0), "it", "ball", "chased")),
+        ("#strongest", attnlab.why(trace.head(1, 2), "it", "dog", "ball")),
     ):
         words = page.locator(f"{element} .reason").inner_text().strip()
         assert words == say(reason.sentence, language)
@@ -264,7 +265,7 @@ def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: 
 
 def test_the_page_does_not_call_what_rounds_to_half_less(opened: Open, pocket: GPT2) -> None:
     section = cell(opened(pocket, BALL, "playground"), 1, 0, 2, 0, 2)
-    reason = pocket.trace(BALL).head(1, 0).why("chased", "The", "chased")
+    reason = attnlab.why(pocket.trace(BALL).head(1, 0), "chased", "The", "chased")
     assert reason.sentence.endswith("because of what MLP 0 wrote at both: 0.47 of 0.94.")
     assert reason.sentence in section.inner_text()
 

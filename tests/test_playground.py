@@ -59,7 +59,7 @@ def play(watched: Watched, tmp_path: Path) -> Iterator[Play]:
     file = tmp_path / "model.html"
 
     def open_(model: GPT2, *given: Any, link: str = "", **settings: Any) -> Any:
-        model.playground(file, *given)
+        attnlab.playground(model, *given).save(file)
         return watched.open(file.as_uri() + link, **settings)
 
     yield open_
@@ -462,15 +462,17 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
 def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     file = tmp_path / "model.html"
     with pytest.raises(InvalidValueError, match=r"end in \.html"):
-        pocket.playground(tmp_path / "model.pdf")
+        attnlab.playground(pocket).save(tmp_path / "model.pdf")
     with pytest.raises(InvalidValueError, match="only GPT-2's byte pair encoding"):
-        GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])
+        attnlab.playground(GPT2(pocket.parameters, NoTokenizer(979)), [1, 2]).save(file)
     arrays = {path: np.array(array, "float64") for path, array in pocket.parameters.items()}
     arrays["W_E"][5, 5] = 1e39  # of a token that isn't in the text
     with pytest.raises(InvalidValueError, match="numbers too large for float32, which the page"):
-        GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer, dtype="float64").playground(file)
+        attnlab.playground(
+            GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer, dtype="float64")
+        ).save(file)
     assert list(tmp_path.iterdir()) == []
-    pocket.playground(file)
+    attnlab.playground(pocket).save(file)
     assert file.stat().st_size < 3_000_000
 
 
@@ -722,7 +724,7 @@ def test_tokenizers_that_are_opened(name: str, pure: Any, tmp_path: Path) -> Non
 def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A page that is asked to open files, one after another."""
     file = tmp_path_factory.mktemp("page") / "model.html"
-    pocket.playground(file)
+    attnlab.playground(pocket).save(file)
     page = browser.new_page()
     page.goto(file.as_uri())
     until(page, LOADED)
@@ -836,7 +838,7 @@ def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
 
 
 def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path) -> None:
-    frame = pocket.playground()
+    frame = attnlab.playground(pocket)
     assert frame is not None
     outer = tmp_path / "notebook.html"
     outer.write_text(f"<!doctype html>{frame._repr_html_()}", encoding="utf-8")
@@ -943,12 +945,12 @@ def test_the_lens_and_the_attribution_are_the_librarys(name: str, play: Play) ->
                 actual[: 4 * (2 * L + 1)].reshape(-1, 4),
                 actual[4 * (2 * L + 1) :],
             )
-            whole, own = trace.logit_lens(), trace.logit_lens().of(id)
+            whole, own = attnlab.lens(trace), attnlab.lens(trace).of(id)
             assert lens[:, 0].tolist() == whole.ids[:, position].tolist()
             assert off(lens[:, 1], whole.probabilities[:, position]) < 1e-5
             assert off(lens[:, 2], own.probabilities[:, position]) < 1e-5
             assert lens[:, 3].tolist() == own.ranks[:, position].tolist()
-            ours = trace.attribution(id, position=position)
+            ours = attnlab.attribution(trace, id, position=position)
             assert off(contributions[: L * H].reshape(L, H), ours.heads) < 1e-5
             assert off(contributions[L * H : L * (H + 1)], ours.mlps) < 1e-5
             assert off(contributions[-2:], np.array([ours.embedding, ours.bias])) < 1e-5
@@ -967,11 +969,13 @@ def test_the_lens_and_the_attribution_are_shown_in_lab(play: Play, pocket: GPT2)
     assert lines[-1][2:] == ["#1", f"{100 * one.probability:.1f}\xa0%"]
     for word in (one, two):
         box.locator("select").select_option(label=word.readable)
-        expected = trace.attribution(word.id)
+        expected = attnlab.attribution(trace, word.id)
         total = f"{expected.total:.2f}"
         until(page, f"document.querySelector('#attribution p').innerText.endsWith('{total}')")
         cells = box.locator("table").last.locator("tbody tr").last.locator("td").all_inner_texts()
         assert cells == [f"{x:z.2f}" for x in (*expected.heads[1], expected.mlps[1])]
     ask(page, "The dog")  # it stays open
-    total = pocket.trace("The dog").attribution(pocket.trace("The dog").next_tokens(1)[0].id).total
+    total = attnlab.attribution(
+        pocket.trace("The dog"), pocket.trace("The dog").next_tokens(1)[0].id
+    ).total
     until(page, f"document.querySelector('#attribution p')?.innerText.endsWith('{total:.2f}')")

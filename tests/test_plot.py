@@ -333,7 +333,7 @@ def test_chosen_tokens(tokens: slice, positions: range) -> None:
 
 
 def test_lens_plot_writes_tokens_into_cells(pocket: GPT2) -> None:
-    lens = pocket.trace("The dog chased the ball, but it").logit_lens()
+    lens = attnlab.lens(pocket.trace("The dog chased the ball, but it"))
 
     def texts(picture: Any) -> list[str]:
         return [text.get_text() for text in picture.axes.texts]
@@ -355,13 +355,13 @@ def deep() -> GPT2:
 
 
 def test_pictures_of_twelve_layers_show_every_point_and_head(deep: GPT2) -> None:
-    lens = deep.trace("a thin hen " * 3).logit_lens()
+    lens = attnlab.lens(deep.trace("a thin hen " * 3))
     ax = lens.plot().axes
     assert ticks(ax.yaxis) == [*lens.stops]
     assert (len(lens.stops), len(ax.texts)) == (25, 25 * 16)
     corners = ax.texts[0].get_text(), ax.texts[-1].get_text()
     assert corners == (lens.tokens[0][0].readable, lens.tokens[-1][-1].readable)
-    by_token = deep.trace("a hen").attribution(1).by_token()
+    by_token = attnlab.attribution(deep.trace("a hen"), 1).by_token()
     assert len(ticks(by_token.plot().axes.yaxis)) == 144
 
 

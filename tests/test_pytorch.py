@@ -173,7 +173,7 @@ for scale in (None, 1.0, 2.5, -3.0):
     theirs.backward(d)
     ours = attention(*inputs[:3], scale=scale, bias=inputs[3] + hidden)
     close(ours.context, numbers(theirs))
-    gradients = ours.gradients(d)
+    gradients = attnlab.gradients(ours, d=d)
     for name, x in zip("QKV", inputs):
         close(getattr(gradients, name), numbers(x.grad))
     close(gradients.score_bias.sum(0), numbers(inputs[3].grad))
@@ -240,7 +240,7 @@ ours = multi_head_attention(
     b_Q=b[0], b_K=b[1], b_V=b[2], b_O=module.out_proj.bias,
 )
 close(ours.output, numbers(theirs))
-gradients = ours.gradients(d)
+gradients = attnlab.gradients(ours, d=d)
 for name, x in (("X", X), ("memory", memory), ("score_bias", of_heads)):
     close(getattr(gradients, name), numbers(x.grad))
 of_W, of_b = module.in_proj_weight.grad.chunk(3), module.in_proj_bias.grad.chunk(3)

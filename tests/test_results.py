@@ -31,7 +31,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
     words = [(" barked", " meowed"), (" meowed", " barked")]
     settings: Any = {"metric": words[0], "progress": False}
-    lens, truth, why = trace.logit_lens(), open_truth(), trace.head(1, 2).why("it", "dog")
+    lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     atlas, second = (
         attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False, heads=True)
@@ -42,19 +42,18 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
         "attribution patching": attnlab.attribution_patch(trace, other, metric=words[0]),
         "path patching": attnlab.path_patch(trace, other, **settings),
-        "attribution": trace.attribution(" barked"),
-        "attribution of texts": texts.attribution([x for x, _ in words]),
-        "by token": trace.attribution(" barked").by_token(),
+        "attribution": attnlab.attribution(trace, " barked"),
+        "attribution of texts": attnlab.attribution(texts, [x for x, _ in words]),
+        "by token": attnlab.attribution(trace, " barked").by_token(),
         "lens": lens,
         "one token": lens.of(" barked"),
         "top": lens.top(3),
-        "lens of texts": texts.logit_lens([x for x, _ in words]),
+        "lens of texts": attnlab.lens(texts, [x for x, _ in words]),
         "QK": trace.head(1, 2).QK,
         "why": why,
         "why by token": why.by_token(),
         "without": why.without("blocks.0.mlp.output"),
-        "why of a head": texts.why(1, 2),
-        "jobs": trace.jobs(),
+        "jobs": attnlab.jobs(trace),
         "next tokens": trace.next_tokens(3),
         "generation": pocket.generate("The dog", 2, temperature=0),
         "traces": texts,

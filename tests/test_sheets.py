@@ -295,7 +295,7 @@ def test_unsupported_workbooks(pocket: Any, tmp_path: Path) -> None:
         with pytest.raises(AttnlabError, match=message):
             result.to_xlsx(path)
     with pytest.raises(AttnlabError, match="be written as formulas"):
-        pocket.gradients().blocks[1].attention.to_xlsx(path)
+        attnlab.gradients(pocket).blocks[1].attention.to_xlsx(path)
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):
         attnlab.attention(np.ones((T, 2)), np.ones((T, 2)), np.ones((T, 2))).to_xlsx(path)

@@ -61,7 +61,7 @@ def test_each_trace_equals_that_of_its_text_alone(pocket: GPT2) -> None:
         np.testing.assert_allclose(
             trace.edited(edits).next_logits, alone.edited(edits).next_logits, atol=1e-12
         )
-        actual, expected = (each.gradients(" dog").embedding for each in (trace, alone))
+        actual, expected = (attnlab.gradients(each, " dog").embedding for each in (trace, alone))
         np.testing.assert_allclose(actual, expected, atol=1e-12)
     assert traces[0] is traces[0]
     with pytest.raises(AttributeError, match="Traces is read-only: texts can't be set"):
@@ -166,7 +166,7 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
     assert single.clean == patching.clean[:1]
-    attribution = pairs[0][:1].attribution(" dog")
+    attribution = attnlab.attribution(pairs[0][:1], " dog")
     assert "mean of one text: " in str(attribution)
     assert np.isnan(attribution.standard_errors["heads"]).all()
     for one in (str(attribution), repr(single)):
@@ -206,8 +206,10 @@ def test_positions_require_texts_of_equal_length(pairs: tuple[Traces, Traces]) -
 def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     tokens = [" rolled", " hooted", " flew", " flew"]
-    attribution = clean.attribution(list(tokens), " rang")
-    each = [trace.attribution(of, " rang") for trace, of in zip(clean, tokens, strict=True)]
+    attribution = attnlab.attribution(clean, list(tokens), " rang")
+    each = [
+        attnlab.attribution(trace, of, " rang") for trace, of in zip(clean, tokens, strict=True)
+    ]
     np.testing.assert_allclose(
         attribution.heads, np.mean([result.heads for result in each], axis=0), atol=1e-12
     )
@@ -219,13 +221,13 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
         == pytest.approx(attribution.total)
     )
     assert "mean of 4 texts: a target for each text" in repr(attribution)
-    assert "mean of 4 texts: the logit of Ġrang\n" in repr(clean.attribution(" rang"))
-    one = clean[:1].attribution(" rolled").by_token()
-    np.testing.assert_allclose(one.heads, clean[0].attribution(" rolled").by_token().heads)
-    gradients = clean.gradients(list(tokens), " rang")
-    alone = clean[2].gradients(" flew", " rang")
+    assert "mean of 4 texts: the logit of Ġrang\n" in repr(attnlab.attribution(clean, " rang"))
+    one = attnlab.attribution(clean[:1], " rolled").by_token()
+    np.testing.assert_allclose(one.heads, attnlab.attribution(clean[0], " rolled").by_token().heads)
+    gradients = attnlab.gradients(clean, list(tokens), " rang")
+    alone = attnlab.gradients(clean[2], " flew", " rang")
     np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
-    jobs = clean.jobs()
+    jobs = attnlab.jobs(clean)
     weights = np.concatenate(
         [
             np.stack([block.attention.weights for block in trace.blocks])[:, :, 1:, 0]
@@ -260,24 +262,24 @@ def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     tokens = [" rolled", " hooted", " flew", " flew"]
     for followed, position in ((tokens, -1), (" rang", 1)):
-        actual = clean.logit_lens(followed, position)
+        actual = attnlab.lens(clean, followed, position)
         token_of_text = followed if isinstance(followed, list) else [followed] * 4
         each = [
-            trace.logit_lens().of(token) for trace, token in zip(clean, token_of_text, strict=True)
+            attnlab.lens(trace).of(token) for trace, token in zip(clean, token_of_text, strict=True)
         ]
         for name in ("probabilities", "ranks"):
             numbers = np.array([getattr(lens, name)[:, position] for lens in each])
             np.testing.assert_allclose(getattr(actual, name), numbers.mean(axis=0), atol=1e-12)
             errors = numbers.std(axis=0, ddof=1) / 2
             np.testing.assert_allclose(actual.standard_errors[name], errors, atol=1e-12)
-    lens = clean.logit_lens()
+    lens = attnlab.lens(clean)
     assert lens.ranks[-1] == 1
     assert lens.probabilities[-1] == pytest.approx(
         np.mean([trace.next_tokens(1)[0].probability for trace in clean])
     )
-    assert lens.stops == clean[0].logit_lens().stops
+    assert lens.stops == attnlab.lens(clean[0]).stops
     assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(lens)
-    assert "nan" not in repr(clean[:1].logit_lens(" rang"))
+    assert "nan" not in repr(attnlab.lens(clean[:1], " rang"))
 
 
 def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
@@ -316,9 +318,13 @@ REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
         "pair 0: .* restore",
     ),
     (lambda a, b: attnlab.attribution_patch(a, b, metric=len), InvalidTypeError, "or a pair"),
-    (lambda a, b: a.attribution(" dog").by_token(), InvalidTypeError, r"\.each\[0\]\.by_token"),
-    (lambda a, b: a.logit_lens(" rang", 5), OutOfRangeError, "position"),
-    (lambda a, b: a.logit_lens([" rang"]), InvalidValueError, "for each of the 4 texts"),
+    (
+        lambda a, b: attnlab.attribution(a, " dog").by_token(),
+        InvalidTypeError,
+        r"\.each\[0\]\.by_token",
+    ),
+    (lambda a, b: attnlab.lens(a, " rang", 5), OutOfRangeError, "position"),
+    (lambda a, b: attnlab.lens(a, [" rang"]), InvalidValueError, "for each of the 4 texts"),
     (lambda a, b: a[4:6], InvalidValueError, r"slice\(4, 6, None\) selects none of the 4 texts"),
     (lambda a, b: a[4], OutOfRangeError, "there is no trace 4; traces are 0 to 3"),
     (lambda a, b: a[-5], OutOfRangeError, "there is no trace -5; traces are 0 to 3"),

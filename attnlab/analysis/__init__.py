@@ -1,6 +1,6 @@
 """Analyses of a trace, each with a table, a plot, and a note on its limits.
 
-They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
+They are functions, such as `attnlab.lens(trace)`. `base` holds the base class; then `lens`
 (logit lens), `attribution` (direct logit attribution), `gradients`, `many` (means over texts),
 `metrics` (what patching measures), `patching` (activation and attribution patching), `paths` (path
 patching), `jobs` (previous

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -24,12 +24,59 @@ from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Result, read_only
 from attnlab.steps.labels import Axis
+from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
 from attnlab.text.tokens import TokenLike
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
+
+
+@overload
+def attribution(
+    trace: Trace, token: TokenLike, against: TokenLike | None = None, position: int | str = -1
+) -> Attribution: ...
+@overload
+def attribution(
+    trace: Traces,
+    token: TokenLike | list[TokenLike],
+    against: TokenLike | list[TokenLike] | None = None,
+    position: int | str = -1,
+) -> Attribution: ...
+def attribution(
+    trace: Trace | Traces, token: Any, against: Any = None, position: int | str = -1
+) -> Attribution:
+    """Direct logit attribution: what each head, MLP and embedding adds to a logit.
+
+    The last LayerNorm's scale is held constant, so that the parts sum to the logit. Effects
+    through later heads and MLPs aren't counted.
+
+    Parameters
+    ----------
+    trace : of one text; or several, for means over the texts, with standard errors
+    token : its id, its text, such as " dog", its symbol, or a Token; for several texts, also a list
+        with one for each
+    against : a token whose logit is subtracted, in the forms of `token`; or None
+    position : the position of the logits: an index, which may be negative, or the text of a token,
+        such as "it"
+
+    Returns
+    -------
+    Attribution
+        `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`; `.by_token()`
+        splits the heads' contributions by attended token
+
+    Raises
+    ------
+    InvalidValueError
+        An edit replaced a sum, so its parts no longer add up to it.
+
+    Examples
+    --------
+    >>> attnlab.attribution(trace, " rolled", " barked")
+    """
+    return Attribution(trace, token, against, position)
 
 
 class Attribution(Analysis, MeansOfTexts):
@@ -82,16 +129,11 @@ class Attribution(Analysis, MeansOfTexts):
     total: float
     target: Target
 
-    def __init__(
-        self,
-        traces: Trace | Traces,
-        token: TokenLike | list[TokenLike],
-        against: TokenLike | list[TokenLike] | None = None,
-        position: int | str = -1,
-    ) -> None:
+    def __init__(self, traces: Trace | Traces, token: Any, against: Any, position: Any) -> None:
         if isinstance(traces, Traces):
             self._measure_all(traces, token, against, position)
         else:
+            check_kind(traces, Trace, "trace")
             self._measure(traces, token, against, position)
 
     def _measure(self, trace: Trace, token: Any, against: Any, position: int | str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,16 +18,18 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.analysis.base import Target
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_part
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Graph, Node, Result, Run, Step, read_only
 from attnlab.steps.declaration import parameters_of
-from attnlab.support.checks import as_floats
+from attnlab.support.checks import as_floats, check_kind
 from attnlab.support.messages import Message
+from attnlab.text.tokens import TokenLike
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
@@ -219,8 +221,83 @@ def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
     return np.asarray(total.reshape(shape))
 
 
-def gradients_of(attention: AttentionType, d: ArrayLike) -> AttentionType:
-    """The gradients of an attention's steps, see `Attention.gradients`."""
+@overload
+def gradients(
+    result: Trace,
+    of: TokenLike | None = None,
+    against: TokenLike | None = None,
+    position: int | str = -1,
+) -> Gradients: ...
+@overload
+def gradients(
+    result: Traces,
+    of: TokenLike | list[TokenLike] | None = None,
+    against: TokenLike | list[TokenLike] | None = None,
+    position: int | str = -1,
+) -> tuple[Gradients, ...]: ...
+@overload
+def gradients(result: AttentionType, *, d: ArrayLike = 1.0) -> AttentionType: ...
+def gradients(
+    result: Trace | Traces | AttentionType,
+    of: Any = None,
+    against: Any = None,
+    position: int | str = -1,
+    *,
+    d: ArrayLike | None = None,
+) -> Any:
+    """Gradients with respect to every step, by backpropagation.
+
+    Of a trace: of a logit, a difference of two, or the loss. Of the result of `attention` or a
+    similar function: of Σ d · y, where y is the last step, `context` or, with several heads,
+    `output`.
+
+    Gradients describe small changes only: they almost vanish at a saturated softmax, however much
+    depends on it.
+
+    Parameters
+    ----------
+    result : a trace, traces of several texts, or the result of `attention` or a similar function
+    of : a token, for its logit, as for `attribution`; None for the loss, the mean cross-entropy of
+        the text's tokens
+    against, position : as for `attribution`
+    d : dL/dy for the gradients of L, which broadcasts to y; 1 by default
+
+    Returns
+    -------
+    Gradients
+        of a trace; for several texts, a tuple with the gradients of each. Of an attention, a result
+        like it. Each gradient has the shape of its step; the mask and numbers show their values.
+
+    Examples
+    --------
+    >>> attnlab.gradients(trace, " rolled", " barked").blocks[0].attention.weights
+    >>> attnlab.gradients(attention(Q, K, V, bias=bias), d=d_context).score_bias
+    """
+    if isinstance(result, Attention):
+        if of is not None or against is not None or position != -1:
+            raise InvalidTypeError(f"{result.title} has no tokens to take a logit of. Give d=")
+        result._check_whole("differentiated")
+        return attention_gradients(result, 1.0 if d is None else d)
+    if d is not None:
+        raise InvalidTypeError("d is for the result of attention and similar functions. Give of=")
+    if isinstance(result, Traces):
+        tokens = value_for_each(of, len(result), "of")
+        others = value_for_each(against, len(result), "against")
+        return tuple(
+            gradients(trace, token, other, position)
+            for trace, token, other in zip(result, tokens, others, strict=True)
+        )
+    check_kind(result, Trace, "result", "a Trace, Traces or the result of an attention")
+    if of is None and against is not None:
+        raise InvalidValueError(
+            f"against={quoted(against)} needs a token to compare with. Give of= too"
+        )
+    target = None if of is None else Target.from_names(result, of, against, position)
+    return Gradients(result, target)
+
+
+def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType:
+    """The gradients of an attention's steps."""
     last = attention._table_steps[-1]
     y = getattr(attention, last)
     with np.errstate(over="ignore"):  # infinite, so refused
@@ -237,7 +314,7 @@ def gradients_of(attention: AttentionType, d: ArrayLike) -> AttentionType:
 
 
 class Gradients(ForwardPass):
-    """Gradients with respect to every step, as `Trace.gradients` returns them.
+    """Gradients with respect to every step of a trace, see `gradients`.
 
     Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
     gradient of `blocks.1.attention.residual` is what flows to `blocks.1.input` through attention.

@@ -13,9 +13,10 @@ from attnlab.analysis.many import ratio_of_means
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, Grid, long_columns
-from attnlab.support.checks import as_array, check_choice, check_shape
+from attnlab.support.checks import as_array, check_choice, check_kind, check_shape
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import Columns, Table
@@ -57,7 +58,7 @@ JOBS: dict[str, Job] = {"previous": previous, "first": first, "same": same, "ind
 
 
 class HeadJobs(Analysis):
-    """How well each head does each job, as `Trace.jobs` returns it.
+    """How well each head does each job, see `jobs`.
 
     Attributes
     ----------
@@ -140,8 +141,24 @@ class HeadJobs(Analysis):
                 yield Message("No query has keys for the job {job}: its column is empty.", job=job)
 
 
-def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-    """Measure how well each head does each job in some texts, see `Trace.jobs`."""
+def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) -> HeadJobs:
+    """Score how well each head matches known attention patterns, called jobs.
+
+    The score of a head is the mean attention of queries on the keys of the job. A pattern says
+    neither what the head reads there nor whether it does something else as well.
+
+    Parameters
+    ----------
+    trace : of one text, or several
+    jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
+        query should attend to; None for previous token, first token, same token, and induction (the
+        token after the last earlier occurrence)
+    """
+    if isinstance(trace, Trace):
+        traces: Iterable[Trace] = [trace]
+    else:
+        check_kind(trace, Iterable, "trace", "a Trace, or several")
+        traces = trace.in_groups() if isinstance(trace, Traces) else trace
     jobs = JOBS if jobs is None else jobs
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(

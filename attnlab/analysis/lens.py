@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from attnlab import equations
 from attnlab.analysis.base import Analysis, named_axis, number_of_texts, positions_of
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array, Ids
+from attnlab.errors import InvalidTypeError
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid, label, token_index
-from attnlab.support.checks import as_count, as_index, check_choice
+from attnlab.support.checks import as_count, as_index, check_choice, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import (
@@ -180,8 +181,49 @@ class OneToken(Lens):
         return super()._tables() if self.ranks.ndim == 2 else Document._tables(self)
 
 
-def mean_lens(traces: Traces, token: TokenLike | list[TokenLike] | None, position: int) -> OneToken:
-    """See `Traces.logit_lens`."""
+@overload
+def lens(trace: Trace) -> LogitLens: ...
+@overload
+def lens(
+    trace: Traces, token: TokenLike | list[TokenLike] | None = None, position: int = -1
+) -> OneToken: ...
+def lens(trace: Trace | Traces, token: Any = None, position: int = -1) -> LogitLens | OneToken:
+    """The logit lens: what the residual stream predicts after each attention and MLP.
+
+    probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
+
+    Early layers may represent tokens differently: a token that doesn't appear there may still be
+    represented. A tuned lens learns the difference, see examples/later/tuned_lens.py.
+
+    Parameters
+    ----------
+    trace : of one text; or several, for a token's mean probability and rank over the texts at one
+        position, with standard errors
+    token : only for several texts: as in `LogitLens.of`, or a list with one for each text; None for
+        the token that the model finds most probable in each text
+    position : only for several texts
+
+    Returns
+    -------
+    LogitLens
+        for one text: `print` shows the most probable tokens; `.of(token)` gives one token's rank
+        and probability, `.top(k, position)` the k most probable at one position
+    OneToken
+        for several
+    """
+    if isinstance(trace, Traces):
+        return mean_lens(trace, token, position)
+    check_kind(trace, Trace, "trace")
+    if token is not None or position != -1:
+        raise InvalidTypeError(
+            "for one text, the lens shows every position: use lens(trace).of(token), or "
+            ".top(k, position)"
+        )
+    return LogitLens(trace)
+
+
+def mean_lens(traces: Traces, token: Any, position: int) -> OneToken:
+    """The lens of several texts."""
     stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
     tokens = value_for_each(token, len(traces), "token")
     # -1 if token is None: then each text's most probable token, found below.
@@ -214,7 +256,7 @@ def mean_lens(traces: Traces, token: TokenLike | list[TokenLike] | None, positio
 
 
 class LogitLens(Lens):
-    """The logit lens, as `Trace.logit_lens` returns it.
+    """The logit lens of one text, see `lens`.
 
     The table shows the most probable token at every point and position, n = T. `of` shows one
     token, `top` the most probable tokens at one position.
@@ -252,7 +294,7 @@ class LogitLens(Lens):
         return OneToken(title, self._trace, positions_of(self._trace), numbers)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
-        """The k most probable tokens of every point, at one position, as in `Trace.attribution`."""
+        """The k most probable tokens of every point, at one position, as in `attribution`."""
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         row = token_index(self._trace, "position", position, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(row, row + 1))

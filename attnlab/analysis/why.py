@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from attnlab.analysis.attribution import check_sum
-from attnlab.analysis.base import Analysis, named_axis, number_of_texts
-from attnlab.analysis.many import MeansOfTexts
-from attnlab.analysis.parts import (
-    Term,
-    bias_of,
-    block_at,
-    centred,
-    fold_layer_norm,
-    shares_of_tokens,
-    stream_terms,
-    weighted,
-)
-from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores, transpose
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.analysis.base import Analysis, named_axis
+from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms, weighted
+from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import edit_run
-from attnlab.forward.products import r_factor
-from attnlab.model.trace import Trace
-from attnlab.model.traces import Traces
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Document, Format, Table, header, printable
 
-# Pairs in a printed table; parts in a table of a head, and along each axis of a heatmap.
+# Pairs in a printed table; parts along each axis of a heatmap.
 PAIRS_SHOWN, PARTS_SHOWN = 8, 12
 
 # The names of a table's rows and columns.
 SIDES = "part of the query", "part of the key"
-
-# The most numbers of an array of all pairs of parts at all pairs of tokens: 512 MB of float32.
-MAX_NUMBERS = 2**27
 
 # The parts of the stream that can be taken out: paths of steps.
 WRITERS = r"\w+_embedding|blocks\.\d+\.(attention\.heads\.\d+\.output|attention\.b_O|mlp\.output)"
@@ -83,8 +66,51 @@ class Without(Document, Scores):
         return [self]
 
 
+def why(
+    head: Head,
+    query: int | str,
+    key: int | str,
+    against: int | str | None = None,
+    *,
+    plain: bool = False,
+) -> Why:
+    """Explain a score by what earlier parts of the model wrote: why a query looks at a key.
+
+    The block's input is a sum of parts: embeddings, earlier heads and MLPs, biases. With
+    LayerNorm's deviation held constant, Q and K are linear in them, so a score is exactly a sum
+    over pairs, a part of the query · a part of the key / scale. The softmax sees only differences
+    of scores, so by default the mean of the scores of the keys that the query sees is subtracted,
+    each counted once.
+
+    Parameters
+    ----------
+    head : of a trace
+    query, key : positions, or the tokens' texts, as for `explain`
+    against : another key, whose score is subtracted instead of the mean
+    plain : True for the score itself
+
+    Returns
+    -------
+    Why
+        `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
+        `.open(part)` follows a part back, `.by_token()` shares the score among the tokens. It keeps
+        4 + layer (H + 2) vectors of Dh numbers for each side.
+
+    Raises
+    ------
+    InvalidValueError
+        It isn't a head of a trace, or an edit replaced a sum, so its parts no longer add up.
+
+    Examples
+    --------
+    >>> attnlab.why(trace.head(1, 2), "it", "dog", against="ball")
+    """
+    check_kind(head, Head, "head")
+    return Why(head, query, key, against, plain)
+
+
 class Why(Analysis):
-    """A score, or its difference from others, as a sum over pairs of parts; see `Head.why`.
+    """A score, or its difference from others, as a sum over pairs of parts; see `why`.
 
     Attributes
     ----------
@@ -330,17 +356,11 @@ class Why(Analysis):
         return grid_of(self.pairs, *([term.label for term in x] for x in self.parts.values()))
 
     def _data(self) -> Columns:
-        names = ([term.name for term in terms] for terms in self.parts.values())
-        return columns_of_pairs(names, self.pairs)
-
-
-def columns_of_pairs(names: Iterable[Sequence[str]], pairs: Array) -> Columns:
-    """All pairs, (m, n), with the names of their parts."""
-    axes = [
-        named_axis(f"{side}_part", tuple(parts))
-        for side, parts in zip(("query", "key"), names, strict=True)
-    ]
-    return long_columns(axes, {"score": pairs})
+        axes = [
+            named_axis(f"{side}_part", tuple(term.name for term in terms))
+            for side, terms in self.parts.items()
+        ]
+        return long_columns(axes, {"score": self.pairs})
 
 
 class WhyByToken(Analysis):
@@ -396,165 +416,6 @@ class WhyByToken(Analysis):
         return numbers, self._tokens, named_axis("part", names)
 
 
-class WhyOfHead(Analysis, MeansOfTexts):
-    """What a head's queries and keys read, as `Trace.why` and `Traces.why` return it.
-
-    For each query, Σ weights[query, key] scores[query, key] - mean of its visible scores says how
-    much the head prefers the keys that it looks at. It is a sum over pairs of parts; the numbers
-    are means over a text's queries, and over texts.
-
-    Attributes
-    ----------
-    pairs : (m, n), parts of the queries by parts of the keys
-    queries, keys : (m,) and (n,), the sums of `pairs` over the other side: what queries and keys
-        read
-    names : by side, "query" and "key", the names of the parts
-    total : the sum of all pairs
-    standard_errors : of the means over texts, by attribute name; NaN for one text
-    each : the `WhyOfHead` of each text
-    """
-
-    meaning: ClassVar[str] = (
-        "Each number is a part of the queries times a part of the keys: how much it raises the "
-        "scores of the keys that the head looks at above the mean of the visible ones."
-    )
-    note: ClassVar[str] = (
-        "Means over all queries. LayerNorm's deviation is held constant. Composition is about the "
-        "head's matrices: what it can read, in any text."
-    )
-    source: ClassVar[str] = SOURCE
-
-    averaged: ClassVar[tuple[str, ...]] = ("pairs", "queries", "keys", "total")
-
-    pairs: Array
-    queries: Array
-    keys: Array
-    total: float
-
-    def __init__(self, traces: Trace | Traces, layer: int, head: int) -> None:
-        if isinstance(traces, Traces):
-            self._measure_all(traces, layer, head)
-        else:
-            self._measure(traces.head(layer, head).fork())
-
-    def _measure(self, head: Head) -> None:
-        check_head(head)
-        self._head, fork = head, head.fork()  # a fork, so that no steps are kept
-        self.title = Message("{head}: what its queries and keys read", head=head.title)
-        Tq, Tk = fork.scores_shape
-        visible = np.broadcast_to(fork.mask, (Tq, Tk))
-        preferred = fork.weights - visible / visible.sum(axis=-1, keepdims=True, dtype=fork.Q.dtype)
-        terms = terms_at_all_positions(fork)
-        self.names = {side: tuple(term.name for term in terms[side]) for side in terms}
-        self._labels = {side: [term.label for term in terms[side]] for side in terms}
-        Q, K = map(stacked, terms.values())  # (m, Tq, Dh), (n, Tk, Dh)
-        sides = Q.reshape(len(Q), -1), (preferred @ K).reshape(len(K), -1)
-        self.pairs = read_only(scores(raw_scores(*sides), fork.scale * Tq))
-        self.queries, self.keys = (read_only(self.pairs.sum(axis)) for axis in (1, 0))
-        self.total = float((preferred * fork.scores).sum() / Tq)
-        check_sum(self.pairs.ravel(), np.array(self.total), "the scores", head)
-
-    def _measure_all(self, traces: Traces, layer: int, head: int) -> None:
-        self._average(traces, lambda _, trace: WhyOfHead(trace, layer, head))
-        vars(self).update({n: x for n, x in vars(self.each[0]).items() if n not in vars(self)})
-        texts = number_of_texts(len(traces))
-        self.title = Message("{title}, mean of {texts}", title=self.each[0].title, texts=texts)
-
-    @property
-    def scores(self) -> Array:
-        """Each pair of parts at each query and key of one text, (m, n, Tq, Tk).
-
-        They sum to the head's scores, also of masked keys. At most 2²⁷ numbers; see `of`.
-        """
-        Q, K = self._vectors
-        if (count := len(Q) * len(K) * Q.shape[1] * K.shape[1]) > MAX_NUMBERS:
-            raise InvalidValueError(
-                f"{count:,} numbers are too many. .of(query_part, key_part) gives one pair of parts"
-            )
-        parts = scores(raw_scores(Q[:, np.newaxis], K), self._head.scale)
-        total = self._head.fork().scores
-        check_sum(parts.reshape(-1, *total.shape), total, "the scores", self._head)
-        return read_only(parts)
-
-    def of(self, query_part: str, key_part: str) -> Array:
-        """One pair of parts at each query and key of one text, (Tq, Tk)."""
-        chosen = []
-        for side, part in (("query", query_part), ("key", key_part)):
-            check_choice(part, self.names[side], f"{side}_part")
-            chosen.append(self.names[side].index(part))
-        Q, K = (terms[i] for terms, i in zip(self._vectors, chosen, strict=True))
-        return read_only(scores(raw_scores(Q, K), self._head.scale))
-
-    @cached_property
-    def _vectors(self) -> list[Array]:
-        """The vectors of one text's parts of queries and keys, (m, Tq, Dh) and (n, Tk, Dh)."""
-        if len(self.each) > 1:
-            raise InvalidTypeError("texts have different tokens. Use that of one text, .each[0]")
-        terms = terms_at_all_positions(self.each[0]._head.fork())
-        return [stacked(terms_of_side) for terms_of_side in terms.values()]
-
-    def composition(self) -> dict[str, tuple[float, float]]:
-        """The Q- and the K-composition of each earlier head with this one, by its output's name."""
-        head, composed = self._head, {}
-        attention = block_at(head, layer_of(head)).attention
-        Q, K = (fold_layer_norm(attention, W) for W in (head.W_Q, head.W_K))
-        # With K = U R, where U has orthonormal columns, Q Rᵀ has the norms of Q Kᵀ.
-        readers = Q @ transpose(r_factor(K)), K @ transpose(r_factor(Q))
-        for layer in range(layer_of(head)):
-            writers = block_at(head, layer).attention
-            factors = np.stack(
-                [r_factor(fold_layer_norm(writers, h.W_V)) @ centred(h.W_O) for h in writers.heads]
-            )
-            pairs = zip(*(composition_scores(factors, reader) for reader in readers), strict=True)
-            for writer, (q, k) in zip(writers.heads, pairs, strict=True):
-                composed[f"{writer.path}.output"] = (float(q), float(k))
-        return composed
-
-    def _tables(self) -> Iterator[str | Table]:
-        composed, read = self.composition(), (self.queries, self.keys)
-        lines = [header("part", "queries", "keys", "Q-composition", "K-composition")]
-        labels, numbers = dict[str, str](), dict[str, list[float]]()
-        for n, (side, names) in enumerate(self.names.items()):
-            labels |= dict(zip(names, self._labels[side], strict=True))
-            for name, number in zip(names, read[n], strict=True):
-                numbers.setdefault(name, [0.0, 0.0])[n] = float(number)
-        order = sorted(labels, key=lambda name: -max(map(abs, numbers[name])))
-        for name in order[:PARTS_SHOWN]:
-            of_head = [f"{score:.3f}" for score in composed.get(name, ())] or ["", ""]
-            lines.append((labels[name], *(f"{x:z.2f}" for x in numbers[name]), *of_head))
-        if others := order[PARTS_SHOWN:]:
-            sums = (f"{sum(numbers[name][n] for name in others):z.2f}" for n in (0, 1))
-            lines.append((other_parts(len(others)), *sums, "", ""))
-        total = f"{self.total:z.2f}"
-        yield Table([*lines, (Message("total"), total, total, "", "")])
-        if len(self.each) > 1:
-            errors = (f"{self.standard_errors[name].max():.2g}" for name in ("queries", "keys"))
-            template = "Standard errors are at most {queries} for queries and {keys} for keys."
-            yield Message(template, **dict(zip(("queries", "keys"), errors, strict=True)))
-
-    def _data(self) -> Columns:
-        columns = columns_of_pairs(self.names.values(), self.pairs)
-        errors = {"standard_error": np.ravel(self.standard_errors["pairs"])}
-        return columns | (errors if len(self.each) > 1 else {})
-
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return grid_of(self.pairs, *self._labels.values())
-
-
-def composition_scores(writers: Array, reader: Array) -> Array:
-    """‖W R‖ / (‖W‖ ‖R‖) of writers W (H, Dh, D) and a reader R (D, Dh); 0 if one of them is 0.
-
-    Source: Elhage et al. (2021), with LayerNorm's gain and centring folded into the matrices.
-    """
-    sizes = norm(writers) * norm(reader)
-    return np.divide(norm(writers @ reader), sizes, where=sizes > 0, out=np.zeros_like(sizes))
-
-
-def norm(x: Array) -> Array:
-    """Frobenius norms of matrices, (..., n, m) -> (...)."""
-    return np.sqrt(np.square(x).sum(axis=(-2, -1)))
-
-
 def check_head(head: Head) -> int:
     """The layer of a head of one text's trace; an error for other heads."""
     if not re.fullmatch(r"blocks\.\d+\.attention\.heads\.\d+", head.path):
@@ -593,12 +454,6 @@ def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[T
         path = f"blocks.{layer}.attention.K_cache"
         key.append(Term(path, Message("cached keys"), weighted(rows["key"], K)))
     return {"query": tuple(query), "key": tuple(key)}
-
-
-def terms_at_all_positions(head: Head) -> dict[str, tuple[Term, ...]]:
-    """The terms of a head's queries and keys, with vectors (Tq, Dh) and (Tk, Dh), by side."""
-    ones = (np.ones((T, 1), head.Q.dtype) for T in head.scores_shape)
-    return terms_of([head], dict(zip(("query", "key"), ones, strict=True)))
 
 
 def stacked(terms: Sequence[Term]) -> Array:

@@ -28,6 +28,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import Head, MultiHeadAttention
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.pages.page import page, playground
 from attnlab.pages.saved import is_page
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
@@ -171,7 +172,7 @@ def _html(options: argparse.Namespace, terminal: Terminal) -> None:
     traces = [model.trace(text, special=options.special) for text in texts]
     if edits:
         traces.append(traces[0].edited(edits))
-    traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
+    page(*traces).save(options.output)
     for trace in traces[: len(texts)]:
         _show_notice(trace)
     if options.open:
@@ -181,7 +182,7 @@ def _html(options: argparse.Namespace, terminal: Terminal) -> None:
 
 def _playground(options: argparse.Namespace, terminal: Terminal) -> None:
     file = _page_to_write(options.path, options)
-    _model(options).playground(options.path, options.text)
+    playground(_model(options), options.text).save(options.path)
     if options.open:
         show_in_browser(file)
     terminal.show(str(file))

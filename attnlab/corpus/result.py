@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -656,25 +656,6 @@ class Atlas(Document, Mapping[str, Measured]):
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
         return door.grid(numbers, heads, about)
 
-    @overload
-    def to_html(self, path: None = None, *, language: str | None = None) -> str: ...
-    @overload
-    def to_html(self, path: FilePath, *, language: str | None = None) -> None: ...
-    def to_html(self, path: FilePath | None = None, *, language: str | None = None) -> str | None:
-        """Write a page with a map of every measure; each cell links to its head's passages.
-
-        It is self-contained. `explore` serves it with links to traces.
-
-        Parameters
-        ----------
-        path : such as "atlas.html", which is replaced; None to return the page as text
-        """
-        self._per_head()
-        if path is None:
-            return door.atlas_page(self, language)
-        door.save_atlas_page(self, path, language)
-        return None
-
     def explore(
         self,
         model: GPT2,
@@ -683,7 +664,7 @@ class Atlas(Document, Mapping[str, Measured]):
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """Serve the page of `to_html`, with links to each passage's trace, see `GPT2.explore`.
+        """Serve the page of `attnlab.page`, with links to each passage's trace, see `GPT2.explore`.
 
         `model` is the one that was measured; or one with the same shape and tokenizer, for which
         the page shows a notice.

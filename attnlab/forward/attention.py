@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from numpy.typing import ArrayLike
-
 from attnlab import equations
 from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidValueError
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from attnlab.support.door import Explanation, Picture, View, Why
+    from attnlab.support.door import Explanation, Picture, View
 
 
 # Optional biases.
@@ -125,23 +123,6 @@ class Attention(Result):
         self._check_whole("edited")
         return self._with_run(edit_run(self._run, edits))
 
-    def gradients(self, d: ArrayLike = 1.0) -> Self:
-        """Gradients of Σ d · y with respect to every step, by backpropagation.
-
-        y is the last step, `context` or, with several heads, `output`. With d = dL/dy these are the
-        gradients of L. Each has the shape of its step; the mask and numbers show their values.
-
-        Parameters
-        ----------
-        d : broadcasts to y
-
-        Examples
-        --------
-        >>> attention(Q, K, V, bias=bias).gradients(d_context).score_bias
-        """
-        self._check_whole("differentiated")
-        return door.gradients_of(self, d)
-
     def _check_whole(self, verb: str) -> None:
         """Raise for a part of another result, and for gradients."""
         if self.derivative_of:
@@ -201,7 +182,7 @@ class Attention(Result):
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None shows the first and last ones of a long text
-        language : "en" or "zh" (Chinese); None for the user's, see `Trace.to_html`
+        language : "en" or "zh" (Chinese); None for the user's, see `attnlab.page`
 
         Returns
         -------
@@ -345,46 +326,6 @@ class Head(SelfAttention):
     W_O = Step[Array]("Dv D")
     # Not cut from the layer's output, which is the sum of these and b_O.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
-
-    def why(
-        self,
-        query: int | str,
-        key: int | str,
-        against: int | str | None = None,
-        *,
-        plain: bool = False,
-    ) -> Why:
-        """Explain a score by what earlier parts of the model wrote: why a query looks at a key.
-
-        The block's input is a sum of parts: embeddings, earlier heads and MLPs, biases. With
-        LayerNorm's deviation held constant, Q and K are linear in them, so a score is exactly a sum
-        over pairs, a part of the query · a part of the key / scale. The softmax sees only
-        differences of scores, so by default the mean of the scores of the keys that the query sees
-        is subtracted, each counted once.
-
-        Parameters
-        ----------
-        query, key : positions, or the tokens' texts, as for `explain`
-        against : another key, whose score is subtracted instead of the mean
-        plain : True for the score itself
-
-        Returns
-        -------
-        Why
-            `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
-            `.open(part)` follows a part back, `.by_token()` shares the score among the tokens.
-            It keeps 4 + layer (H + 2) vectors of Dh numbers for each side.
-
-        Raises
-        ------
-        InvalidValueError
-            It isn't a head of a trace, or an edit replaced a sum, so its parts no longer add up.
-
-        Examples
-        --------
-        >>> trace.head(1, 2).why("it", "dog", against="ball")
-        """
-        return door.Why(self, query, key, against, plain)
 
     @property
     def QK(self) -> Product:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
-    from attnlab.support.door import Explorer, View
+    from attnlab.support.door import Explorer
 
 
 class GPT2:
@@ -69,12 +69,14 @@ class GPT2:
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}",
-            name=name,
-            obj=self,
-        )
+    if not TYPE_CHECKING:  # so that type checkers report misspelt names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}",
+                name=name,
+                obj=self,
+            )
 
     @classmethod
     def from_pretrained(
@@ -434,30 +436,9 @@ class GPT2:
         ----------
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         port : the port to listen on; 0 for any free one
-        language : as in `Trace.to_html`
+        language : as for `attnlab.page`
         """
         return door.Explorer(self, text_or_ids, port=port, language=language)
-
-    def playground(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        text_or_ids: str | ArrayLike | Tokens | None = None,
-        *,
-        language: str | None = None,
-        height: int = 720,
-    ) -> View | None:
-        """Write an HTML file that contains the model and does everything that `explore` does.
-
-        It opens in any browser, with no network and nothing installed. Models of more than 300 MB,
-        or with another tokenizer than GPT-2's or BERT's, are refused.
-
-        Parameters
-        ----------
-        path : such as "model.html"; None for a frame of `height` pixels that a notebook shows,
-            which needs no server and is stored in the notebook
-        text_or_ids, language : as in `explore`
-        """
-        return door.playground(self, path, text_or_ids, language, height)
 
     def __repr__(self) -> str:
         config = self.config

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward import fast
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
@@ -24,10 +22,10 @@ from attnlab.steps import Step, read_only
 from attnlab.support import door
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE
 from attnlab.support.tables import Columns, Document, Format, Paragraph, percent
-from attnlab.text.tokens import Token, TokenLike, Tokens, Vocabulary, text_in_quotes
+from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
 # Imported at run time only by the methods that need them: `import attnlab` stays quick.
@@ -37,13 +35,7 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
     from attnlab.support.door import (
-        Attribution,
-        Gradients,
-        HeadJobs,
-        LogitLens,
         Picture,
-        View,
-        WhyOfHead,
     )
 
 
@@ -286,103 +278,6 @@ class Trace(ForwardPass):
         with np.errstate(over="ignore"):  # of a loss above 709: inf
             return float(np.exp(self.loss))
 
-    def logit_lens(self) -> LogitLens:
-        """The logit lens: what the residual stream predicts after each attention and MLP.
-
-        probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
-
-        Early layers may represent tokens differently: a token that doesn't appear there may still
-        be represented. A tuned lens learns the difference, see examples/later/tuned_lens.py.
-
-        Returns
-        -------
-        LogitLens
-            `print` shows the most probable tokens; `.of(token)` gives one token's rank and
-            probability, `.top(k, position)` the k most probable at one position
-        """
-        return door.LogitLens(self)
-
-    def attribution(
-        self, token: TokenLike, against: TokenLike | None = None, position: int | str = -1
-    ) -> Attribution:
-        """Direct logit attribution: what each head, MLP and embedding adds to a logit.
-
-        The last LayerNorm's scale is held constant, so that the parts sum to the logit. Effects
-        through later heads and MLPs aren't counted.
-
-        Parameters
-        ----------
-        token : its id, its text, such as " dog", its symbol, or a Token
-        against : a token whose logit is subtracted, in the forms of `token`; or None
-        position : the position of the logits: an index, which may be negative, or the text of a
-            token, such as "it"
-
-        Returns
-        -------
-        Attribution
-            `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`; `.by_token()`
-            splits the heads' contributions by attended token
-
-        Raises
-        ------
-        InvalidValueError
-            An edit replaced a sum, so its parts no longer add up to it.
-        """
-        return door.Attribution(self, token, against, position)
-
-    def gradients(
-        self,
-        of: TokenLike | None = None,
-        against: TokenLike | None = None,
-        position: int | str = -1,
-    ) -> Gradients:
-        """Gradients of a logit, a difference of two, or the loss, by backpropagation.
-
-        Gradients describe small changes only: they almost vanish at a saturated softmax, however
-        much depends on it. See `Gradients`.
-
-        Parameters
-        ----------
-        of : a token, for its logit, as for `attribution`; None for the loss, the mean
-            cross-entropy of the text's tokens
-        against, position : as for `attribution`
-        """
-        if of is None and against is not None:
-            raise InvalidValueError(
-                f"against={quoted(against)} needs a token to compare with. Give of= too"
-            )
-        target = None if of is None else door.Target.from_names(self, of, against, position)
-        return door.Gradients(self, target)
-
-    def why(self, layer: int, head: int) -> WhyOfHead:
-        """What a head's queries and keys read: all its scores, by pairs of parts.
-
-        Numbers are means over queries: what each pair of parts adds to the scores of the keys that
-        the head looks at, above the mean of the visible keys. See `Head.why` for one score. It
-        takes memory for the parts of Q and K, 2 (4 + layer (H + 2)) · T · Dh numbers.
-
-        Returns
-        -------
-        WhyOfHead
-            `.queries` and `.keys` by part, `.pairs`; `.of(query_part, key_part)` is (T, T),
-            `.scores` all of these; `print` shows composition scores beside them
-        """
-        return door.WhyOfHead(self, layer, head)
-
-    def jobs(self, jobs: Mapping[str, Callable[[Tokens], ArrayLike]] | None = None) -> HeadJobs:
-        """Score how well each head matches known attention patterns, called jobs.
-
-        The score of a head is the mean attention of queries on the keys of the job. A pattern says
-        neither what the head reads there nor whether it does something else as well.
-
-        Parameters
-        ----------
-        jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
-            query should attend to; None for previous token, first token, same token, and induction
-            (the token after the last earlier occurrence)
-        """
-        return door.head_jobs([self], jobs)
-
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A possible next token; `share` is its probability before temperature, top_k, top_p."""
         token = self.vocabulary.token(id)
@@ -392,50 +287,6 @@ class Trace(ForwardPass):
             probability=probability,
             share=probability if share is None else share,
         )
-
-    def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
-        """The HTML of an interactive page with every head, self-contained.
-
-        The page computes in float32: NaN or larger numbers in Q, K, V or logits are refused.
-
-        Parameters
-        ----------
-        other : a second trace, shown beside this one and, where the shapes are equal, as the
-            difference other - this
-        language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
-            locale
-        """
-        return door.page(self._traces_with(other), language)
-
-    def show(
-        self, other: Trace | None = None, height: int = 720, *, language: str | None = None
-    ) -> View:
-        """Show `to_html(other, language)` as a cell's last line, `height` pixels high."""
-        height = as_count(height, "height", least=1)
-        page = self.to_html(other, language=language)
-        return door.frame(
-            page, f"The page of {say(self.title)}", height, "trace.save('attention.html')"
-        )
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        other: Trace | None = None,
-        *,
-        language: str | None = None,
-    ) -> None:
-        """Write `to_html(other, language)` to a file, such as "attention.html", replacing it.
-
-        12 layers of 12 heads take 2.2 MB for 12 tokens, 17 MB for 128. Above 10 MB, the size is
-        printed to stderr first.
-        """
-        door.save(path, self._traces_with(other), language)
-
-    def _traces_with(self, other: Trace | None) -> list[Trace]:
-        if other is None:
-            return [self]
-        check_kind(other, Trace, "other")
-        return [self, other]
 
 
 @dataclass(frozen=True)

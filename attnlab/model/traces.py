@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
@@ -17,15 +16,14 @@ from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.steps.labels import label
-from attnlab.support import door
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
 from attnlab.support.tables import Columns, Document, Heading, Table, elide, header
-from attnlab.text.tokens import TokenLike, Tokens, Vocabulary
+from attnlab.text.tokens import Tokens, Vocabulary
 
 if TYPE_CHECKING:
-    from attnlab.support.door import Attribution, Gradients, HeadJobs, OneToken, WhyOfHead
+    pass
 
 # The maximum number of texts that a printed table lists.
 MAX_LISTED = 20
@@ -108,10 +106,12 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         with np.errstate(over="ignore"):  # of a loss above 709: inf
             return float(np.exp(self.loss))
 
-    def __getattr__(self, name: str) -> NoReturn:
-        is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__
-        hint = f"; one text's trace has it: traces[0].{name}" if is_trace_attribute else ""
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+    if not TYPE_CHECKING:  # so that type checkers report misspelt names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__
+            hint = f"; one text's trace has it: traces[0].{name}" if is_trace_attribute else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
@@ -136,59 +136,6 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             for number, trace in enumerate([first, *others])
         ]
         return stacked, traces
-
-    def logit_lens(
-        self, token: TokenLike | list[TokenLike] | None = None, position: int = -1
-    ) -> OneToken:
-        """A token's mean probability and rank over the texts, with standard errors.
-
-        Decoded from each point of the residual stream, see `Trace.logit_lens`, at one position in
-        every text.
-
-        Parameters
-        ----------
-        token : as in `LogitLens.of`, or a list with one for each text; None for the token that the
-            model finds most probable in each text
-        """
-        return door.mean_lens(self, token, position)
-
-    def attribution(
-        self,
-        token: TokenLike | list[TokenLike],
-        against: TokenLike | list[TokenLike] | None = None,
-        position: int = -1,
-    ) -> Attribution:
-        """Direct logit attribution: means over the texts, with standard errors.
-
-        Parameters are as in `Trace.attribution`; tokens may be lists with one for each text. The
-        result has `.standard_errors` by name, and the attribution of text n in `.each[n]`.
-        """
-        return door.Attribution(self, token, against, position)
-
-    def why(self, layer: int, head: int) -> WhyOfHead:
-        """What a head's queries and keys read: means over the texts, with standard errors.
-
-        See `Trace.why`; the result of text n is `.each[n]`.
-        """
-        return door.WhyOfHead(self, layer, head)
-
-    def gradients(
-        self,
-        of: TokenLike | list[TokenLike] | None = None,
-        against: TokenLike | list[TokenLike] | None = None,
-        position: int = -1,
-    ) -> tuple[Gradients, ...]:
-        """The gradients of each text, see `Trace.gradients`; for tokens, lists have one each."""
-        tokens = value_for_each(of, len(self), "of")
-        others = value_for_each(against, len(self), "against")
-        return tuple(
-            trace.gradients(token, other, position)
-            for trace, token, other in zip(self, tokens, others, strict=True)
-        )
-
-    def jobs(self, jobs: Mapping[str, Callable[[Tokens], ArrayLike]] | None = None) -> HeadJobs:
-        """Score how well each head does each job in all texts, see `Trace.jobs`."""
-        return door.head_jobs(self.in_groups(), jobs)
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""

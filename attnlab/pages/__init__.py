@@ -5,4 +5,5 @@ equations: the page itself computes steps, see `arrays.js` and `run.js`. `packs`
 includes: for attention, for what makes its scores (`pairs`), for a token's pass through the steps
 (`token_pass`), for its `prediction`, and for the picture of the model (`overview`). `playground` is
 the page that includes a model and runs it, `atlas` the page of a corpus; `explorer` serves pages.
+`page` makes each of them a value that a notebook shows and `save` writes.
 """

@@ -20,8 +20,7 @@ import numpy as np
 
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured, Passage
-from attnlab.pages.saved import MARK, as_json, as_page_path, digest, source, style
-from attnlab.support.files import FilePath, write_atomically
+from attnlab.pages.saved import MARK, as_json, digest, source, style
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
@@ -64,13 +63,14 @@ def atlas_page(
     in_atlas_directory: bool = False,
     served: Served | None = None,
 ) -> str:
-    """The page's HTML, see `Atlas.to_html`.
+    """The page's HTML, see `attnlab.page`.
 
     Parameters
     ----------
     in_atlas_directory : whether the page is saved beside the atlas's files
     served : by an explorer; None for a file
     """
+    atlas._per_head()  # raises if the atlas has only loss
     language = language_of(language)
     other = CHINESE if language == ENGLISH else ENGLISH
     bodies = list[str]()
@@ -97,12 +97,6 @@ def atlas_page(
         "</body></html>",
     ]
     return "\n".join(parts)
-
-
-def save_atlas_page(atlas: Atlas, path: FilePath, language: str | None = None) -> None:
-    """Write the page to a file."""
-    file = as_page_path(path)
-    write_atomically(file, atlas_page(atlas, language).encode())
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:

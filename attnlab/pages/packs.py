@@ -23,7 +23,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.attention import Attention
+from attnlab.forward.attention import MultiHeadAttention
 from attnlab.model.trace import Trace
 from attnlab.pages import overview, pairs, token_pass
 from attnlab.pages.prediction import positions_of, prediction, row_of_logits
@@ -111,7 +111,7 @@ def embedded(numbers: bytes) -> str:
     return b64encode(b"".join([*coded, deflate.flush()])).decode()
 
 
-def edited_heads(attention: Attention) -> dict[int, list[str]]:
+def edited_heads(attention: MultiHeadAttention) -> dict[int, list[str]]:
     """The edited steps by head, without heads that have none."""
     edited = {
         h: [name for name in PACKED_STEPS if head.is_edited(name)]

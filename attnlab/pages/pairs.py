@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.analysis.attribution import adds_up
-from attnlab.analysis.why import largest_of, stacked, terms_of
+from attnlab.analysis.why import largest_of, stacked, terms_of, why
 from attnlab.equations import AnyArray, Mask, raw_scores, split_heads
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Head
@@ -48,12 +48,13 @@ def description(trace: Trace) -> dict[str, Any]:
 def sum_of(trace: Trace, layer: int, head: int, query: int, key: int, other: str) -> list[AnyArray]:
     """The pack of one sum."""
     try:
-        why = trace.head(layer, head).why(query, key, None if other == "mean" else int(other))
+        against = None if other == "mean" else int(other)
+        pairs = why(trace.head(layer, head), query, key, against).pairs
     except InvalidValueError:
         if trace.edited_steps:
             return []
         raise
-    return [np.array([m, k, why.pairs[m, k]]) for m, k in largest_of(why.pairs, SHOWN)]
+    return [np.array([m, k, pairs[m, k]]) for m, k in largest_of(pairs, SHOWN)]
 
 
 def rows(trace: Trace) -> Iterator[AnyArray]:

@@ -7,7 +7,6 @@ page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,43 +18,15 @@ from attnlab.model.gpt2 import GPT2, is_list_of_texts
 from attnlab.pages.modules import PLAYGROUND
 from attnlab.pages.packs import embedded
 from attnlab.pages.prediction import TOKENS
-from attnlab.pages.saved import (
-    as_page_path,
-    assembled,
-    description_of,
-    examples_of,
-    first_text,
-)
-from attnlab.support.checks import as_count
-from attnlab.support.files import write_atomically
-from attnlab.support.language import using_language
+from attnlab.pages.saved import assembled, description_of, examples_of, first_text
 from attnlab.text.tokens import Tokens
-from attnlab.views.notebook import View, frame
 
 # Browsers can't open pages with more bytes of parameters.
 MOST_BYTES = 300_000_000
 
 
-def playground(
-    model: GPT2,
-    path: str | os.PathLike[str] | None,
-    text_or_ids: str | ArrayLike | Tokens | None,
-    language: str | None,
-    height: int,
-) -> View | None:
-    """Write the page, or return it in a frame; see `GPT2.playground`."""
-    file = None if path is None else as_page_path(path)
-    height = as_count(height, "height", least=1)
-    with using_language(language):
-        page = playground_page(model, text_or_ids)
-    if file is None:
-        return frame(page, "The playground", height, "model.playground('model.html')")
-    write_atomically(file, page.encode())
-    return None
-
-
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
-    """The page as HTML, which opens with a text."""
+    """The page as HTML, which opens with a text; see `attnlab.playground`."""
     tokenizer = model.tokenizer.as_data()
     if is_list_of_texts(text_or_ids):
         raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")

@@ -15,7 +15,6 @@ import html
 import json
 import os
 import re
-import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -43,7 +42,7 @@ from attnlab.pages.modules import (
 )
 from attnlab.pages.packs import edited_heads, elements, pack
 from attnlab.steps import as_data
-from attnlab.support.files import as_path, open_regular, write_atomically
+from attnlab.support.files import as_path, open_regular
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import Message, message_as_data, say, translations
 from attnlab.support.scale import DIFFERENCE, WEIGHTS
@@ -80,17 +79,14 @@ SUFFIXES = ("", ".html", ".htm")
 # A text of the frame, `page.html`, to translate.
 FRAME_TEXT = re.compile(r"\[\[(.+?)\]\]")
 
-# Announce the size of larger pages, in bytes.
-LARGE = 10_000_000
-
 POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
 
 
-def page(traces: Sequence[Trace], language: str | None = None) -> str:
-    """The page's HTML for one trace, or two to compare; see `Trace.to_html`."""
+def trace_page(traces: Sequence[Trace], language: str | None = None) -> str:
+    """The page's HTML for one trace, or two to compare; see `attnlab.page`."""
     for trace in traces:
         # Computed here so that they are kept in the trace: packs are computed in a fork.
         trace.next_logits  # noqa: B018
@@ -207,19 +203,8 @@ def _strings(data: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def save(
-    path: str | os.PathLike[str], traces: Sequence[Trace], language: str | None = None
-) -> None:
-    """Write the page to a file atomically; announce a large one first."""
-    file = as_page_path(path)
-    content = page(traces, language).encode()
-    if len(content) > LARGE:
-        print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
-    write_atomically(file, content)
-
-
 def as_page_path(path: str | os.PathLike[str]) -> Path:
-    """A page's file, checked before the page is computed."""
+    """The file to write a page to, if it can be one."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(f"{os.fspath(path)} names a directory; expected a file name")
@@ -236,7 +221,7 @@ def as_page_path(path: str | os.PathLike[str]) -> Path:
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page that `save` wrote."""
+    """Whether a file is a page that `Page.save` wrote."""
     try:
         with open_regular(file) as stream:
             return MARK in stream.read(MARK_END)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named_axis
+from attnlab.analysis.gradients import gradients
 from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.analysis.patching import attribution_patch, patch
@@ -489,10 +490,10 @@ def sums_of_edges(
     sums = np.zeros(len(PARTS))
     for k in range(steps):
         run = corrupted.edited({"embedding": start + change * (k / steps)})
-        gradients = run.gradients(*metric)
+        d = gradients(run, *metric)
         for n, path in enumerate(OUTPUTS):
             written = at(clean, path) - at(corrupted, path)
-            sums[n] += (written * at(gradients, path)).sum() / steps
+            sums[n] += (written * at(d, path)).sum() / steps
     return sums
 
 

@@ -142,7 +142,7 @@ def axis_of(result: Result, axis: str, length: int) -> Axis:
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
-def token_axes(attention: Result) -> tuple[Axis, Axis]:
+def token_axes(attention: Any) -> tuple[Axis, Axis]:
     """The axes of an attention's queries and keys."""
     # Known before any scores are computed.
     Tq, Tk = attention.scores_shape[-2:]

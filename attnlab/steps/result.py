@@ -96,13 +96,15 @@ class Result(ReadOnly, StdoutSafe):
         )
 
     # Python calls this only for names that nothing else has: to say what was meant.
-    def __getattr__(self, name: str) -> Any:
-        hint = hint_for(name)
-        if not hint and (paths := paths_in_parts(type(self), name)):
-            hint = f"; its parts have {paths[0]}"  # such as blocks.0.attention.weights
-        raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
-        )
+    if not TYPE_CHECKING:  # so that type checkers report misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            hint = hint_for(name)
+            if not hint and (paths := paths_in_parts(type(self), name)):
+                hint = f"; its parts have {paths[0]}"  # such as blocks.0.attention.weights
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
+            )
 
     def __getstate__(self) -> dict[str, Any]:  # without parts, which are created on access
         return {

@@ -11,23 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnlab.analysis.attribution import Attribution as Attribution
-    from attnlab.analysis.base import Target as Target
-    from attnlab.analysis.gradients import Gradients as Gradients
-    from attnlab.analysis.gradients import gradients_of as gradients_of
-    from attnlab.analysis.jobs import HeadJobs as HeadJobs
-    from attnlab.analysis.jobs import head_jobs as head_jobs
-    from attnlab.analysis.lens import LogitLens as LogitLens
-    from attnlab.analysis.lens import OneToken as OneToken
-    from attnlab.analysis.lens import mean_lens as mean_lens
-    from attnlab.analysis.why import Why as Why
-    from attnlab.analysis.why import WhyOfHead as WhyOfHead
     from attnlab.pages.atlas import atlas_page as atlas_page
-    from attnlab.pages.atlas import save_atlas_page as save_atlas_page
     from attnlab.pages.explorer import Explorer as Explorer
-    from attnlab.pages.playground import playground as playground
-    from attnlab.pages.saved import page as page
-    from attnlab.pages.saved import save as save
     from attnlab.views.explaining.explain import explain as explain
     from attnlab.views.explaining.explanation import Explanation as Explanation
     from attnlab.views.frames import dataframe as dataframe
@@ -38,7 +23,6 @@ if TYPE_CHECKING:
     from attnlab.views.notebook import candidates_view as candidates_view
     from attnlab.views.notebook import document_view as document_view
     from attnlab.views.notebook import explanation_view as explanation_view
-    from attnlab.views.notebook import frame as frame
     from attnlab.views.notebook import generation_view as generation_view
     from attnlab.views.notebook import result_view as result_view
     from attnlab.views.notebook import tokens_view as tokens_view
@@ -56,25 +40,17 @@ if TYPE_CHECKING:
 
 # The names above by their module in attnlab, and the module of each name.
 _NAMES = {
-    "analysis.attribution": "Attribution",
-    "analysis.base": "Target",
-    "analysis.gradients": "Gradients gradients_of",
-    "analysis.jobs": "HeadJobs head_jobs",
-    "analysis.lens": "LogitLens OneToken mean_lens",
-    "analysis.why": "Why WhyOfHead",
+    "pages.atlas": "atlas_page",
+    "pages.explorer": "Explorer",
     "views.explaining.explain": "explain",
     "views.explaining.explanation": "Explanation",
-    "pages.explorer": "Explorer",
     "views.frames": "dataframe dataset frame_of grid",
     "views.notebook": (
-        "View candidates_view document_view explanation_view frame generation_view "
+        "View candidates_view document_view explanation_view generation_view "
         "result_view tokens_view trace_view view_of_tokens"
     ),
-    "pages.atlas": "atlas_page save_atlas_page",
-    "pages.saved": "page save",
-    "pages.playground": "playground",
     "views.pictures": "curves",
-    "views.plot": ("Picture drawing_in plot_heads plot_step plot_table plot_tokens"),
+    "views.plot": "Picture drawing_in plot_graph plot_heads plot_step plot_table plot_tokens",
     "views.sheets": "write_model write_sheets",
 }
 _MODULES = {name: f"attnlab.{module}" for module, names in _NAMES.items() for name in names.split()}

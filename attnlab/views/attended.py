@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnlab.forward.attention import Attention
+from attnlab.steps import Result
 from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE, Attended
 from attnlab.support.tables import percent
 from attnlab.views.labelled_step import labelled_step
 
 
-def attention_in_words(attention: Attention, query: int) -> list[Message]:
+def attention_in_words(attention: Result, query: int) -> list[Message]:
     """The sentences about where a query's attention goes; none without tokens of one text.
 
     They have plain weights: the first token's as the share that rests, and the largest other one.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.attention import Attention
 from attnlab.steps import Result
 from attnlab.steps.labels import Axis, axis_of, label, numbered_label
 from attnlab.support.checks import as_index, check_kind
@@ -82,7 +82,7 @@ def check_step(result: Result, name: str) -> None:
         raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
 
-def labelled_step(result: Result, name: str) -> LabelledStep:
+def labelled_step(result: Any, name: str) -> LabelledStep:
     """A step of a result with labels; it is computed if necessary, but not kept."""
     check_step(result, name)
     fork = result.fork()
@@ -174,7 +174,7 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
     return say(template, shown=shown, count=count, named=named, range=positions)
 
 
-def per_head(attention: Attention) -> tuple[str, ...]:
+def per_head(attention: Result) -> tuple[str, ...]:
     """The steps that an attention has for each head."""
     return tuple(n for n in attention._table_steps if attention.axes_of(n).startswith("H "))
 

@@ -329,7 +329,7 @@ class Book:
         if axis in ("", ONE):
             return [("", "")] * count
         if axis == "vocab":
-            vocabulary = self.result.vocabulary
+            vocabulary = getattr(self.result, "vocabulary")  # noqa: B009
             return [(label(vocabulary.token(id).readable), "") for id in range(count)]
         named = axis_of(self.result, axis, count)
         if not (named.has_tokens and self.token_formulas):

@@ -191,7 +191,7 @@ def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGE
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
         for name, file in PLAYGROUNDS.items():
             model = attnlab.GPT2.from_pretrained(name)
-            model.playground(directory / language / file, language=language)
+            attnlab.playground(model, language=language).save(directory / language / file)
         (directory / DOORS[language][0]).write_text(door(language), encoding="utf-8")
     shutil.copy(HERE / "page.png", directory)
     if "en" in languages:

@@ -69,7 +69,7 @@ def effects(steps: int) -> dict[tuple[str, str], float]:
     for k in range(steps):
         between = corrupted.embedding + k / steps * written["embedding"]
         run = corrupted.edited({"embedding": between})
-        gradients = run.gradients(*TARGET)
+        gradients = attnlab.gradients(run, *TARGET)
         for reader in streams:
             slopes[reader] += slope_through(reader, run, gradients) / steps
     right, wrong = (model.tokenizer.encode(word)[0] for word in TARGET)

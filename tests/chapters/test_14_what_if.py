@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from book import CHANGES, Chapter, run, run_unchanged
 
+import attnlab
+
 CHAPTER = "14"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
 OTHER = 'OTHER = "The cat chased the ball, but it"'
@@ -55,7 +57,7 @@ def test_direct_attribution_and_ablation_effects(chapter: Chapter) -> None:
     assert attribution.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(attribution.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
     for text in chapter["OTHERS"]:
-        mlp = chapter["pocket"].trace(text).attribution(" rolled", " barked").mlps[0]
+        mlp = attnlab.attribution(chapter["pocket"].trace(text), " rolled", " barked").mlps[0]
         assert mlp == pytest.approx(2.22, abs=0.15)
     for head in (0, 1, 2):
         direct, ablation = effects[f"layer 1 head {head}"]
@@ -75,7 +77,7 @@ def test_why_a_head_looks_where_it_looks(chapter: Chapter) -> None:
     assert mlp[1:] == pytest.approx((0.05, 0.99, 0.99), abs=0.005)
     assert (previous.score, previous.held) == pytest.approx((7.67, 6.57), abs=0.005)
     assert previous.ablated == pytest.approx(-0.11, abs=0.005)
-    jobs = chapter["pocket"].trace(chapter["RECITAL"]).jobs()
+    jobs = attnlab.jobs(chapter["pocket"].trace(chapter["RECITAL"]))
     assert jobs.best("previous") == (0, 1)
 
 

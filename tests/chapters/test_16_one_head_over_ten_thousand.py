@@ -22,7 +22,7 @@ PREVIOUS, INDUCTION, RESTING, IDLE = (0, 1), (1, 2), (0, 2), (1, 1)
 
 
 def shares(text: str, job: str) -> AnyArray:
-    jobs = attnlab.GPT2.from_pretrained("pocket").trace(text).jobs()
+    jobs = attnlab.jobs(attnlab.GPT2.from_pretrained("pocket").trace(text))
     return jobs.attention[jobs.jobs.index(job)]
 
 

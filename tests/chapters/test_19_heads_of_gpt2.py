@@ -175,12 +175,12 @@ def test_three_models(chapter: Chapter) -> None:
     # By another way: the library's own jobs, of one sentence.
     trace = chapter["english"].trace(RECORDED["prompt_1"])
     assert list(trace.tokens.symbols) == chapter["PIECES"][1]
-    jobs = trace.jobs()
+    jobs = attnlab.jobs(trace)
     assert f"{jobs.attention[jobs.jobs.index('first'), 0].mean():.2f}" == starts[1]
 
 
 def test_exercise_1(chapter: Chapter, answer: str) -> None:
-    jobs = chapter["traces"][1].jobs()
+    jobs = attnlab.jobs(chapter["traces"][1])
     column = jobs.jobs.index("previous")
     assert answer.startswith(f"{jobs.attention[column, 5, 1]:.2f}, one sixth")
     assert jobs.attention[column, 5, 1] == pytest.approx(1 / 6, abs=0.005)

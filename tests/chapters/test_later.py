@@ -9,6 +9,7 @@ import pytest
 from book import run, run_unchanged
 from conftest import REFERENCE
 
+import attnlab
 from attnlab import GPT2, Trace, at
 
 
@@ -163,7 +164,7 @@ def test_tuned_lens() -> None:
     assert logit - tuned > 0.9
     assert tuned > model
     lens = page["decoded"](page["model"].trace("The dog"), 0 * page["W"], 0 * page["b"])
-    logit_lens = page["model"].trace("The dog").logit_lens()
+    logit_lens = attnlab.lens(page["model"].trace("The dog"))
     assert lens.logits == pytest.approx(logit_lens.logits("blocks.0.output"), abs=1e-5)
     text = page["model"].trace("The dog barked.")
     p = np.exp(text.logits.astype(float))

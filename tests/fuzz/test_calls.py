@@ -161,9 +161,9 @@ OBJECTS = texts(
     """
     model()  model().config  model().tokenizer  model().parameters  trace()  trace().tokens
     trace().blocks[0]  trace().blocks[0].attention  trace().head(0, 0)  trace().vocabulary
-    trace().edited({'blocks.0.mid': 0})  trace().gradients(3)  trace().logit_lens()
-    trace().attribution(3)
-    trace().why(1, 0)  trace().head(1, 0).why(1, 0)
+    trace().edited({'blocks.0.mid': 0})  attnlab.gradients(trace(), 3)  attnlab.lens(trace())
+    attnlab.attribution(trace(), 3)
+    attnlab.why(trace().head(1, 0), 1, 0)
     model().generate([71, 259], 2, trace=True)  model().trace([[71, 3], [5, 71]])
     attnlab.attention(numbers(3, 4), numbers(3, 4), numbers(3, 4))
     attnlab.patch(trace(), model().trace([71, 3, 5]), metric=3, progress=False)

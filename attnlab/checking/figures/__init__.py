@@ -105,8 +105,8 @@ def _numbers(values: ArrayLike, name: str, replacement: float) -> NDArray[np.flo
 
 
 def verdict(
-    published: Mapping[str, ArrayLike],
-    inputs: Mapping[str, ArrayLike],
+    published: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     decimals: int,
     **computed: ArrayLike,
 ) -> str:

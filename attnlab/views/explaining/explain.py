@@ -10,7 +10,6 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.attention import Attention
 from attnlab.steps import Result
 from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
@@ -56,7 +55,7 @@ TITLES_OF = (
 
 
 def explain(
-    result: Result, name: str, token: Choice = None, component: Choice = None, key: Choice = None
+    result: Any, name: str, token: Choice = None, component: Choice = None, key: Choice = None
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
@@ -83,7 +82,7 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     is_from_weights = name in STEPS and (component is None or name == "weights")
-    if is_by_key and is_from_weights and isinstance(result, Attention):
+    if is_by_key and is_from_weights and "context" in result.steps:
         if len(result.scores_shape) > 2 or result.V.ndim > 2:
             raise error_for_several(result, "weights", result.scores_shape)
         query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
@@ -117,7 +116,7 @@ def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanati
 
 
 def explain_in_head(
-    result: Result, name: str, axes: Sequence[str], token: Choice, component: Choice
+    result: Any, name: str, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
     """Explain a number of a step with all heads; components are numbered across the heads."""
     if name not in STEPS and getattr(result, name) is None:
@@ -136,7 +135,7 @@ def explain_in_head(
 
 
 def explain_probability(
-    result: Result, axes: Sequence[str], token: Choice, component: Choice
+    result: Any, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
     """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
@@ -166,7 +165,7 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
     )
 
 
-def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
+def explain_weight(attention: Any, query: int, key: int) -> Explanation:
     """Explain one weight, beginning with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
     names = [name for name in BEFORE_WEIGHTS if getattr(attention, name) is not None]
@@ -206,7 +205,7 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
 # ---- a row of weights ----------------------------------------------------------------------------
 
 
-def explain_row(attention: Attention, query: int) -> Explanation:
+def explain_row(attention: Any, query: int) -> Explanation:
     """Explain a row of weights in a table of all keys, then the values."""
     names = [*STEPS[:2], "score_bias", "mask", *STEPS[2:], "dropout_mask"]
     steps = {
@@ -297,9 +296,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     return {} if step.name == "mask" else columns  # masked_scores shows the mask
 
 
-def values_table(
-    attention: Attention, query: int, keys: Sequence[str], weights: StepNumber
-) -> TermTable:
+def values_table(attention: Any, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
     """The weights and V, with the weighted sum below; of many columns, the first and the last."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}

@@ -86,7 +86,7 @@ class StepNumber:
         """The name in the step's formula of one of the equation's parameters."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
-        if name == "memory" and value is self.result.X:  # self-attention
+        if name == "memory" and value is getattr(self.result, "X", None):  # self-attention
             return "X"
         return name
 
