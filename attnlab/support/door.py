@@ -45,12 +45,9 @@ _NAMES = {
     "views.explaining.explain": "explain",
     "views.explaining.explanation": "Explanation",
     "views.frames": "dataframe dataset frame_of grid",
-    "views.notebook": (
-        "View candidates_view document_view explanation_view generation_view "
-        "result_view tokens_view trace_view view_of_tokens"
-    ),
+    "views.notebook": "View candidates_view document_view explanation_view generation_view result_view tokens_view trace_view view_of_tokens",
     "views.pictures": "curves",
-    "views.plot": "Picture drawing_in plot_graph plot_heads plot_step plot_table plot_tokens",
+    "views.plot": "Picture drawing_in plot_heads plot_step plot_table plot_tokens",
     "views.sheets": "write_model write_sheets",
 }
 _MODULES = {name: f"attnlab.{module}" for module, names in _NAMES.items() for name in names.split()}
