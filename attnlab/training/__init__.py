@@ -1,7 +1,7 @@
 """Train a GPT-2 from scratch in NumPy.
 
 `parameters` initializes the parameters, `gradients` is the backward pass, `optimizer` is AdamW, and
-`run` is the training loop, which saves its state so that it can be resumed.
+`run` is the training loop.
 """
 
 from attnlab.forward.gradients import (

@@ -1,14 +1,13 @@
-"""The training loop, with a saved state to resume from."""
+"""The training loop."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
     OutOfMemoryError,
-    ResumeError,
     quoted,
 )
 from attnlab.forward.config import GPT2Config
@@ -31,8 +29,7 @@ from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
-from attnlab.support.files import as_path, interrupted_afterwards, lock_file, make_directory
-from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
+from attnlab.support.files import as_path
 from attnlab.support.tables import Columns, Document, Table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -40,19 +37,12 @@ from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import decay_mask, initial_parameters
 
-# The saved state: its metadata identifies the run; its tensors are the parameters, AdamW's m and v,
-# each step's loss, and the seconds taken.
-STATE, FORMAT = "training.safetensors", "3"
-
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128 - 1
 
 HOW_TO_SAVE_MEMORY = "use a smaller config, batch_size or sequence_length, or fewer steps"
-
-# The file that is locked while a run is using the directory.
-LOCK = "training.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +88,7 @@ class Training(Document):
     parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
         them
     losses : the loss of each step so far, in nats per token
-    seconds : time of all steps, including those before a resume
+    seconds : time of all steps so far
     """
 
     def __init__(
@@ -106,7 +96,6 @@ class Training(Document):
     ) -> None:
         self.config, self.settings, self.tokenizer = config, settings, tokenizer
         self._corpus = corpus
-        self._identity = _identity(config, corpus, settings, tokenizer)
         self.parameters = initial_parameters(config, np.random.default_rng((settings.seed, 0)))
         self._optimizer = AdamW(decay_mask(config).vector * settings.decay)
         self.losses: list[float] = []
@@ -134,7 +123,7 @@ class Training(Document):
 
     def advance(self) -> None:
         """Take one step: a batch, its loss and gradients, an update. Raise if any isn't finite."""
-        # Seeded by the step's number, so that a resumed run equals an uninterrupted one.
+        # Seeded by the step's number, so that `watch` can draw numbers of its own.
         settings, step = self.settings, self.step + 1
         started = time.perf_counter()
         rng = np.random.default_rng((settings.seed, step))
@@ -163,42 +152,6 @@ class Training(Document):
             )
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the state that `resume` reads, atomically."""
-        path = as_path(directory, "directory")
-        tensors = {
-            "parameters": self.parameters.vector,
-            "m": self._optimizer.m,
-            "v": self._optimizer.v,
-            "losses": np.array(self.losses, np.float64),
-            "seconds": np.array([self.seconds]),
-        }
-        with interrupted_afterwards():
-            write_sealed(path / STATE, FORMAT, tensors, self._identity)
-            if self.tokenizer is not None:
-                self.model.save(path)
-
-    def resume(self, directory: str | os.PathLike[str]) -> None:
-        """Resume from the state in a directory, if there is one."""
-        path = as_path(directory, "directory")
-        file = path / STATE
-        if not os.path.exists(file):
-            if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
-                raise ResumeError(
-                    f"{path} contains a model but no {STATE}, so training would overwrite the "
-                    "model. Choose another directory"
-                )
-            return
-        try:
-            tensors, identity = read_sealed(file, FORMAT, ResumeError)
-        except ResumeError as error:
-            raise ResumeError(f"{error}. Start again in a new directory") from None
-        check_run(file, identity, self._identity)
-        self.parameters.vector[:] = tensors["parameters"]
-        self._optimizer.m[:], self._optimizer.v[:] = tensors["m"], tensors["v"]
-        self.losses, self.seconds = tensors["losses"].tolist(), tensors["seconds"].item()
-        self._optimizer.step = self.step
 
 
 def train(
@@ -239,9 +192,8 @@ def train(
     decay : AdamW's weight decay, for matrices but not biases and LayerNorms
     clip : the largest norm of the gradient of all parameters
     seed : makes the run reproducible, bit for bit on the same machine
-    directory : where to save the run's state and, with a tokenizer, the model for
-        `GPT2.from_pretrained(directory)`. An interrupted run resumes when it is started again with
-        the same arguments. Only one run can use a directory at a time.
+    directory : where to save the model, for `GPT2.from_pretrained(directory)`. If the run is
+        interrupted, the last saved model stays there. A directory with a model is refused.
     save_every : steps between two saves; the last step is always saved
     watch : called with the `Training` after each step
     progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 also hides
@@ -251,7 +203,7 @@ def train(
     -------
     Training
         with model, losses, parameters. If the loss becomes infinite or NaN, `DivergedError` is
-        raised, and the last saved state is kept.
+        raised, and the last saved model is kept.
 
     Examples
     --------
@@ -284,12 +236,19 @@ def train(
     save_every = as_count(save_every, "save_every", least=1, most=math.inf)
     _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
+    if path is not None:
+        if tokenizer is None:
+            raise InvalidValueError(
+                "directory needs a tokenizer, since a model is saved with one. Use train(..., "
+                "tokenizer=...)"
+            )
+        if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
+            raise InvalidValueError(
+                f"{path} contains a model, which training would replace. Choose another directory"
+            )
     try:
         training = Training(config, ids, settings, tokenizer)
-        if path is not None:
-            make_directory(path)
-        with contextlib.nullcontext() if path is None else lock_file(path / LOCK):
-            _run(training, path, save_every, watch, progress)
+        _run(training, path, save_every, watch, progress)
     except MemoryError as error:
         raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
@@ -329,13 +288,12 @@ def _run(
     watch: Callable[[Training], object] | None,
     progress: bool,
 ) -> None:
-    """Run the remaining steps; the directory is locked."""
+    """Run all steps."""
     if path is not None:
-        training.resume(path)
-        training.save(path)
-    last_saved, settings = training.step, training.settings
+        training.model.save(path)  # so that an unwritable directory is reported at once
+    last_saved, settings = 0, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    with progress_bar(progress, total=settings.steps, initial=last_saved, unit="step") as bar:
+    with progress_bar(progress, total=settings.steps, unit="step") as bar:
         while training.step < settings.steps:
             try:
                 training.advance()
@@ -343,11 +301,10 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    f"{error}. Use another directory, since {path} keeps the state after step "
-                    f"{last_saved}"
+                    f"{error}. {path} keeps the model after step {last_saved}"
                 ) from None
             if path is not None and training.step in (last_saved + save_every, settings.steps):
-                training.save(path)
+                training.model.save(path)
                 last_saved = training.step
             speed = tokens * training.step / training.seconds
             bar.set_postfix_str(
@@ -356,24 +313,6 @@ def _run(
             bar.update()
             if watch is not None:
                 watch(training)
-
-
-def _identity(
-    config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
-) -> dict[str, str]:
-    """The settings and data that must be the same for a run to be resumed, by name."""
-
-    def digest(content: bytes) -> str:
-        return f"sha256 {sha256([content])[:16]}"
-
-    symbols = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
-    parts = {
-        **asdict(config),
-        **asdict(settings),
-        "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
-        "vocabulary": f"{len(symbols)} tokens, {digest(repr(symbols).encode())}",
-    }
-    return {name: str(value) for name, value in parts.items()}
 
 
 def batch(
