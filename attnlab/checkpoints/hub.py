@@ -1,42 +1,25 @@
 """Find a model's directory by its name: in the hub's cache, otherwise on the hub.
 
-huggingface_hub downloads the files to its cache; this module decides which, and limits the time to
-wait for the hub.
+huggingface_hub downloads the files to its cache; this module says which files, and limits the time
+to wait for the hub's first answer.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from attnlab.checkpoints.checkpoint import (
-    INDEX,
-    PACKAGE,
-    WEIGHTS,
-    weight_names,
-)
-from attnlab.errors import (
-    CheckpointError,
-    DownloadError,
-    InvalidValueError,
-    MissingFileError,
-    WriteError,
-    quoted,
-)
+from attnlab.checkpoints.checkpoint import INDEX, PACKAGE, WEIGHTS, weight_names
+from attnlab.errors import DownloadError, InvalidValueError, MissingFileError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
-from attnlab.support.messages import Message
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
-
-Value = TypeVar("Value")
 
 # The published GPT-2s: repository, and default revision, which many caches already have.
 PUBLISHED = {
@@ -106,21 +89,6 @@ BUILT_IN = {
         ),
     ),
 }
-# The same of the published models.
-TRAINED_ON_ENGLISH = "GPT-2 was trained on English web pages."
-TRAINED_ON_CHINESE = "This model was trained on Chinese texts."
-FOR_CHINESE = (
-    "A text in another language needs a model that was trained on it, such as "
-    "gpt2-chinese-cluecorpussmall for Chinese."
-)
-FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
-FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
-
-# The same of other models.
-NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
-NAMELESS = "this model"
-FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
-ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
 BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
@@ -138,55 +106,15 @@ SMALL_FILES = (
     "special_tokens_map.json",
 )
 
-COMMIT = r"[0-9a-f]{40}"
-
-# Seconds to wait for the hub's first response. Without it, the time limits of DNS and of each
-# connection attempt add up to minutes.
+# Seconds to wait for the hub's first answer. Name servers and the hub's addresses that don't answer
+# would otherwise take minutes, one after another.
 TIMEOUT = 8.0
-
-HOW_TO_CONNECT = (
-    "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; "
-    "to use only the cache, set HF_HUB_OFFLINE=1"
-)
-
-# Errors of writing to the disk.
-DISK_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def built_in_model(parameters: Parameters) -> BuiltIn | None:
     """The model in this package that has these parameters, if any."""
     directory = getattr(parameters, "directory", None)
     return next((model for model in BUILT_IN.values() if model.directory == directory), None)
-
-
-def training_of(parameters: Parameters) -> Message:
-    """What a model was trained on."""
-    if model := built_in_model(parameters):
-        return Message(model.training)
-    if _is_published(parameters):
-        return Message(TRAINED_ON_CHINESE if _is_chinese(parameters) else TRAINED_ON_ENGLISH)
-    name = printable(parameters.name) or Message(NAMELESS)
-    return Message(NOT_KNOWN, name=name, count=f"{parameters.config.vocab_size:,}")
-
-
-def advice_of(parameters: Parameters) -> dict[str, str]:
-    """What to do with words that a model doesn't know, by what they are written in.
-
-    The keys are those of `script_of`, in `attnlab.text.words`.
-    """
-    if model := built_in_model(parameters):
-        return {"latin": model.advice, "other": FOR_CHINESE, "signs": FOR_SIGNS}
-    if not _is_published(parameters):
-        return ADVICE_ON_OTHERS
-    return {"latin": FOR_ENGLISH} if _is_chinese(parameters) else {"other": FOR_CHINESE}
-
-
-def _is_published(parameters: Parameters) -> bool:
-    return parameters.name in (*PUBLISHED, *SHORT_NAMES)
-
-
-def _is_chinese(parameters: Parameters) -> bool:
-    return "-chinese-" in parameters.name
 
 
 def find_model(
@@ -213,7 +141,8 @@ def find_model(
         The hub can't be reached, or refuses the download.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
-    _check_revision(revision)
+    if revision is not None:
+        check_kind(revision, str, "revision", "a branch, tag or commit on the hub")
     built_in = BUILT_IN.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
     path = built_in.directory if built_in else as_path(name_or_path, "a model's name or path")
     if os.path.isdir(path):
@@ -232,57 +161,29 @@ def find_model(
 
 
 def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Path:
-    """Find a model in the hub's cache, or download it."""
-    choices = _choices(name, revision)
-    cached = {
-        choice: snapshot
-        for choice in choices
-        if (snapshot := _cached_snapshot(*choice)) is not None
-    }
-    for snapshot in cached.values():
-        if not _missing_files(snapshot):
-            return snapshot
-    repository, revision = choices[0]
-    problem = f"{name} is neither a directory nor in the hub's cache"
-    if cached:
-        # Another tool may have downloaded only the weights: complete that snapshot.
-        with_weights = [c for c in cached if not _missing_weights(cached[c])]
-        choice = next(iter(with_weights or cached))
-        snapshot = cached[choice]
-        problem = (
-            f"{name} is in the hub's cache, {snapshot}, without "
-            f"{' and '.join(_missing_files(snapshot))}"
-        )
-        if with_weights:
-            repository, revision = choice[0], snapshot.name
-    if local_files_only:
-        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
-    return _download(repository, revision, problem)
+    """Find a model in the hub's cache, or download it.
 
-
-def _check_revision(revision: Any) -> None:
-    """Raise unless a revision is a possible branch, tag or commit, and a safe file name."""
-    if revision is None:
-        return
-    check_kind(revision, str, "revision")
-    if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
-        raise InvalidValueError(
-            f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
-        )
-
-
-def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
-    """Repositories and revisions that can be used, in order of preference.
-
-    Other tools may have cached a published model under its old name (`gpt2`) or at a revision other
-    than the pinned one; the files are the same.
+    Other tools may have cached a published model under its old name (`gpt2`), or at a revision
+    other than the pinned one. The files are the same.
     """
     short = SHORT_NAMES.get(name, name)
-    if short not in PUBLISHED:
-        return [(name, revision)]
-    repository, pinned = PUBLISHED[short]
-    revisions = [pinned, None] if revision is None else [revision]
-    return [(name, revision) for name in (repository, short) for revision in revisions]
+    repository, pinned = PUBLISHED.get(short, (name, None))
+    revisions: list[str | None] = [pinned, None] if pinned else [None]
+    if revision is not None:
+        revisions = [revision]
+    problem = f"{name} is neither a directory nor in the hub's cache"
+    download = repository, revisions[0]
+    for cached_as in dict.fromkeys((repository, short)):
+        for snapshot in filter(None, (_cached_snapshot(cached_as, each) for each in revisions)):
+            missing = _missing_files(snapshot)
+            if not missing:
+                return snapshot
+            # Another tool may have downloaded only the weights: the rest is downloaded beside them.
+            download = cached_as, snapshot.name
+            problem = f"{name} is in the hub's cache, {snapshot}, without {' and '.join(missing)}"
+    if local_files_only:
+        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
+    return _download(*download, problem)
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
@@ -299,22 +200,14 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 def _missing_files(snapshot: Path) -> list[str]:
     """Files missing from a snapshot, for instance after an interrupted download."""
     names = {file.name for file in snapshot.iterdir() if file.is_file()}  # without broken links
-    return _missing_small_files(names) + _missing_weights(snapshot)
+    return _missing_small_files(names) + [n for n in weight_names(snapshot) if n not in names]
 
 
-def _missing_small_files(names: Collection[str]) -> list[str]:
+def _missing_small_files(names: Iterable[str]) -> list[str]:
     """The files of config and vocabulary that are missing among names of files."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]
-
-
-def _missing_weights(snapshot: Path) -> list[str]:
-    try:
-        needed = weight_names(snapshot)
-    except CheckpointError:
-        return []  # an invalid index, which Checkpoint reports
-    return [name for name in needed if not os.path.isfile(snapshot / name)]
 
 
 def _download(repository: str, revision: str | None, problem: str) -> Path:
@@ -333,59 +226,53 @@ def _download(repository: str, revision: str | None, problem: str) -> Path:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
     small_files = SMALL_FILES if WEIGHTS in names else (*SMALL_FILES, INDEX)
     snapshot = _fetch(repository, revision, [name for name in small_files if name in names])
-    config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
-    tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
-    if weights := _missing_weights(snapshot):
-        _fetch(repository, snapshot.name, weights)
-    return snapshot
+    config = GPT2Config.from_file(snapshot / CONFIG)
+    Tokenizer.from_directory(snapshot).for_rows(config.vocab_size)
+    return _fetch(repository, snapshot.name, weight_names(snapshot))
 
 
 def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[str]:
-    """The names of a repository's files. It is the first request, and limits the time to wait."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    """The names of a repository's files. This is the first request, which may get no answer."""
+    import threading  # here, so that `import attnlab` is quick
+    from concurrent.futures import Future
 
+    from huggingface_hub import HfApi, errors
+
+    future: Future[list[str]] = Future()
+
+    def ask() -> None:
+        try:
+            info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
+            future.set_result([file.rfilename for file in info.siblings or ()])
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()  # doesn't keep the process alive
     try:
-        info = _with_timeout(
-            TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
-        )
-    except HFValidationError:
-        raise MissingFileError(
-            f"{quoted(repository, 200)} is neither a directory nor a valid name on the hub, such "
-            f"as gpt2 or owner/name. {BUILT_IN_HINT}"
-        ) from None
-    except RepositoryNotFoundError:  # private and gated ones too
+        return future.result(TIMEOUT)
+    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # private or gated, too
         raise _no_access(repository) from None
-    except RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         raise MissingFileError(
-            f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or "
+            f"{repository} has no revision {quoted(revision)} on the hub. Give a branch, a tag, or "
             "all 40 characters of a commit"
         ) from None
-    except OfflineModeIsEnabled:
+    except errors.OfflineModeIsEnabled:
         raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         raise DownloadError(f"the hub refused {repository}: {_one_line(error)}") from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
             f"{problem}, and the hub can't be reached ({type(error).__name__}: "
-            f"{_one_line(error)}). {HOW_TO_CONNECT}. Or run `hf download {repository} "
-            "config.json vocab.json merges.txt model.safetensors --local-dir DIR` on a machine "
-            "with network access, copy DIR to this machine and give its path"
+            f"{_one_line(error)}). Check the network and try again. To use a mirror of the hub, "
+            "set HF_ENDPOINT to its URL; to use only the cache, set HF_HUB_OFFLINE=1. Or run `hf "
+            f"download {repository} config.json vocab.json merges.txt model.safetensors "
+            "--local-dir DIR` on a machine with network access, copy DIR to this machine and give "
+            "its path"
         ) from None
-    if not re.fullmatch(COMMIT, str(info.sha)):  # it names a directory in the cache
-        raise DownloadError(
-            f"the hub returned an invalid commit for {repository}: {info.sha!r:.200}"
-        )
-    return [file.rfilename for file in info.siblings or ()]
 
 
-def _fetch(repository: str, revision: str | None, names: Collection[str]) -> Path:
+def _fetch(repository: str, revision: str | None, names: Iterable[str]) -> Path:
     """Download those files of a revision that aren't in the cache; return the snapshot.
 
     Not by `snapshot_download`: Ctrl-C doesn't stop its threads, and if the hub disappears, it may
@@ -397,11 +284,9 @@ def _fetch(repository: str, revision: str | None, names: Collection[str]) -> Pat
     for name in names:
         try:
             snapshot = Path(hf_hub_download(repository, name, revision=revision)).parent
-        except RepositoryNotFoundError:
+        except RepositoryNotFoundError:  # gated: its files are listed, but can't be downloaded
             raise _no_access(repository) from None
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                raise WriteError(f"{name} can't be written: {error}") from None
             raise DownloadError(
                 f"the download of {repository} failed at {name}: {_one_line(error)}. "
                 "Downloaded files are kept; repeat the call to download the rest"
@@ -412,31 +297,13 @@ def _fetch(repository: str, revision: str | None, names: Collection[str]) -> Pat
 
 def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
-        f"{repository} is neither a directory nor a repository on the hub that you can access. "
-        f"For a private or gated one, run `hf auth login`. {BUILT_IN_HINT}"
+        f"{quoted(repository, 200)} is neither a directory nor a repository on the hub that you "
+        "can access. Names are like gpt2 or owner/name. For a private or gated repository, run "
+        f"`hf auth login`. {BUILT_IN_HINT}"
     )
-
-
-def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
-    """Call a function in a thread; raise TimeoutError if it takes longer."""
-    import threading  # here, so that `import attnlab` is quick
-    from concurrent.futures import Future, wait
-
-    future: Future[Value] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()  # doesn't keep the process alive
-    if not wait([future], seconds).done:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
-    return future.result()
 
 
 def _one_line(error: Exception) -> str:
     """An error's message as one printable line, shortened."""
-    text = printable(" ".join(str(error).split()))
+    text = printable(" ".join(str(error).split())) or "no answer"
     return text if len(text) <= 300 else f"{text[:300]} …"

@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attnlab.checkpoints.hub import advice_of, training_of
+from attnlab.checkpoints.hub import PUBLISHED, SHORT_NAMES, built_in_model
 from attnlab.forward.parameters import Parameters
 from attnlab.support.messages import Message, joined
+from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens, Vocabulary
 from attnlab.text.words import MAX_WORDS_LISTED, characters_of, script_of, special_names_of
+
+# What the published models were trained on, and what to do with words that they don't know.
+TRAINED_ON_ENGLISH = "GPT-2 was trained on English web pages."
+TRAINED_ON_CHINESE = "This model was trained on Chinese texts."
+FOR_CHINESE = (
+    "A text in another language needs a model that was trained on it, such as "
+    "gpt2-chinese-cluecorpussmall for Chinese."
+)
+FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
+FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
+
+# The same of other models.
+NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
+NAMELESS = "this model"
+FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
+ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
@@ -61,3 +78,33 @@ def _listed(words: Iterable[str]) -> str:
     """Words, each once, and not too many."""
     each = [*dict.fromkeys(words)]
     return " · ".join(each[:MAX_WORDS_LISTED] + ["…"] * (len(each) > MAX_WORDS_LISTED))
+
+
+def training_of(parameters: Parameters) -> Message:
+    """What a model was trained on."""
+    if model := built_in_model(parameters):
+        return Message(model.training)
+    if _is_published(parameters):
+        return Message(TRAINED_ON_CHINESE if _is_chinese(parameters) else TRAINED_ON_ENGLISH)
+    name = printable(parameters.name) or Message(NAMELESS)
+    return Message(NOT_KNOWN, name=name, count=f"{parameters.config.vocab_size:,}")
+
+
+def advice_of(parameters: Parameters) -> dict[str, str]:
+    """What to do with words that a model doesn't know, by what they are written in.
+
+    The keys are those of `script_of`.
+    """
+    if model := built_in_model(parameters):
+        return {"latin": model.advice, "other": FOR_CHINESE, "signs": FOR_SIGNS}
+    if not _is_published(parameters):
+        return ADVICE_ON_OTHERS
+    return {"latin": FOR_ENGLISH} if _is_chinese(parameters) else {"other": FOR_CHINESE}
+
+
+def _is_published(parameters: Parameters) -> bool:
+    return parameters.name in (*PUBLISHED, *SHORT_NAMES)
+
+
+def _is_chinese(parameters: Parameters) -> bool:
+    return "-chinese-" in parameters.name

@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checkpoints.hub import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
+from attnlab.model.notice import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.pages.modules import PLAYGROUND
 from attnlab.pages.packs import embedded
 from attnlab.pages.prediction import TOKENS

@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checkpoints.hub import advice_of, built_in_model, training_of
+from attnlab.checkpoints.hub import built_in_model
 from attnlab.equations import scale_of_layer
 from attnlab.errors import AttnlabError, InvalidValueError, WriteError, quoted
 from attnlab.forward.attention import Head
 from attnlab.model.gpt2 import GPT2
+from attnlab.model.notice import advice_of, training_of
 from attnlab.model.trace import Trace
 from attnlab.pages import overview, pairs, prediction, token_pass
 from attnlab.pages.modules import (
