@@ -653,7 +653,6 @@ INVALID_VALUES: list[tuple[Any, str]] = [
     ({"weights": 1.0}, "similar ones are blocks.0.attention.weights"),
     ({"blocks.7.attention.weights": 1.0}, "similar ones are blocks.2.attention.weights"),
     ({"blocks.0.attention": 1.0}, "'blocks.0.attention' isn't a step of Trace"),
-    ({"pattern": 1.0}, r"TransformerLens's pattern is blocks\[l\].attention.weights here"),
     ({"activation": 1.0}, "activation of .* isn.t an array of numbers"),
     ({"blocks.1.attention.score_bias": 1.0}, "has no blocks.1.attention.score_bias"),
     ({"logits": np.ones((11, 5))}, r"must have shape \(11, 263\), T vocab; got \(11, 5\)"),

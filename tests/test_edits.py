@@ -504,8 +504,6 @@ NOT_STEPS: dict[str, tuple[str, ...]] = {
     f"similar ones are {LAYER}.heads.4.weights": (f"{LAYER}.heads.7.weights",),
     f"similar ones are {LAYER}.weights": (f"{LAYER}.wieghts",),
     "similar ones are blocks.1.mid": ("block.1.mid", "blocks.1"),
-    "TransformerLens's pattern is blocks": ("blocks.1.attn.hook_pattern",),
-    r"TransformerLens's resid_pre is blocks\[l\].input here": ("blocks.2.hook_resid_pre",),
     f"{HEAD}.": (HEAD,),
     "similar ones are embedding": (" embedding", "embedding\n"),
     "similar ones are W_E": ("rows_of_W_E",),
@@ -532,7 +530,6 @@ NO_PARTS: dict[str, tuple[Any, ...]] = {
     "no part 'blocks.3.mid'; blocks has 0, 1, 2": ("blocks.3.mid",),
     "blocks has 0, 1, 2": ("blocks.-1", "blocks.٠.mid", "blocks.00.mid", f"blocks.{'9' * 5000}"),
     "blocks.0 has attention, mlp": ("blocks.0.attn",),
-    "TransformerLens's pattern is blocks": ("blocks.0.attention.pattern",),
     "Trace has blocks": ("", "_run"),
     "there is no part 'embedding.0'$": ("embedding.0",),
     "there is no part 'logits.T'": ("logits.T",),
@@ -810,7 +807,7 @@ def test_tables_mark_edits(odd: GPT2) -> None:
         assert "edited" not in same.heading_of("weights")
     assert np.array_equal(head.unedited("weights"), trace.head(1, 2).weights)
     assert np.array_equal(edited.head(1, 3).unedited("weights"), trace.head(1, 3).weights)
-    with pytest.raises(AttnlabError, match=r"has no step 'z'; its steps are .*; .*z is .*context"):
+    with pytest.raises(AttnlabError, match=r"has no step 'z'; its steps are "):
         head.unedited("z")
 
 

@@ -424,7 +424,6 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain("blocks.0"), "no step 'blocks.0'; a path ends in a step"),
         (lambda t: t.explain(""), "has no step ''"),
         (lambda t: t.explain(5), "no step 5"),
-        (lambda t: t.explain("blocks.0.attn_out"), "TransformerLens's attn_out"),
         (lambda t: t.explain("embedding", 8), "token 8 is out of range; tokens are 0 to 7"),
         (lambda t: t.explain("embedding", "cat"), "'cat' isn't one of the tokens"),
         (lambda t: t.explain("embedding", 1.5), "token must be an integer; got 1.5"),

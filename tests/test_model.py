@@ -30,7 +30,6 @@ from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.forward.parameters import parameter_shapes
-from attnlab.support.names import MODEL_ATTRIBUTES, hint_for_model
 
 MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
 
@@ -601,36 +600,6 @@ def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
     check(GPT2.from_pretrained(tmp_path / "saved"), expected)
     with pytest.raises(ValueError, match=r"has no tokenizer, but .*odd contains one"):
         model.save(shutil.copytree(REFERENCE / "odd", tmp_path / "odd"))
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("run_with_cache", "model.trace(text)"),
-        ("to_tokens", "model.tokenizer.encode(text)"),
-        ("cfg", "model.config"),
-        ("W_K", "trace.blocks[l].attention.W_K here"),
-        ("state_dict", "model.parameters here"),
-        ("wieghts", "GPT2 has no attribute 'wieghts'"),
-    ],
-)
-def test_attributes_of_other_tools_models(theirs: str, ours: str) -> None:
-    model = GPT2.from_pretrained("pocket")
-    with pytest.raises(AttributeError, match=re.escape(ours)):
-        getattr(model, theirs)
-    assert not hasattr(copy.copy(model), theirs)
-
-
-def test_suggested_replacements_exist() -> None:
-    """Evaluate each expression as a user would type it."""
-    model = GPT2.from_pretrained("pocket")
-    text = "The dog chased the ball"
-    namespace = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
-    edit = {"path": "blocks.0.output", "function": lambda x: 0 * x}
-    for equivalents in MODEL_ATTRIBUTES.values():
-        for name, expression in equivalents.items():
-            assert hint_for_model(name).endswith(f"'s {name} is {expression} here")
-            assert eval(expression, namespace | edit) is not None
 
 
 @pytest.mark.parametrize("wrong", [5, "odd", b"", {"model": {}}, object(), lambda text: [1]])

@@ -4,7 +4,6 @@ import copy
 import gc
 import pickle
 import random
-import re
 import sys
 import threading
 import weakref
@@ -555,20 +554,6 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
     assert "blocks.3.mlp.W_1" not in parameters
     assert "W_1" not in parameters
     assert not parameters._loaded
-
-
-@pytest.mark.parametrize(
-    ("part", "name", "path"),
-    [
-        ("blocks.1.attention", "c_proj", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
-        ("blocks.1.attention.heads.2", "hook_q", "blocks[l].attention.Q"),
-        ("blocks.1.mlp", "W_out", "blocks[l].mlp.W_2"),
-    ],
-)
-def test_names_of_other_tools_suggest_paths(part: str, name: str, path: str) -> None:
-    hint = f"{name.removeprefix('hook_')} is {path} here"
-    with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*'s {re.escape(hint)}$"):
-        getattr(attnlab.at(odd().trace("the hen"), part), name)
 
 
 def test_bracketed_paths_suggest_dotted_paths() -> None:

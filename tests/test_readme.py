@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from book import CHAPTERS, LATER
-from conftest import REFERENCE
 
 from attnlab import GPT2, causal_mask, check, self_attention
 from attnlab.pocket import truth
-from attnlab.support.names import PATHS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -119,13 +117,18 @@ def test_examples_of_an_explanation_and_a_verdict() -> None:
     assert f"```\n{check(mine, head)!r}\n```" in GUIDE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"), [pair for paths in PATHS.values() for pair in paths.items()]
-)
-def test_equivalents_of_other_tools_names(theirs: str, ours: str) -> None:
-    trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
-    for path in re.split(", and |, ", ours):
-        assert eval(f"trace.{path}", {"trace": trace, "l": 1, "h": 2}).size
-    if not hasattr(type(trace), theirs):
-        with pytest.raises(AttributeError, match=re.escape(f"is {ours} here")):
-            getattr(trace, theirs)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_names_in_other_tools_have_equivalents(language: str) -> None:
+    """Evaluate each expression of the page as a user would type it."""
+    page = (GUIDE.parents[1] / language / "names.md").read_text(encoding="utf-8")
+    expressions = re.findall(r"\| `([^`]+)` \|$", page, re.MULTILINE)
+    assert len(expressions) == 49
+    model = GPT2.from_pretrained("pocket")
+    text = "The dog chased the ball"
+    trace = model.trace(text)
+    known = {"model": model, "text": text, "trace": trace, "l": 1, "h": 2, "ids": [1, 2]}
+    known |= {"path": "blocks.0.output", "function": lambda x: 0 * x}
+    for expression in expressions:
+        for path in re.split(", and |, ", expression):
+            typed = path if path.startswith(("model", "trace")) else f"trace.{path}"
+            assert eval(typed, known) is not None

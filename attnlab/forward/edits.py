@@ -26,7 +26,7 @@ from attnlab.forward.changed import ChangedRun, inputs_of
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
 from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
-from attnlab.support.names import dots_hint, hint_for, with_dots
+from attnlab.support.names import dots_hint, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -333,8 +333,7 @@ def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun:
     patterns = nearest(re.sub(NUMBER, "#", corrected), valid)
     similar = ", ".join(fill_numbers(pattern, corrected, counts) for pattern in patterns)
     raise InvalidValueError(
-        f"{quoted(path)} isn't a {noun}; similar ones are "
-        f"{similar}{hint_for(path)}{dots_hint(path)}"
+        f"{quoted(path)} isn't a {noun}; similar ones are {similar}{dots_hint(path)}"
     )
 
 

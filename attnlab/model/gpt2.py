@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -38,7 +38,6 @@ from attnlab.support.checks import (
 from attnlab.support.files import as_path, interrupted_afterwards, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
-from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Special, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
@@ -68,15 +67,6 @@ class GPT2:
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
-
-    if not TYPE_CHECKING:  # so that type checkers report misspelt names
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}",
-                name=name,
-                obj=self,
-            )
 
     @classmethod
     def from_pretrained(

@@ -18,7 +18,7 @@ from attnlab.support import door
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
-from attnlab.support.names import dots_hint, hint_for
+from attnlab.support.names import dots_hint
 from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
 
@@ -99,9 +99,8 @@ class Result(ReadOnly, StdoutSafe):
     if not TYPE_CHECKING:  # so that type checkers report misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            hint = hint_for(name)
-            if not hint and (paths := paths_in_parts(type(self), name)):
-                hint = f"; its parts have {paths[0]}"  # such as blocks.0.attention.weights
+            paths = paths_in_parts(type(self), name)
+            hint = f"; its parts have {paths[0]}" if paths else ""  # blocks.0.attention.weights
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
             )
@@ -197,7 +196,7 @@ class Result(ReadOnly, StdoutSafe):
             if isinstance(name, str):
                 # A name may exist further down: a trace has no weights, its heads have.
                 below = ", ".join(paths_in_parts(type(self), name))
-                hint = f"; its parts have {below}" if below else hint_for(name)
+                hint = f"; its parts have {below}" if below else ""
             raise InvalidValueError(
                 f"{self.title} has no step {quoted(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
@@ -322,9 +321,7 @@ def at(result: Result, path: str) -> Any:
             if names:
                 parent = ".".join(walked) or type(result).__name__
                 options = f"; {parent} has {', '.join(names)}"
-            raise InvalidValueError(
-                f"there is no part {quoted(path)}{options}{hint_for(name) or hint_for(path)}"
-            )
+            raise InvalidValueError(f"there is no part {quoted(path)}{options}")
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)
     return part

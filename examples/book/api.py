@@ -1,4 +1,4 @@
-"""The book's reference, generated from the library's docstrings, and names in other tools."""
+"""The book's reference, generated from the library's docstrings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from attnlab.pages.explorer import Explorer
 from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
-from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
 from attnlab.support.tables import Document
 
 # Modules whose public names are all in the reference.
@@ -43,11 +42,6 @@ that doesn't exist `OutOfRangeError`, a missing file `MissingFileError`, a file 
 written `WriteError`, and a missing optional library `MissingExtraError`. The `Raises` section of a
 function lists only other errors; see [Errors](#errors).
 """
-
-HEADINGS = {
-    "en": ("Name", "Tool", "In attnlab, from a trace"),
-    "zh": ("名称", "工具", "在这里，从一个 trace 出发"),
-}
 
 
 def reference() -> str:
@@ -87,15 +81,3 @@ def directive(documented: Any) -> list[str]:
     if issubclass(documented, Result):  # such as `explain`, which every part of a trace has
         options += [f"   :inherited-members: {Result.__name__}", "   :exclude-members: __new__"]
     return ["```{eval-rst}", f".. autoclass:: {path}", *options, "```", ""]
-
-
-def names(language: str) -> str:
-    """The table of names in other tools, in Markdown."""
-    rows = [HEADINGS[language], ("---",) * 3]
-    rows += [
-        (f"`{theirs}`", tool, f"`{ours}`")
-        for equivalents in (PATHS, MODEL_ATTRIBUTES)
-        for tool, names_of_tool in equivalents.items()
-        for theirs, ours in names_of_tool.items()
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

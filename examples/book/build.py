@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
-from api import names, reference
+from api import reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
 from editions import CHAPTERS, EXAMPLES, LATER, lesson, notebook
@@ -128,7 +128,6 @@ def lay_out(source: Path, language: str) -> None:
         chapter_notebook.cells = [*split_cells(chapter_notebook.cells)]
         jupytext.write(chapter_notebook, source / f"{chapter.stem}.ipynb")
     shutil.copy((EXAMPLES / "zh" if language == "zh" else EXAMPLES) / "walkthrough.ipynb", source)
-    (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
     for name in DRAWINGS:
         (source / f"{name}.svg").write_text(drawing(name, language), encoding="utf-8")
