@@ -151,5 +151,6 @@ def test_trained_merges_are_expressed_as_ranks() -> None:
 def test_gpt2_merges_are_expressed_as_ranks(gpt2_tokenizer: Tokenizer) -> None:
     model = gpt2_tokenizer.settings["model"]
     merges = Merges(model["vocab"], model["merges"])
+    assert merges._is_gpt2
     assert merges._is_in_order
     assert merges._are_from_merges(range(50256))

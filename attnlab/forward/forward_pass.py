@@ -32,9 +32,9 @@ from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
 from attnlab.support import door
-from attnlab.support.checks import check_kind
+from attnlab.support.checks import as_array, check_kind
 from attnlab.support.messages import Message, counted
-from attnlab.text.tokens import Tokens, as_ids, check_ids
+from attnlab.text.tokens import Tokens, check_ids
 
 if TYPE_CHECKING:
     from attnlab.support.door import Explanation
@@ -489,7 +489,7 @@ def formulas_of(config: GPT2Config) -> Formulas:
 
 def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     """Check the ids of a pass and convert them to a new int64 array (..., T)."""
-    array = as_ids(ids)
+    array = as_array(ids, "token ids")
     flat = check_ids(array.ravel(), config.vocab_size)
     # A single number isn't a text.
     T = array.shape[-1] if array.ndim else 0

@@ -35,7 +35,7 @@ from attnlab.support.checks import (
     check_kind,
     reraised_as,
 )
-from attnlab.support.files import as_path, interrupted_afterwards, make_directory
+from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
 from attnlab.text.tokenizer import NoTokenizer, Special, Tokenizer
@@ -210,10 +210,9 @@ class GPT2:
         """Write a directory, replacing its files, that `from_pretrained` and transformers load."""
         path = as_path(directory, "directory")
         make_directory(path)
-        with interrupted_afterwards():
-            save_parameters(self.parameters, path)
-            self.tokenizer.save(path)
-            self.config.save(path)
+        save_parameters(self.parameters, path)
+        self.tokenizer.save(path)
+        self.config.save(path)
 
     @overload
     def trace(

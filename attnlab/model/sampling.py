@@ -16,11 +16,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import (
     as_count,
     as_float,
-    as_floats,
-    as_number,
-    check_kind,
     check_seed,
-    is_real,
 )
 
 
@@ -34,7 +30,7 @@ class SamplingSettings(TypedDict, total=False):
 
 
 def as_sampling(settings: Mapping[str, Any]) -> Sampling:
-    """Create a `Sampling` from settings by name; raise if a name is unknown."""
+    """Check settings by name, and create a `Sampling` of them."""
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
@@ -42,7 +38,16 @@ def as_sampling(settings: Mapping[str, Any]) -> Sampling:
                 f"{', '.join(SamplingSettings.__annotations__)}. temperature=0 always takes "
                 "the most probable token"
             )
-    return Sampling(**settings)
+    temperature = as_float(settings.get("temperature", 1.0), "temperature")
+    top_k, top_p = settings.get("top_k"), settings.get("top_p")
+    if top_k is not None:
+        top_k = as_count(top_k, "top_k", least=1)
+    if top_p is not None:
+        top_p = as_float(top_p, "top_p", most=1)
+        if top_p == 0:
+            raise InvalidValueError("top_p must be above 0 and at most 1; got 0")
+    check_seed(settings.get("seed"))
+    return Sampling(temperature, top_k, top_p, settings.get("seed"))
 
 
 @dataclass(frozen=True)
@@ -71,23 +76,9 @@ class Sampling:
     top_p: float | None = None
     seed: int | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            object.__setattr__(self, name, as_number(value))
-        as_float(self.temperature, "temperature")
-        if self.top_k is not None:
-            as_count(self.top_k, "top_k", least=1)
-        if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
-            raise InvalidValueError(
-                f"top_p must be above 0 and at most 1; got {quoted(self.top_p)}"
-            )
-        check_seed(self.seed)
-
     def probabilities(self, logits: ArrayLike) -> Array:
         """The probability with which each token is sampled, float64 (vocab,), given the logits."""
-        scores = as_floats(logits, "logits").astype(np.float64)
-        if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
-            raise InvalidValueError(f"logits must be 1-D and finite numbers; got {quoted(logits)}")
+        scores = np.asarray(logits, np.float64)
         if self.temperature == 0:
             return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
         with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
@@ -109,7 +100,6 @@ class Sampling:
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
         """Sample an id; return it with its probability."""
-        check_kind(rng, np.random.Generator, "rng")
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()  # ends at 1 up to rounding
         id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))

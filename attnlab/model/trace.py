@@ -20,7 +20,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.model.notice import notice_on
 from attnlab.steps import Step, read_only
 from attnlab.support import door
-from attnlab.support.checks import as_count, as_float, check_kind
+from attnlab.support.checks import as_count, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.support.rest import NOTABLE
@@ -75,13 +75,9 @@ class Trace(ForwardPass):
         cache: KeyValueCache | None = None,
     ) -> None:
         """The trace of a text; or of several of one length, with a leading axis and no `tokens`."""
-        check_kind(vocabulary, Vocabulary, "vocabulary")
         if isinstance(tokens, list):
-            for text in tokens:
-                check_kind(text, Tokens, "a text")
             super().__init__([text.ids.tolist() for text in tokens], parameters)
         else:
-            check_kind(tokens, Tokens, "tokens")
             super().__init__(tokens.ids, parameters, cache, tokens=tokens)
         vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
@@ -297,12 +293,6 @@ class NextToken(Token):
     #: That it was sampled with, after temperature, top_k and top_p; else the share
     probability: float
     share: float  #: the model's probability, softmax(logits), before temperature, top_k and top_p
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_float(self.logit, "logit", least=None)
-        as_float(self.probability, "probability", most=1)
-        as_float(self.share, "share", most=1)
 
 
 class NextTokens(Document, tuple[NextToken, ...]):

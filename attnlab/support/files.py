@@ -7,12 +7,10 @@ import contextlib
 import errno
 import json
 import os
-import stat
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
-
-from numpy.lib.format import MAGIC_PREFIX
 
 from attnlab.errors import (
     AttnlabError,
@@ -32,41 +30,6 @@ TEMPORARY = ".attnlab-"
 
 # UTF-8 with or without a byte order mark.
 UTF_8 = "utf-8-sig"
-
-# Other encodings by byte order mark; UTF-32 first, since one of its marks starts with UTF-16's.
-ENCODINGS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-
-# What a file is that begins with these bytes.
-SIGNATURES = {
-    b"PK\x03\x04": "a ZIP archive, as .npz, .docx, .xlsx, .epub and .pt are",
-    MAGIC_PREFIX: "an array written by numpy.save",
-    b"\x89PNG": "a PNG picture",
-    b"\xff\xd8\xff": "a JPEG picture",
-    b"GIF89a": "a GIF picture",
-    b"%PDF-1": "a PDF",
-    b"{\\rtf": "an RTF document",
-    b"\xd0\xcf\x11\xe0": "an old Office document, such as .doc",
-    b"\x1f\x8b": "compressed with gzip",
-    b"BZh91AY&SY": "compressed with bzip2",
-    b"\xfd7zXZ": "compressed with xz",
-    b"\x28\xb5\x2f\xfd": "compressed with Zstandard",
-    b"PAR1\x15": "a Parquet table",
-    b"ARROW1\0": "an Arrow table",
-    b"SQLite format 3": "an SQLite database",
-}
-
-NOT_REGULAR = {
-    stat.S_IFDIR: "directory",
-    stat.S_IFIFO: "pipe",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "device",
-    stat.S_IFBLK: "device",
-}
 
 FilePath = str | os.PathLike[str]
 
@@ -116,36 +79,26 @@ def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
 
 def open_regular(file: Path) -> BinaryIO:
     """Open a regular file for reading; raise OSError for a pipe or device, which may never end."""
-    nonblocking = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer would block
-    stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | nonblocking))  # noqa: SIM115
-    try:
-        _check_regular(os.fstat(stream.fileno()))
-    except OSError:
-        stream.close()
-        raise
-    return stream
+    _check_regular(file)
+    return open(file, "rb")
 
 
 def encoding_of(start: bytes, source: object, error_type: type[AttnlabError]) -> str:
-    """A text's encoding, by its first bytes; raise if they aren't a text's.
+    """A text's encoding, by its first bytes: UTF-8, or UTF-16 with a byte order mark.
 
-    UTF-8 unless a byte order mark says otherwise. `source` is for error messages.
+    `source` is for error messages.
     """
-    for mark, encoding in ENCODINGS.items():
-        if start.startswith(mark):
-            return encoding
-    kind = next((kind for magic, kind in SIGNATURES.items() if start.startswith(magic)), None)
-    if kind is None and b"\0" in start:
-        kind = "binary, or UTF-16 without a byte order mark: it has bytes that are 0"
-    if kind is not None:
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in start:
         raise error_type(
-            f"{source} can't be read as text: it is {kind}. Save its text as a .txt file in UTF-8"
+            f"{source} can't be read as text: it is binary. Save its text as a .txt file in UTF-8"
         )
     return UTF_8
 
 
 def read_text(path: FilePath, error_type: type[AttnlabError]) -> str:
-    """Read text in UTF-8, or in UTF-16 or UTF-32 with its mark; newlines become `\\n`."""
+    """Read text in UTF-8, or in UTF-16 with its mark; newlines become `\\n`."""
     return decode_text(read_bytes(path, error_type), as_path(path), error_type)
 
 
@@ -171,9 +124,7 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
     text = _decode(content, source, error_type)
     try:
         value = json.loads(text)
-    except RecursionError:
-        raise error_type(f"{source} can't be read as JSON: it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise error_type(f"{source} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
         kind = with_article(type(value).__name__)
@@ -197,37 +148,25 @@ def write_atomically(path: FilePath, content: bytes) -> None:
     """
     file = as_path(path)
     try:
-        target = Path(os.path.realpath(file)) if file.is_symlink() else file
-        mode = None
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(target)
-            _check_regular(status)
-            mode = stat.S_IMODE(status.st_mode)
+        target = Path(os.path.realpath(file))
+        _check_regular(target)
         if not os.path.isdir(target.parent):
             raise OSError(f"directory {target.parent} doesn't exist")
-        _replace(target, content, mode)
+        # Not derived from the target's name, which may already have the maximum length.
+        temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
+        try:
+            with open(temporary, "xb") as stream:
+                if os.path.exists(target):
+                    shutil.copymode(target, temporary)
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:  # also for Ctrl-C
+            temporary.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise WriteError(f"{file} can't be written: {reason_of(error)}") from None
-
-
-@contextlib.contextmanager
-def interrupted_afterwards() -> Iterator[None]:
-    """Let Ctrl-C wait, so that files that belong together are all old or all new."""
-    import signal  # here, so that `import attnlab` is quick
-    import threading
-
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is interrupted
-        return
-    received: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *arguments: received.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if received:
-            handler(*received[0])
 
 
 @contextlib.contextmanager
@@ -264,34 +203,9 @@ def lock_file(path: FilePath) -> Iterator[None]:
         lock.release()
 
 
-def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    """Write a temporary file and rename it to `target`; `mode` is the existing file's, or None."""
-    # Not derived from the target's name, which may already have the maximum length.
-    temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
-    initial_mode = 0o666 if mode is None else mode
-
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags, initial_mode)
-
-    try:
-        with open(temporary, "xb", opener=opener) as stream:
-            if mode is not None:
-                with contextlib.suppress(OSError):  # not every file system has permissions
-                    os.chmod(temporary, mode)
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:  # also for Ctrl-C
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _check_regular(status: os.stat_result) -> None:
-    file_type = stat.S_IFMT(status.st_mode)
-    if file_type != stat.S_IFREG:
-        raise OSError(f"it is a {NOT_REGULAR.get(file_type, 'special file')}, not a regular file")
+def _check_regular(file: Path) -> None:
+    if os.path.exists(file) and not os.path.isfile(file):
+        raise OSError("it isn't a regular file")
 
 
 def reason_of(error: BaseException) -> str:

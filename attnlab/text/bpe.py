@@ -32,6 +32,9 @@ PIECES = (
 # Rust, which prints its stack to stderr.
 MAX_WHITE_SPACE = 900_000
 
+# The digest of GPT-2's merges, which tiktoken applies as a list would: a test proves it.
+GPT2_MERGES = "0b084ff8581dc653b7f79073e5e68cffadf4acdf58c7ef791ab497102a5fa2dc"
+
 # Byte values by the code points of their symbols.
 BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
 BYTE_OF[[*map(ord, BYTES)]] = [*BYTES.values()]
@@ -113,12 +116,12 @@ class Merges:
                 f"the text has the byte 0x{min(missing):02x}, for which the vocabulary has no "
                 f"token; it lacks {len(self._missing_bytes)} of the 256 bytes"
             )
-        if not self._is_in_order or self._encoding is None:
+        if not (self._is_gpt2 or self._is_in_order) or self._encoding is None:
             return None
         _check_white_space(text)
         with reraised_as(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode_ordinary(text)
-        return ids if self._are_from_merges(ids) else None
+        return ids if self._is_gpt2 or self._are_from_merges(ids) else None
 
     @cached_property
     def _encoding(self) -> tiktoken.Encoding | None:
@@ -142,6 +145,12 @@ class Merges:
     def _byte_ids(self) -> dict[str, int]:
         """The ids of single bytes, by symbol."""
         return {symbol: self._ids[symbol] for symbol in BYTES if symbol in self._ids}
+
+    @cached_property
+    def _is_gpt2(self) -> bool:
+        from hashlib import sha256  # here, so that `import attnlab` is quick
+
+        return sha256(self.merge_ids.astype("<i4").tobytes()).hexdigest() == GPT2_MERGES
 
     @cached_property
     def _is_in_order(self) -> bool:

@@ -22,8 +22,8 @@ from attnlab.errors import (
     VocabularyError,
     quoted,
 )
-from attnlab.support.checks import as_count, check_kind, reraised_as
-from attnlab.support.files import FilePath, as_path, interrupted_afterwards, write_atomically
+from attnlab.support.checks import check_kind, reraised_as
+from attnlab.support.files import FilePath, as_path, write_atomically
 from attnlab.support.formats import list_names
 from attnlab.text.bpe import (
     GPT2Encoding,
@@ -140,7 +140,6 @@ class Tokenizer:
 
     def for_rows(self, rows: int) -> Tokenizer:
         """Return a copy for an embedding with this number of rows."""
-        rows = as_count(rows, "rows", least=1)
         if rows == len(self):
             return self
         tokenizer = copy(self)
@@ -170,9 +169,8 @@ class Tokenizer:
                 config["add_prefix_space"] = pre_tokenizer["add_prefix_space"]
             files["tokenizer.json"] = json.dumps(self.settings)
             files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
-        with interrupted_afterwards():
-            for name, text in files.items():
-                write_atomically(path / name, text.encode())
+        for name, text in files.items():
+            write_atomically(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bpe.js`."""
@@ -253,8 +251,6 @@ class Tokenizer:
 
     def check_length(self, text: str, n_positions: int) -> None:
         """Raise if a text certainly has more tokens than n_positions, without encoding it."""
-        n_positions = as_count(n_positions, "n_positions")
-        check_kind(text, str, "text")
         if len(text) <= n_positions or self._gpt2 is None:
             return
         limit = n_positions * self.vocabulary.longest  # a token's text isn't longer than its symbol
@@ -312,7 +308,6 @@ class Tokenizer:
 
     def text_of(self, tokens: Tokens) -> str:
         """A text that `encode_prompt` would encode to these tokens, if there is one."""
-        check_kind(tokens, Tokens, "tokens")
         prefix = self._affixes[0]
         has_prefix = tokens.ids[: len(prefix)].tolist() == prefix
         content = b"".join(tokens.bytes[len(prefix) if has_prefix else 0 :])
@@ -378,7 +373,7 @@ class NoTokenizer(Tokenizer):
 class IdVocabulary(Vocabulary):
     """A vocabulary of ids without texts."""
 
-    def _bytes_of(self, id: int) -> bytes:
+    def bytes_of(self, id: int) -> bytes:
         return b""
 
 
@@ -407,7 +402,7 @@ class LibraryVocabulary(Vocabulary):
         token = super().token(id)
         return replace(token, unread=token.symbol) if token.symbol == self._unknown else token
 
-    def _bytes_of(self, id: int) -> bytes:
+    def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
         if self._prefix is None or not symbol or id in self.literal_ids:
             return self._decode([id])

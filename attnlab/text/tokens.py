@@ -6,8 +6,6 @@ Texts are encoded in `attnlab.text.tokenizer`.
 from __future__ import annotations
 
 import codecs
-import contextlib
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -17,10 +15,10 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.equations import AnyArray, Ids
+from attnlab.equations import Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
 from attnlab.support import door
-from attnlab.support.checks import RAW_BYTES, as_count, as_number, check_kind, is_integer
+from attnlab.support.checks import as_array, as_number, as_texts, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
 from attnlab.support.parts import Numbered, read_only, sliced
@@ -69,12 +67,6 @@ class Token:
     #: model can't read; its symbol if that isn't known; "" for other tokens
     unread: str = field(default="", kw_only=True, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", as_count(self.id, "a token's id"))
-        kinds = (("symbol", str), ("text", str), ("bytes", bytes), ("unread", str))
-        for name, expected_type in kinds:
-            check_kind(getattr(self, name), expected_type, f"a token's {name}")
-
     @property
     def readable(self) -> str:
         """The text with Ġ for a space; `Tokens.readable` also knows the token's neighbours."""
@@ -100,7 +92,12 @@ class Tokens(StdoutSafe, Sequence[Token]):
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = as_token_tuple(tokens)
+        self._tokens = () if isinstance(tokens, str) else tuple(tokens)
+        if not all(isinstance(token, Token) for token in self._tokens) or isinstance(tokens, str):
+            raise InvalidTypeError(
+                f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
+                "model.tokenizer.tokens(text)"
+            )
         self._numbered = Numbered("token", self._tokens)
         self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
         self.symbols = tuple(token.symbol for token in self._tokens)
@@ -159,18 +156,6 @@ class Tokens(StdoutSafe, Sequence[Token]):
     @cached_property
     def words(self) -> tuple[Word, ...]:
         return tuple(words_of(self._characters))
-
-    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """Return the index of a Token; to search by text, use `find`."""
-        start = as_count(start, "start", least=-sys.maxsize)
-        stop = len(self) if stop is None else as_count(stop, "stop", least=-sys.maxsize)
-        try:
-            return super().index(value, start, stop)
-        except ValueError:
-            raise InvalidValueError(
-                f"{quoted(value)} isn't among these tokens. To search by text, use "
-                "tokens.find(text)"
-            ) from None
 
     def find(self, text: str) -> int:
         """Return the index of the token with this text or symbol.
@@ -264,17 +249,6 @@ def _joined(parts: Sequence[str]) -> str:
     return "".join(parts).replace(">  <", " ").replace("Ġ ", "Ġ").strip()
 
 
-def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:
-    with contextlib.suppress(Exception):  # __iter__ may raise anything
-        checked = tuple(tokens)
-        if all(isinstance(token, Token) for token in checked):
-            return checked
-    raise InvalidTypeError(
-        f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
-        "model.tokenizer.tokens(text)"
-    )
-
-
 def as_tokens(
     texts: Sequence[str] | Tokens | None, count: int, name: str, row: str
 ) -> Tokens | None:
@@ -285,23 +259,15 @@ def as_tokens(
     """
     if texts is None:
         return None
-    tokens = None
-    if isinstance(texts, Tokens):
-        tokens = texts
-    elif not isinstance(texts, str):
-        with contextlib.suppress(Exception):  # __iter__ may raise anything
-            tokens = Tokens(
-                Token(i, text, text, text.encode(errors="surrogatepass"))
-                for i, text in enumerate(texts)
-            )
-    if tokens is None:
-        raise InvalidTypeError(
-            f"{name} must be a list of {count} texts, one per {row}, such as ['猫', "
-            f"'吃', '鱼']; got {quoted(texts)}"
+    if not isinstance(texts, Tokens):
+        texts = as_texts(texts, name)
+        texts = Tokens(
+            Token(i, text, text, text.encode(errors="surrogatepass"))
+            for i, text in enumerate(texts)
         )
-    if len(tokens) != count:
-        raise InvalidValueError(f"{name} must be {count} texts, one per {row}; got {len(tokens)}")
-    return tokens
+    if len(texts) != count:
+        raise InvalidValueError(f"{name} must be {count} texts, one per {row}; got {len(texts)}")
+    return texts
 
 
 class Vocabulary:
@@ -339,7 +305,6 @@ class Vocabulary:
 
     def for_rows(self, rows: int) -> Vocabulary:
         """Return a copy for an embedding with this number of rows."""
-        rows = as_count(rows, "rows", least=1)
         if len(self) > rows:
             last = self.token(len(self) - 1)
             raise VocabularyError(
@@ -355,11 +320,10 @@ class Vocabulary:
         return Tokens([self.token(id) for id in check_ids(ids, len(self)).tolist()])
 
     def token(self, id: int) -> Token:
-        id = as_count(id, "a token's id", most=len(self) - 1)
         symbol = self._symbols.get(id)
         if symbol is None:
             return Token(id, f"<row {id}>", "", b"")
-        raw = self._bytes_of(id)
+        raw = self.bytes_of(id)
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def lookup(self, token: int | str | Token) -> Token:
@@ -370,7 +334,7 @@ class Vocabulary:
         check_kind(id_or_text, str, "a token", "given by its id or text, such as ' dog'")
         raw = id_or_text.encode(errors="surrogatepass")
         for id in self.ids.tolist():
-            if self._bytes_of(id) == raw:
+            if self.bytes_of(id) == raw:
                 return self.token(id)
         for id, symbol in self._symbols.items():
             if symbol == id_or_text:
@@ -381,15 +345,12 @@ class Vocabulary:
         )
 
     def bytes_of(self, id: int) -> bytes:
-        return self._bytes_of(as_count(id, "a token's id", most=len(self) - 1))
-
-    def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
         return symbol.encode() if id in self.literal_ids else symbol_bytes(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The concatenated bytes of tokens, which may end inside a character."""
-        return b"".join(map(self._bytes_of, check_ids(ids, len(self)).tolist()))
+        return b"".join(map(self.bytes_of, check_ids(ids, len(self)).tolist()))
 
 
 def symbol_bytes(symbol: str) -> bytes:
@@ -402,7 +363,7 @@ def symbol_bytes(symbol: str) -> bytes:
 
 def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     """Check token ids and convert them to an int64 array of shape (T,)."""
-    array = as_ids(ids)
+    array = as_array(ids, "token ids")
     if array.ndim != 1:
         description = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
         raise InvalidValueError(f"token ids must be a 1-D array of integers; got {description}")
@@ -418,21 +379,3 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
             f"to {vocab_size - 1}"
         )
     return array.astype(np.int64)
-
-
-def as_ids(ids: ArrayLike) -> AnyArray:
-    """Convert token ids to an array of any shape and dtype."""
-    if isinstance(ids, RAW_BYTES):
-        raise InvalidTypeError(f"token ids must be integers; got {quoted(ids)}")
-    try:
-        return np.asarray(ids)
-    except ValueError:
-        raise InvalidValueError(
-            "token ids must be a list of integers, or lists of equal length; got lists of "
-            f"different lengths: {quoted(ids)}"
-        ) from None
-    except Exception as error:  # __array__ may raise anything
-        raise InvalidTypeError(
-            f"token ids must be a 1-D array of integers; got {quoted(ids, 40)}, which can't be "
-            f"converted: {quoted(error)}"
-        ) from None
