@@ -213,7 +213,6 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
     (here / "file").write_bytes(b"old")
     assert refusal("none/file").endswith("none doesn't exist")
     assert "too long" in refusal("x" * (LONGEST_NAME + 1))
-    assert "too long" in refusal("x/" * 3000)
     for name in ("fsync", "replace"):
         monkeypatch.setattr(os, name, raise_os_error(errno.ENOSPC))
         assert refusal("file") == "file can't be written: No space left on device"

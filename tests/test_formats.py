@@ -18,54 +18,33 @@ from attnlab import GPT2
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
 from attnlab.support.formats import describe_unsupported, model_directory
 
-# Files of a directory or repository, and the error message.
+# A file of a directory or repository, and the error message.
 UNSUPPORTED = [
-    (["adapter_model.safetensors"], "PEFT adapter", "merge_and_unload"),
-    (["adapter_model.bin"], "PEFT adapter", "merge_and_unload"),
-    (["model.fp16.safetensors"], "variant", "variant='fp16'"),
-    (["model.fp16-00001-of-00002.safetensors"], "variant", "variant='fp16'"),
-    (["model.safetensors.index.bf16.json"], "variant", "variant='bf16'"),
-    (["model-00001-of-00002.safetensors"], "one shard of the weights", "index"),
-    (["pytorch_model.bin"], "pickle", "save_pretrained"),
-    (["pytorch_model-00001-of-00002.bin"], "pickle", "save_pretrained"),
-    (["gpt2-Q4_K_M.gguf"], "GGUF", "gguf_file='gpt2-Q4_K_M.gguf'"),
-    (["gpt2_124M_bf16.bin"], "llm.c", "GPT2.from_pretrained('gpt2')"),
-    (["model_00019560.bin"], "llm.c", "export_hf.py --input model_00019560.bin"),
-    (["tf_model.h5"], "TensorFlow", "Open the original model"),
-    (["flax_model.msgpack"], "Flax", "Open the original model"),
-    (["model.ckpt.data-00000-of-00001", "model.ckpt.index"], "OpenAI", "'gpt2-xl' 1558M"),
-    (["hparams.json"], "OpenAI", "from_pretrained('gpt2')"),
-    (["encoder.json", "vocab.bpe"], "OpenAI", "from_pretrained('gpt2')"),
-    (["model-1000.meta"], "OpenAI", "from_pretrained('gpt2')"),
-    (["decoder_model.onnx"], "ONNX", "Open the original model"),
-    (["ckpt.pt"], "nanoGPT", "torch.load('ckpt.pt', map_location='cpu')['model']"),
-    (["epoch=3.ckpt"], "training script", "torch.load('FILE'"),
-    (["weights.safetensors"], "weights.safetensors", "rename it to model.safetensors"),
+    ("adapter_model.safetensors", "PEFT adapter", "merge_and_unload"),
+    ("model-00001-of-00002.safetensors", "one shard of the weights", "index"),
+    ("pytorch_model-00001-of-00002.bin", "pickle", "save_pretrained"),
+    ("gpt2-Q4_K_M.gguf", "llama.cpp", "Open the original model"),
+    ("tf_model.h5", "TensorFlow", "Open the original model"),
+    ("epoch=3.ckpt", "training script", "torch.load('ckpt.pt'"),
+    ("model.fp16.safetensors", "model.fp16.safetensors", "rename it to model.safetensors"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("names", "format", "remedy"), UNSUPPORTED, ids=lambda value: str(value)[:40]
-)
+@pytest.mark.parametrize(("name", "format", "remedy"), UNSUPPORTED)
 def test_formats_are_recognized_by_name(
-    tmp_path: Path, names: list[str], format: str, remedy: str
+    tmp_path: Path, name: str, format: str, remedy: str
 ) -> None:
     """Alone in a directory, beside a config, and as a file."""
-    for name in names:
-        (tmp_path / name).write_bytes(b"\x80")
+    (tmp_path / name).write_bytes(b"\x80")
     for _ in range(2):
-        with pytest.raises(MissingFileError) as caught:
+        with pytest.raises(MissingFileError, match=re.escape(remedy)) as caught:
             GPT2.from_pretrained(tmp_path)
-        message = str(caught.value)
-        assert str(tmp_path) in message
-        assert sorted(names)[0] in message
-        assert format in message
-        assert remedy in message
+        assert f"{name}, " in str(caught.value)
+        assert str(tmp_path) in str(caught.value)
         copy_model("odd", tmp_path)
         (tmp_path / WEIGHTS).unlink()
-    with pytest.raises(MissingFileError) as caught:
-        GPT2.from_pretrained(tmp_path / names[0])
-    assert format in str(caught.value)
+    with pytest.raises(MissingFileError, match=format):
+        GPT2.from_pretrained(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +53,6 @@ def test_formats_are_recognized_by_name(
         "config.json vocab.json merges.txt README.md",
         "optimizer.pt scheduler.pt rng_state.pth training_args.bin trainer_state.json",
         "model.safetensors model.safetensors.index.json tokenizer.json",
-        "",
     ],
 )
 def test_ignored_files(names: str) -> None:
@@ -82,37 +60,30 @@ def test_ignored_files(names: str) -> None:
 
 
 def test_most_specific_format_is_reported() -> None:
-    names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
-    assert describe_unsupported(names).startswith("pytorch_model.bin. It is a pickle")
-    assert describe_unsupported([*names, "adapter_config.json"]).startswith(
-        "adapter_config.json, a PEFT"
-    )
+    names = ["flax_model.msgpack", "onnx/model.safetensors", "pytorch_model.bin", "tf_model.h5"]
+    assert describe_unsupported(names).startswith("pytorch_model.bin, weights that aren't")
+    names.append("adapter_config.json")
+    assert describe_unsupported(names).startswith("adapter_config.json, a PEFT")
 
 
-@pytest.mark.parametrize("beside", ["a base model", "a config", "nothing"])
 @pytest.mark.parametrize(
     ("settings", "kind", "remedy"),
     [
         ('{"peft_type": "LORA"}', "'LORA'", "merge_and_unload"),
-        ('{"peft_type": "PROMPT_TUNING"}', "'PROMPT_TUNING'", "can't be merged"),
         ('{"peft_type": "P_TUNING"}', "'P_TUNING'", "can't be merged"),
         ("\x80", "'unknown'", "merge_and_unload"),
     ],
 )
 def test_adapters_are_always_reported(
-    tmp_path: Path, beside: str, settings: str, kind: str, remedy: str
+    tmp_path: Path, settings: str, kind: str, remedy: str
 ) -> None:
-    if beside != "nothing":
-        copy_model("odd", tmp_path)
-    if beside == "a config":
-        (tmp_path / WEIGHTS).unlink()
+    """Alone, and beside a base model, which would open."""
     (tmp_path / "adapter_config.json").write_text(settings, encoding="latin-1")
-    with pytest.raises(CheckpointError) as caught:
-        GPT2.from_pretrained(tmp_path)
-    assert f"adapter_config.json, peft_type {kind}" in str(caught.value)
-    assert remedy in str(caught.value)
-    assert ("move adapter_config.json" in str(caught.value)) == (beside != "nothing")
-    assert "LoRA" not in str(caught.value)
+    for advice in ("", f"{remedy}.* move adapter_config.json"):
+        expected = f"adapter_config.json, peft_type {kind}.*{advice or remedy}"
+        with pytest.raises(CheckpointError, match=expected):
+            GPT2.from_pretrained(tmp_path)
+        copy_model("odd", tmp_path)
 
 
 def test_models_with_custom_code(tmp_path: Path) -> None:
@@ -122,14 +93,6 @@ def test_models_with_custom_code(tmp_path: Path) -> None:
         GPT2.from_pretrained(tmp_path)
     change_config(tmp_path, auto_map={"AutoTokenizer": ["tokenization_odd.OddTokenizer", None]})
     assert GPT2.from_pretrained(tmp_path).config.n_head == 5
-
-
-def test_suggested_commands_quote_names() -> None:
-    text = describe_unsupported(["x', y='; print(1)\x1b[2J.gguf"])
-    assert "gguf_file='FILE'" in text
-    assert "print" not in text.partition("Convert it")[2]
-    assert "\x1b" not in text
-    assert len(describe_unsupported(["x" * 100_000 + ".gguf"])) < 1_000
 
 
 # Directories

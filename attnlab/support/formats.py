@@ -19,27 +19,26 @@ ADAPTER = "adapter_config.json"
 MAX_LISTED = 12
 
 
-def conversion_command(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
+def conversion_command(imports: str, model: str, tokenizer: str) -> str:
     """A command that saves a model and its tokenizer in a supported format.
 
     Parameters
     ----------
     imports : more imports, as the end of an import statement
     model : the expression that loads the model
-    tokenizer : the arguments that load the tokenizer
+    tokenizer : the name or directory of the tokenizer
     """
     return (
         f'python -c "from transformers import AutoTokenizer as T{imports}; '
-        f"{model}.save_pretrained('NEW'); T.from_pretrained({tokenizer}).save_pretrained('NEW')\""
+        f"{model}.save_pretrained('NEW'); T.from_pretrained('{tokenizer}').save_pretrained('NEW')\""
     )
 
-
-IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 
 HOW_TO_CONVERT = (
     "It is a pickle, which can run any code when loaded, so it isn't loaded. If you trust the "
     "file, convert it where transformers and torch are installed (OLD is its directory, or its "
-    "name on the hub): " + conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')")
+    "name on the hub): "
+    + conversion_command(", GPT2LMHeadModel as M", "M.from_pretrained('OLD')", "OLD")
 )
 HOW_TO_DEQUANTIZE = (
     "Open the original model, or, if transformers can load and dequantize this one, use "
@@ -50,61 +49,35 @@ HOW_TO_MERGE = (
     + conversion_command(
         "; from peft import AutoPeftModelForCausalLM as M",
         "M.from_pretrained('OLD').merge_and_unload()",
-        "'BASE'",
+        "BASE",
     )
 )
 
-# Patterns of file names and the advice for each, most specific first. {name} is the file's name,
-# {file} the name in a command, {variant} the pattern's group; {merge}, {convert}, {convert_gguf}
-# and {convert_variant} say how to convert the file.
+# Patterns of file names and what such files are, most specific first.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
-        "{name}, a PEFT adapter (such as LoRA), which changes another model's weights. {merge}",
-    ),
-    (
-        r"model\.([\w-]+?)(?:-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.([\w-]+)\.json",
-        "{name}, weights of a variant. A single file opens if it is called model.safetensors; "
-        "shards, once transformers has saved them without the variant: {convert_variant}",
+        f"a PEFT adapter (such as LoRA), which changes another model's weights. {HOW_TO_MERGE}",
     ),
     (
         r"model-\d+-of-\d+\.safetensors",
-        "{name}, one shard of the weights; model.safetensors.index.json, which lists all shards, "
-        "is missing",
+        "one shard of the weights; model.safetensors.index.json, which lists all, is missing",
     ),
-    (r"pytorch_model.*\.bin", "{name}. {convert}"),
+    (r"pytorch_model.*\.bin", f"weights that aren't safetensors. {HOW_TO_CONVERT}"),
     (
-        r"gpt2_\w+\.bin|model_\d+\.bin",
-        "{name}, weights as llm.c writes them. GPT-2's own open by name, such as "
-        "GPT2.from_pretrained('gpt2'). For a model that you trained, llm.c's "
-        "dev/eval/export_hf.py --input {file} --output NEW writes a directory that opens",
-    ),
-    (
-        r".+\.gguf",
-        "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
-        "can, or convert it where transformers 4, torch, gguf and accelerate are installed: "
-        "{convert_gguf}",
-    ),
-    (
-        r"tf_model.*\.h5|flax_model.*\.msgpack|.+\.onnx",
-        "{name}, weights for TensorFlow, Flax or ONNX, which aren't supported. Open the original "
-        "model's safetensors",
-    ),
-    (
-        r"hparams\.json|encoder\.json|vocab\.bpe|model.*\.(data-\d+-of-\d+|index|meta)",
-        "{name}, from OpenAI's TensorFlow release of GPT-2. The same weights open by name: "
-        "GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, 'gpt2-large' 774M, 'gpt2-xl' "
-        "1558M",
+        r"(?!model\.safetensors).+\.safetensors",
+        "which may have the weights of a GPT-2. If it does, rename it to model.safetensors",
     ),
     (
         r"(?!optimizer|scheduler|rng_state|training_args).+\.(?:pt|pth|ckpt)",
-        "{name}, a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when "
-        "loaded, so it isn't loaded. If you trust the file, load it with torch and pass its arrays "
-        "to GPT2.from_arrays; nanoGPT's are torch.load('{file}', map_location='cpu')['model']",
+        "a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when loaded, "
+        "so it isn't loaded. If you trust the file, load it with torch and pass its arrays to "
+        "GPT2.from_arrays; nanoGPT's are torch.load('ckpt.pt', map_location='cpu')['model']",
     ),
     (
-        r"(?!model).+\.safetensors",
-        "{name}. If it contains the weights of a GPT-2, rename it to model.safetensors",
+        r".+\.(?:gguf|h5|msgpack|onnx)",
+        "weights for llama.cpp, TensorFlow, Flax or ONNX, which aren't supported. Open the "
+        "original model's safetensors",
     ),
 )
 
@@ -112,26 +85,10 @@ FORMATS = (
 def describe_unsupported(names: Iterable[str]) -> str:
     """Describe the first file in an unsupported format, and how to convert it; "" if none is."""
     names = sorted(names)
-    for pattern, advice in FORMATS:
+    for pattern, description in FORMATS:
         for name in names:
-            if match := re.fullmatch(pattern, name):
-                # Names that could break out of the command's quotes are left out.
-                file = name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE"
-                arguments = f"'OLD', gguf_file='{file}'"
-                variant = next(filter(None, match.groups()), "")
-                return advice.format(
-                    name=list_names([name]),
-                    file=file,
-                    variant=variant,
-                    convert_variant=conversion_command(
-                        IMPORT_GPT2, f"M.from_pretrained('OLD', variant='{variant}')"
-                    ),
-                    merge=HOW_TO_MERGE,
-                    convert=HOW_TO_CONVERT,
-                    convert_gguf=conversion_command(
-                        IMPORT_GPT2, f"M.from_pretrained({arguments})", arguments
-                    ),
-                )
+            if re.fullmatch(pattern, name):
+                return f"{list_names([name])}, {description}"
     return ""
 
 
