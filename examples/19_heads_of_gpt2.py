@@ -32,7 +32,7 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import AnyArray, Array
 from attnlab.pocket.grammar import sample
 from attnlab.support.console import prepare_script
-from attnlab.support.rest import RESTING
+from attnlab.support.sink import RESTING
 from attnlab.support.tables import align
 from attnlab.training import initial_parameters
 
@@ -97,7 +97,7 @@ traces[SHOWN].plot()
 # Most have a dark first column: every token gives most of its attention to the first token. A row
 # of weights must sum to 1, also if a head finds nothing to fetch, and the first token is where
 # GPT-2 puts what it doesn't need: it is an **attention sink**. attnlab says that a token **rests**
-# in a head if it gives the first token at least 0.9 (`attnlab/support/rest.py`). Here is the mean
+# in a head if it gives the first token at least 0.9 (`attnlab/support/sink.py`). Here is the mean
 # weight on the first token, layer by layer, and how many tokens rest. (The first token itself is
 # left out: it has nowhere else to look.)
 

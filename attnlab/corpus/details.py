@@ -18,7 +18,7 @@ from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps.labels import label
 from attnlab.support.messages import Message
-from attnlab.support.rest import NOTABLE
+from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import (
     PLUS_MINUS,
     Columns,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.equations import AnyArray, Array, Ids, deviation, mean
-from attnlab.support.rest import excess
+from attnlab.support.sink import excess
 
 # Token pairs that are tallied for each head: those in most of the first texts; fewer in models with
 # many heads, whose sums would take more than 24 bytes a cell.

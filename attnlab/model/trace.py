@@ -23,7 +23,7 @@ from attnlab.support import door
 from attnlab.support.checks import as_count, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
-from attnlab.support.rest import NOTABLE
+from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import Columns, Document, Format, Paragraph, percent
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER

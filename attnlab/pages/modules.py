@@ -18,7 +18,7 @@ from pathlib import Path
 from attnlab.pages import overview, pairs
 from attnlab.pages.packs import PACKED_STEPS
 from attnlab.pages.translate import equations_script
-from attnlab.support import rest
+from attnlab.support import sink
 from attnlab.text import words
 
 HERE = Path(__file__).parent
@@ -64,9 +64,9 @@ def _constants() -> str:
         "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
         "SHOWN_PAIRS": pairs.SHOWN,
         "EXCERPT_LENGTH": EXCERPT_LENGTH,
-        "RESTING": rest.RESTING,
-        "NOTABLE": rest.NOTABLE,
-        "UNIFORM": rest.UNIFORM,
+        "RESTING": sink.RESTING,
+        "NOTABLE": sink.NOTABLE,
+        "UNIFORM": sink.UNIFORM,
         "ALONE": words.ALONE,
         "WORDS": words.WORDS,
         "LATIN": words.LATIN,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from attnlab import equations, erf
-from attnlab.support import rest, scale
+from attnlab.support import scale, sink
 
 # Elementwise functions of numbers x, y and z.
 ELEMENTWISE = {
@@ -68,7 +68,7 @@ RENAMED = {"new": "new_"}
 @cache
 def equations_script() -> str:
     """A module: NumPy's functions, and `equations`, an object with our modules' functions."""
-    modules = [Path(str(module.__file__)) for module in (erf, equations, scale, rest)]
+    modules = [Path(str(module.__file__)) for module in (erf, equations, scale, sink)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
         f"{name}: {LOOP.format(name, _at_indices(code))}" for name, code in ELEMENTWISE.items()

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnlab.steps import Result
 from attnlab.support.messages import Message
-from attnlab.support.rest import NOTABLE, Attended
+from attnlab.support.sink import NOTABLE, Attended
 from attnlab.support.tables import percent
 from attnlab.views.labelled_step import labelled_step
 
@@ -28,7 +28,7 @@ def attention_in_words(attention: Result, query: int) -> list[Message]:
     attended = Attended(weights, visible, is_first=own == 0)
     first = Message("the first token, “{key}”", key=keys.labels[0])
     names = {"query": queries.labels[query], "first": first}
-    rest = percent(attended.rest)
+    rest = percent(attended.on_first)
     if attended.kind == "alone":
         return [Message("“{query}” is the first token and sees only itself.", **names)]
     if attended.kind == "rests":
@@ -46,7 +46,7 @@ def attention_in_words(attention: Result, query: int) -> list[Message]:
     values: dict[str, object] = {"count": str(visible.size), "share": share, "rest": rest}
     values |= {**names, "keys": _keys(key, tied, own, keys.labels)}
     # What has most of the attention comes first.
-    if attended.rest >= NOTABLE and attended.rest > weights[key]:
+    if attended.on_first >= NOTABLE and attended.on_first > weights[key]:
         resting = "{rest} of the attention of “{query}” rests on {first}."
         goal = Message(
             "Of the other tokens, it gives {keys} the most, {share}.", **values | {"share": each}
@@ -64,7 +64,7 @@ def attention_in_words(attention: Result, query: int) -> list[Message]:
     else:
         goal = Message("“{query}” looks at {keys} ({share} of its attention).", **values)
     resting = "{rest} of its attention rests on {first}."
-    return [goal] if attended.rest < NOTABLE else [goal, Message(resting, **values)]
+    return [goal] if attended.on_first < NOTABLE else [goal, Message(resting, **values)]
 
 
 def _keys(key: int, tied: Sequence[int], own: int, labels: Sequence[str]) -> Message:

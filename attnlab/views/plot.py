@@ -32,8 +32,8 @@ from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import counted, say, translations
-from attnlab.support.rest import Attended
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
+from attnlab.support.sink import Attended
 from attnlab.support.tables import ELLIPSIS, display_width, printable
 from attnlab.text.tokens import Token
 from attnlab.views.attended import attention_in_words

@@ -1,4 +1,4 @@
-// Where attention goes, as attnlab/support/rest.py defines it: some rests on the first token, and the rest is compared
+// Where attention goes, as attnlab/support/sink.py defines it: some rests on the first token, and the rest is compared
 // with uniform attention.
 
 import { Nd } from "./arrays.js";

@@ -10,7 +10,7 @@ from pages import Open, gpt2_shaped
 import attnlab
 from attnlab import GPT2, Trace, figures
 from attnlab.corpus.measures import measure_trace
-from attnlab.support.rest import Attended, excess
+from attnlab.support.sink import Attended, excess
 from attnlab.views.attended import attention_in_words
 
 # (12 layers, 12 heads, T, T) of two prompts, see the figures.
@@ -48,15 +48,15 @@ def excess_by_hand(row: NDArray[np.float32], i: int) -> NDArray[np.float64]:
 )
 def test_where_attention_goes(weights: list[float], rest: float, key: int, kind: str) -> None:
     attended = Attended(np.array(weights), np.ones(4, bool))
-    assert (attended.rest, attended.key, attended.kind) == (rest, key, kind)
+    assert (attended.on_first, attended.key, attended.kind) == (rest, key, kind)
     assert np.allclose(attended.excess, excess_by_hand(np.array(weights), 3))
 
 
 def test_the_first_token_sees_itself_and_the_second_has_no_other_choice() -> None:
     first = Attended(np.array([1.0, 0, 0]), np.array([True, False, False]), is_first=True)
-    assert (first.kind, first.rest, first.key) == ("alone", 0, None)
+    assert (first.kind, first.on_first, first.key) == ("alone", 0, None)
     second = Attended(np.array([0.4, 0.6, 0]), np.array([True, True, False]))
-    assert (second.kind, second.rest, second.key) == ("looks", 0.4, 1)
+    assert (second.kind, second.on_first, second.key) == ("looks", 0.4, 1)
     assert second.excess.tolist() == [0, 0, 0]
 
 
@@ -90,7 +90,7 @@ def test_the_page_has_the_same_definitions(pure: Any) -> None:
                 assert actual["visible"] == [*range(1, i + 1)]
                 assert np.allclose(actual["excess"], excess_by_hand(row, i), atol=1e-6)
                 assert np.allclose(expected.excess, excess_by_hand(row, i), atol=1e-6)
-                assert actual["rest"] == expected.rest == (float(row[0]) if i else 0)
+                assert actual["rest"] == expected.on_first == (float(row[0]) if i else 0)
                 assert actual.get("key") == expected.key
                 assert actual["kind"] == expected.kind
                 rests = i > 0 and row[0] >= 0.9

@@ -41,7 +41,7 @@ class Attended:
 
     Attributes
     ----------
-    rest : the share on the first token
+    on_first : the share on the first token
     excess : (Tk,), see `excess`
     others : (Tk,), the visible keys without the first token, bool
     key : the one of them with the largest weight; None if there are none
@@ -52,14 +52,14 @@ class Attended:
     def __init__(self, weights: AnyArray, mask: Mask, is_first: bool = False) -> None:
         self.others = others = mask.copy()
         others[0] = False
-        self.rest = 0.0 if is_first else float(weights[0])
+        self.on_first = 0.0 if is_first else float(weights[0])
         self.excess: AnyArray = excess(weights, others)
         visible = np.flatnonzero(others)
         self.key: int | None = int(visible[weights[visible].argmax()]) if visible.size else None
         largest = float(self.excess.max())
         if is_first:
             self.kind = "alone"
-        elif self.rest >= RESTING or self.key is None:
+        elif self.on_first >= RESTING or self.key is None:
             self.kind = "rests"
         elif largest >= NOTABLE or visible.size == 1:
             self.kind = "looks"
