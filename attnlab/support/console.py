@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from attnlab.errors import AttnlabError
 from attnlab.support.checks import as_flag
@@ -24,19 +24,10 @@ CLOSED_PIPE, INTERRUPTED = 141, 130
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    The status is 2 after an `AttnlabError`, or if memory or the output's disk is full, reported on
-    stderr; 130 after Ctrl-C, also reported; 141 if the output pipe is closed.
+    The status is 2 after an `AttnlabError`, or if the output's disk is full, reported on stderr;
+    130 after Ctrl-C, also reported; 141 if the output pipe is closed.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before Python started
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     _escape_unencodable()
-    import signal  # here, so that `import attnlab` is quick
-    import threading
-
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # set by a shell for `program &`
-    if ignored and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         try:
             status = program()
@@ -44,20 +35,18 @@ def exit_status(program: Callable[[], int]) -> int:
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
-        _report(*str(error).splitlines())
+        print(*str(error).splitlines(), sep="\n", file=sys.stderr)
         return 2
-    except MemoryError as error:
-        _report(f"not enough memory for a text or model of this size. {error}".rstrip())
-        return 2
+    except BrokenPipeError:
+        _discard_output()
+        return CLOSED_PIPE
     except OSError as error:
-        _discard_output(sys.stdout)
-        if isinstance(error, BrokenPipeError):
-            return CLOSED_PIPE
-        _report(f"the output can't be written: {error.strerror}")
+        _discard_output()
+        print(f"the output can't be written: {error.strerror}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt as interrupt:
-        _discard_output(sys.stdout)
-        _report(str(interrupt) or say("Interrupted"))
+    except KeyboardInterrupt:
+        _discard_output()
+        print(say("Interrupted"), file=sys.stderr)
         return INTERRUPTED
     return status
 
@@ -138,14 +127,7 @@ def _escape_unencodable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _report(*lines: str) -> None:
-    try:
-        print(*lines, sep="\n", file=sys.stderr)
-    except OSError:  # stderr is closed too
-        _discard_output(sys.stderr)
-
-
-def _discard_output(stream: TextIO) -> None:
+def _discard_output() -> None:
     """Discard buffered output: send it to the null device, so that flushing at exit succeeds."""
-    with contextlib.suppress(OSError, ValueError):  # the stream isn't a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with contextlib.suppress(OSError, ValueError):  # stdout isn't a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
