@@ -214,7 +214,7 @@ def test_tokens_label_rows_of_your_own_matrices() -> None:
     other = cross_attention(X, memory, *W, tokens=cats, memory_tokens=dogs)
     assert labels(other) == [cats, dogs]
     assert labels(other, "V")[0] == labels(other, "memory")[0] == dogs
-    of_keys = cross_attention(X, memory, *W, memory_tokens=iter(dogs))
+    of_keys = cross_attention(X, memory, *W, memory_tokens=list(dogs))
     assert labels(of_keys) == [("0", "1", "2"), dogs]
 
 
@@ -241,8 +241,8 @@ def test_query_labels_apply_to_keys_only_in_self_attention() -> None:
     ("tokens", "message"),
     [
         (["a"], "tokens must be 3 texts, one per query; got 1"),
-        ("abc", "tokens must be a list of 3 texts, one per query"),
-        ([1, 2, 3], "tokens must be a list of 3 texts"),
+        ("abc", "tokens must be 3 texts, one per query; got 1"),
+        ([1, 0, 3], r"tokens must be a text or a list of texts; got \[1, 0, 3\]"),
         (5, "got 5"),
     ],
 )
@@ -250,6 +250,8 @@ def test_tokens_of_the_wrong_length_are_rejected(tokens: Any, message: str) -> N
     X, memory, W = matrices(3, 2)
     with pytest.raises(AttnlabError, match=message):
         self_attention(X, *W, tokens=tokens)
-    pattern = message.replace("3", "2").replace("query", "key").replace("tokens", "memory_tokens")
+    pattern = (
+        message.replace("3 t", "2 t").replace("query", "key").replace("tokens", "memory_tokens")
+    )
     with pytest.raises(AttnlabError, match=pattern):
         cross_attention(X, memory, *W, memory_tokens=tokens)

@@ -275,9 +275,6 @@ def test_sampling_at_the_limits_of_its_settings() -> None:
     flat = Sampling(temperature=1e300).probabilities([1.0, 3.0])
     assert flat.tolist() == [0.5, 0.5]
     assert Sampling().probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
-    for logits in ([[1.0]], [1.0, math.nan], [math.inf, 0.0], []):
-        with pytest.raises(AttnlabError, match="finite"):
-            Sampling().probabilities(logits)
 
 
 @pytest.mark.parametrize(
@@ -385,11 +382,3 @@ def test_flags_must_be_booleans(odd: GPT2, flag: Any) -> None:
     for name in ("trace", "drop_oldest"):
         with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
             odd.generate("the", 1, **{name: flag})
-
-
-@pytest.mark.parametrize("rng", [None, 1, [1], np.float64(1), np.random.Generator, object()])
-def test_rng_must_be_a_seed_or_generator(rng: Any) -> None:
-    with pytest.raises(AttnlabError, match="rng must be a Generator; got "):
-        Sampling().draw(np.zeros(3), rng)
-    with pytest.raises(AttnlabError, match="logits must have a real dtype"):
-        Sampling().draw("a", np.random.default_rng(0))

@@ -94,8 +94,6 @@ def test_arrays_by_parameter_paths(model: str) -> None:
         ),
         (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
-        (lambda m: m.trace("the hen").tokens.index("n"), r"use tokens.find\(text\)"),
-        (lambda m: m.trace("the hen").tokens.index("n", "t"), "start must be an integer"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
             "path blocks.1.attention.heads.0.scores",
@@ -650,7 +648,7 @@ def test_types_of_ids(odd: GPT2, form: str) -> None:
         ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "excludes tokens"),
         ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "excludes tokens"),
         (Tensor(np.array([0.5])), "must be integers; got float64"),
-        (Tensor(np.array(IDS), device="meta"), "a 1-D array of integers"),
+        (Tensor(np.array(IDS), device="meta"), "token ids isn.t an array"),
         *((nothing, "no tokens") for nothing in ("", [], [[]], {"input_ids": []})),
         ([5, -1], "-1 at position 1"),
         ([*range(18)], "1[89] tokens.*17 positions"),

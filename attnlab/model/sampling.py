@@ -13,11 +13,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import (
-    as_count,
-    as_float,
-    check_seed,
-)
+from attnlab.support.checks import as_count, as_float, as_number, check_seed
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -46,8 +42,9 @@ def as_sampling(settings: Mapping[str, Any]) -> Sampling:
         top_p = as_float(top_p, "top_p", most=1)
         if top_p == 0:
             raise InvalidValueError("top_p must be above 0 and at most 1; got 0")
-    check_seed(settings.get("seed"))
-    return Sampling(temperature, top_k, top_p, settings.get("seed"))
+    seed = as_number(settings.get("seed"))
+    check_seed(seed)
+    return Sampling(temperature, top_k, top_p, seed)
 
 
 @dataclass(frozen=True)

@@ -122,16 +122,7 @@ class Tokenizer:
         `ids` are by symbol, as in `vocab.json`; `<|endoftext|>`, if included, is special. `merges`
         are pairs of symbols in order of priority, as in `merges.txt`.
         """
-        if (
-            not isinstance(ids, Mapping)
-            or isinstance(merges, str)
-            or not isinstance(merges, Sequence)
-        ):
-            raise InvalidTypeError(
-                f"ids must be a dict and merges a list of pairs; got {quoted(ids)} and "
-                f"{quoted(merges)}"
-            )
-        return cls(byte_pair_settings(dict(ids), merges))
+        return cls(byte_pair_settings(ids, merges))
 
     @classmethod
     def byte_level(cls) -> Tokenizer:
