@@ -90,7 +90,7 @@ def test_lines_in_utf_16() -> None:
         ),
         ("a.json", '[\n"The cat"\n]', "a.json, line 1, isn't a record in JSON. Write one"),
         ("a.csv", "id,body\n1,The cat", "a.csv, row 1, has no .text. column .* 'id', 'body'"),
-        ("a.txt", "PK\3\4", "a.txt can't be read as text: it is a ZIP archive"),
+        ("a.txt", "PK\3\4\0", "a.txt can't be read as text: it is binary"),
     ],
 )
 def test_files_without_texts(name: str, content: str, message: str) -> None:

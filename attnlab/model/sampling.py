@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import as_count, as_float, as_number, check_seed
+from attnlab.support.checks import as_count, as_float, as_number, check_seed, is_real
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -39,9 +39,9 @@ def as_sampling(settings: Mapping[str, Any]) -> Sampling:
     if top_k is not None:
         top_k = as_count(top_k, "top_k", least=1)
     if top_p is not None:
-        top_p = as_float(top_p, "top_p", most=1)
-        if top_p == 0:
-            raise InvalidValueError("top_p must be above 0 and at most 1; got 0")
+        top_p = as_number(top_p)
+        if not is_real(top_p) or not 0 < top_p <= 1:
+            raise InvalidValueError(f"top_p must be above 0 and at most 1; got {quoted(top_p)}")
     seed = as_number(settings.get("seed"))
     check_seed(seed)
     return Sampling(temperature, top_k, top_p, seed)

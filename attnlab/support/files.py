@@ -7,7 +7,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -157,7 +156,7 @@ def write_atomically(path: FilePath, content: bytes) -> None:
         try:
             with open(temporary, "xb") as stream:
                 if os.path.exists(target):
-                    shutil.copymode(target, temporary)
+                    os.chmod(temporary, os.stat(target).st_mode & 0o777)
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
