@@ -20,7 +20,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.model.notice import notice_on
 from attnlab.steps import Step, read_only
 from attnlab.support import door
-from attnlab.support.checks import as_count, check_kind
+from attnlab.support.checks import as_count
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
