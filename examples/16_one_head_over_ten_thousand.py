@@ -218,9 +218,8 @@ print(
 #
 # `attnlab.atlas` does this for all heads and many measures, in one process or on a cluster. It
 # reads texts as a stream, and what it keeps does not grow with the corpus: for each measure and
-# head, six sums over texts, which give mean and error; two sums for each of at most 128 batches of
-# texts, so that two atlases can be compared; and the three texts with the highest and the lowest
-# values. `attnlab.corpus.MEASURES` lists what can be measured.
+# head, six sums over texts, which give mean and error, and the three texts with the highest and the
+# lowest values. `attnlab.corpus.MEASURES` lists what can be measured.
 
 # %%
 texts = [draw.text for draw in draws]
@@ -270,9 +269,9 @@ pocket.trace(top.ids).head(*HEAD_A)
 # previous-token head of the model. Random words said twice are the better test: there, what came
 # after a word the last time is far away.
 #
-# Where does the other head do its job most, and where least? (`atlas.explore(pocket)` shows all of
-# this in a browser, with a link from each text to its trace; made with `heads=True`, the atlas also
-# has a page for each head there: token pairs, distances, twin heads and what it writes.)
+# Where does the other head do its job most, and where least? (`attnlab atlas` in a terminal writes
+# a page that shows all of this in a browser; with `--heads` the page also has token pairs,
+# distances, twin heads and what a head writes.)
 
 # %%
 print(f"\nInduction of {names[1]}: highest and lowest\n")
@@ -352,19 +351,18 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 COMPARED = max(COMPARED, 20)
 other_texts = [sample(rng, KIND).text for _ in range(COMPARED)]
 jobs = ["first", "previous", "same", "induction"]
-same_model = atlas.compare(attnlab.atlas(pocket, other_texts, jobs, progress=False))
+same_model = attnlab.atlas(pocket, other_texts, jobs, progress=False)
 
 
-def z_scores(difference: Any) -> Array:
-    """Each difference divided by its error, by measure and head."""
-    differences, error = (
-        np.array([*numbers.values()]) for numbers in (difference.difference, difference.error)
-    )
-    ratios: Array = np.divide(differences, error, out=np.zeros_like(differences), where=error > 0)
+def z_scores(first: Any, second: Any) -> Array:
+    """Each difference of two means divided by its error, by measure and head."""
+    difference = np.array([second[job].mean - first[job].mean for job in jobs])
+    error = np.array([np.hypot(first[job].error, second[job].error) for job in jobs])
+    ratios: Array = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
     return ratios
 
 
-z = np.abs(z_scores(same_model))
+z = np.abs(z_scores(atlas, same_model))
 print(f"\n16.7 The same model on other sentences: {z.size} differences")
 print(f"  beyond two errors:   {(z > 2).sum():2}   (about {z.size / 20:.1f} by chance)")
 print(f"  beyond four errors:  {(z > 4).sum():2}")
@@ -379,9 +377,8 @@ print(f"  beyond four errors:  {(z > 4).sum():2}")
 start = initial_parameters(pocket.config, np.random.default_rng(SEED))
 untrained = attnlab.GPT2.from_arrays(pocket.config, start, pocket.tokenizer)
 untrained_atlas = attnlab.atlas(untrained, other_texts, jobs, progress=False)
-from_training = untrained_atlas.compare(atlas)
 
-z = np.abs(z_scores(from_training))
+z = np.abs(z_scores(untrained_atlas, atlas))
 print(f"\nWhat was learned: {(z > 4).sum()} of {z.size} differences beyond four errors\n")
 print(
     attnlab.table(
@@ -390,7 +387,7 @@ print(
             for numbers in (
                 untrained_atlas["induction"].mean,
                 measured.mean,
-                from_training.error["induction"],
+                np.hypot(untrained_atlas["induction"].error, measured.error),
             )
         ],
         rows=["untrained", "pocket", "error of the difference"],
@@ -406,7 +403,9 @@ print(
 # It has learned to attend elsewhere. **Without a baseline, a number is neither large nor small.**
 #
 # (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
-# to each text. Then `compare` uses the differences text by text.)
+# to each text, and their difference is known better than this. Then let the atlas measure the
+# difference: as in 16.8, with a function of a trace that also traces `trace.ids` with the other
+# model.)
 
 # %% [markdown]
 # ## 16.8 What an atlas does not say

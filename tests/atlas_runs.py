@@ -1,14 +1,13 @@
-"""Runs over a small corpus that are killed at each of their writes in turn, or that MPI starts.
+"""Runs over a small corpus, and as a program: runs that are killed at each of their writes in turn.
 
 python atlas_runs.py DIRECTORY            kills itself at each write, resumes, prints how often
-python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
 import os
 import signal
 import sys
-from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from killed_run import killed_at_each_write
@@ -16,7 +15,6 @@ from killed_run import killed_at_each_write
 import attnlab
 from attnlab import Trace
 from attnlab.corpus import Atlas
-from attnlab.corpus.run import LOCK
 from attnlab.pocket.grammar import sample
 
 MEASURES = ("induction", "entropy", "writer", "loss")
@@ -30,20 +28,13 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 def bits(atlas: Atlas) -> dict[str, object]:
     """Everything that an atlas stores."""
-    tensors = {name: array.tobytes() for name, array in atlas._tally.tensors().items()}
-    return {**tensors, **atlas._tally.metadata()}
+    arrays, about = atlas._tally.to_store()
+    return {**{name: array.tobytes() for name, array in arrays.items()}, **about}
 
 
-def run(directory: Path | None, count: int = 7, executor: Executor | None = None) -> Atlas:
-    return attnlab.atlas(
-        "pocket",
-        texts(count),
-        MEASURES,
-        executor=executor,
-        chunk=3,
-        directory=directory,
-        progress=False,
-    )
+def run(directory: Path | None, count: int = 7, **settings: Any) -> Atlas:
+    settings = {"measures": MEASURES, "chunk": 3, "progress": False} | settings
+    return attnlab.atlas("pocket", texts(count), directory=directory, **settings)
 
 
 def deadly(trace: Trace) -> np.ndarray:
@@ -58,15 +49,8 @@ def main(top: Path) -> None:
     for directory in killed_at_each_write(top, run):
         kills += 1
         assert bits(run(directory)) == unbroken
-        assert not (directory / LOCK).exists()
     print(kills)
 
 
 if __name__ == "__main__":
-    if "--mpi" in sys.argv:
-        from mpi4py.futures import MPIPoolExecutor
-
-        with MPIPoolExecutor(2) as executor:
-            run(Path(sys.argv[1]), 20, executor)
-    else:
-        main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

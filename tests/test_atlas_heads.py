@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from atlas_runs import bits, texts
-from conftest import needs
 
 import attnlab
 from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
-from attnlab.corpus.heads import SHOWN, TOPS, HeadTally, Plan, TextSums, common_pairs
-from attnlab.errors import InvalidTypeError, InvalidValueError, ResumeError, UnknownMeasureError
+from attnlab.corpus.heads import SHOWN, TOPS, Plan, TextSums, common_pairs
+from attnlab.errors import ResumeError, UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
 
@@ -167,7 +166,7 @@ def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int)
         strength, start = max((sum(excess[x : x + SHOWN]), -x) for x in starts)
         found.append((strength, number, offset, offset - start))
     rows, earlier = [*profile.tops.to_dataframe().itertuples()], 0
-    assert len(rows) == len(profile.top_passages) == TOPS
+    assert len(rows) == TOPS
     for row, (strength, number, offset, start) in zip(rows, sorted(found)[::-1], strict=False):
         assert (row.text, row.window, row._3) == (f"text {number}", offset, start)
         np.testing.assert_allclose(row.strength, strength, rtol=1e-5)
@@ -189,9 +188,9 @@ def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int)
     assert earlier
 
 
-def seen(*patterns: Any, ids: Any, number: int, plan: Plan) -> TextSums:
+def seen(*patterns: Any, ids: Any, plan: Plan) -> TextSums:
     """The sums of a text in which a layer's heads have these weights."""
-    text = TextSums(plan, number)
+    text = TextSums(plan)
     text.open(0, np.array(ids))
     weights = np.array(patterns, float)
     context = np.ones((len(patterns), len(ids), 1))
@@ -209,7 +208,7 @@ def test_pairs_and_correlations_by_hand() -> None:
     start = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
     one = [*start, [0.2, 0.6, 0.2, 0], [0.1, 0.3, 0.2, 0.4]]
     two = [*start, [0.2, 0.2, 0.6, 0], [0.1, 0.3, 0.3, 0.3]]
-    text = seen(one, two, ids=ids, number=0, plan=plan)
+    text = seen(one, two, ids=ids, plan=plan)
     assert text.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]  # of 4 + 4 bins, then pairs
     assert text.counts[-3:].tolist() == [1, 1, 1]
     np.testing.assert_allclose(text.sums[-3:], [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
@@ -218,13 +217,13 @@ def test_pairs_and_correlations_by_hand() -> None:
     np.testing.assert_allclose(text.tops["strength"][0, 0], 0.4 + 0.15)
     lines = [[*line] for line in text.tops["lines"][0, 0].tolist()[:2]]
     np.testing.assert_allclose(lines, [[2, 1, 0.6, 0.4], [3, 3, 0.4, 0.15]], rtol=1e-6)
-    tally = HeadTally(plan, np.float64)
-    tally.add_text("a", text)
-    r, error = correlations(*tally.arrays["texts"], *tally.arrays["products"])
+    sums = plan.sums(np.float64)
+    text.add_to(sums)
+    r, error = correlations(*sums["texts"], *sums["products"])
     np.testing.assert_allclose(r[0, 1], -0.08 / math.sqrt(0.1 * 0.08))
     assert np.isnan(error[0, 1])
     # A key token that occurs twice: one query sees it.
-    twice = seen(one, two, ids=[7, 5, 5, 6], number=1, plan=plan)
+    twice = seen(one, two, ids=[7, 5, 5, 6], plan=plan)
     assert twice.rows[-2:].tolist() == [8, 10]
     assert twice.counts[-2:].tolist() == [1, 1]
     np.testing.assert_allclose(twice.sums[-2:], [[0.6, 0.2], [0.5, 0.6]])
@@ -243,11 +242,8 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
         assert bits(other) == bits(expected)
         assert json.dumps(other.details) == json.dumps(expected.details)
         assert attnlab.page(other).html == attnlab.page(expected).html
-    with pytest.raises(ResumeError, match="token pairs of the first texts"):
+    with pytest.raises(ResumeError, match="of other texts than those from text 0 on"):
         run(texts=[*texts(19), "The dog barked."], directory=tmp_path / "run")
-    # Without heads, the same directory resumes.
-    plain = run(heads=False, directory=tmp_path / "run")
-    assert (bits(plain), plain.details) == (bits(expected), ())
 
 
 def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
@@ -259,26 +255,10 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
     data = attnlab.page(few).html.partition('id="heads-data">')[2].partition("</script>")[0]
     errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
     assert errors == [None, None]  # not NaN, which JSON doesn't have
-    for words, settings in {
-        "heads must be True or False": {"heads": 1},
-        "needs a measure of heads": {"measures": ["loss"]},
-    }.items():
-        with pytest.raises((InvalidTypeError, InvalidValueError), match=words):
-            measured("pocket", ["The dog"], **settings)
     plain = measured("pocket", ["The dog"], heads=False)
     assert 'id="details"' not in attnlab.page(plain).html
     with pytest.raises(UnknownMeasureError, match="heads=True"):
         plain.head(0, 0).pairs  # noqa: B018
-
-
-def test_top_texts_have_traces_in_an_explorer(atlas: Atlas, precise: GPT2) -> None:
-    needs("starlette", "explore")
-    from attnlab.pages.explorer import TraceCache
-
-    passage = atlas.head(1, 2).top_passages[1]
-    ids, source = TraceCache(precise, "en", atlas).passage("strength.top.1.2.1")
-    assert ids == [*passage.ids]
-    assert source.startswith(f"{passage.text}, from token {passage.start}; strength ")
 
 
 def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any) -> None:

@@ -15,7 +15,6 @@ import attnlab
 from attnlab import GPT2
 from attnlab.checkpoints import hub
 from attnlab.checkpoints.hub import BUILT_IN, DOWNLOAD_COMMAND, find_model
-from attnlab.corpus.run import directory_of
 from attnlab.errors import InvalidValueError
 from attnlab.pages.saved import first_text
 from attnlab.walkthrough import PROMPT
@@ -64,13 +63,6 @@ def test_opens_without_network_from_any_directory(name: str, tmp_path: Path) -> 
 def test_has_no_revision(name: str) -> None:
     with pytest.raises(InvalidValueError, match="revision"):
         GPT2.from_pretrained(name, revision="main")
-
-
-@by_name
-def test_an_atlas_is_named_after_the_model(name: str, tmp_path: Path) -> None:
-    model = GPT2.from_pretrained(name)
-    assert directory_of(model) == name
-    assert directory_of(GPT2.from_pretrained(REFERENCE / "odd")) == str(REFERENCE / "odd")
 
 
 @by_name

@@ -474,8 +474,6 @@ def test_atlas(tmp_path: Path) -> None:
     (opened,) = re.findall(r"Python: attnlab.open_atlas\('(.*)'\)", out)
     assert repr(attnlab.open_atlas(opened)) == repr(atlas)
     assert f"Page: {tmp_path / 'out' / 'atlas.html'}" in out
-    opens = f"Explorer: attnlab explore --model {ODD} --atlas {tmp_path / 'out'}"
-    assert opens in out
     assert is_page(tmp_path / "out" / "atlas.html")
     whole, _ = run("atlas", str(corpus), COLUMNS="40")
     assert "writer" in whole

@@ -1,23 +1,18 @@
-"""Corpora in files: their formats, and the guide's recipes for others."""
+"""Corpora in files, and as streams."""
 
 import json
 import re
-import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
 from attnlab.corpus.texts import count_of, read_corpus, texts_of
 from attnlab.errors import InvalidValueError, MissingFileError
 
-GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
 measured = partial(attnlab.atlas, progress=False)
 TEXTS = [
     "The dog chased the ball, but it rolled.",
@@ -31,17 +26,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = (json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS))
     Path("corpus.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def run_recipe(library: str) -> dict[str, Any]:
-    """Run the guide's block that imports a library, with the pocket model; return its names."""
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S)
-    (recipe,) = (block for block in blocks if re.match(rf"(import|from) {library}\b", block))
-    names: dict[str, Any] = {"attnlab": attnlab}
-    recipe = recipe.replace('"gpt2", (', '"pocket", progress=False, texts=(')
-    recipe = recipe.replace('"gpt2", "corpus.txt", ', '"pocket", "corpus.txt", progress=False, ')
-    exec(recipe.replace('"gpt2"', '"pocket"'), names)
-    return names
 
 
 def check(atlas: Atlas) -> None:
@@ -76,7 +60,6 @@ def test_lines_in_utf_16() -> None:
     expected = measured("pocket", ["The cat \u010a", "猫"])
     atlas = measured("pocket", written("corpus.txt", lines, "utf-16"))
     assert repr(atlas) == repr(expected)
-    assert atlas.corpus == expected.corpus
     assert count_of("corpus.txt") == 2
 
 
@@ -131,79 +114,6 @@ def test_a_corpus_to_train_on_may_be_a_path() -> None:
     config = attnlab.GPT2Config(vocab_size=256, n_positions=4, n_embd=4, n_layer=1, n_head=1)
     train = partial(attnlab.train, config, steps=1, batch_size=2, progress=False)
     assert train(Path("input.txt")).losses == train("input.txt").losses == train(text).losses
-
-
-def test_parquet() -> None:
-    needs("pyarrow", "test")
-    import pyarrow as arrow
-    from pyarrow import parquet
-
-    table = arrow.table({"id": [*range(len(TEXTS))], "text": TEXTS})
-    parquet.write_table(table, "corpus.parquet", row_group_size=2)
-    check(run_recipe("pyarrow")["atlas"])
-
-
-def test_dataset_has_one_row_per_text_and_head() -> None:
-    needs("pyarrow", "test")
-    needs("pandas", "frames")
-    import pandas
-
-    lines = [TEXTS[0], "A shy girl", "The dog saw the dog"]
-    Path("corpus.txt").write_text("\n".join(lines), encoding="utf-8")
-    measures = run_recipe("pandas")["MEASURES"]
-    actual = pandas.read_parquet("heads").set_index(["text", "layer", "head"])
-    model = attnlab.GPT2.from_pretrained("pocket")
-    assert len(actual) == len(lines) * 8
-    # The file's lines with their ends, as the recipe reads them; scores of jobs from elsewhere.
-    for number, line in enumerate(lines):
-        jobs = attnlab.jobs(model.trace(line + "\n" * (number < 2)))
-        for name in measures:
-            mine = actual.loc[number][name].to_numpy().reshape(2, 4)
-            expected = jobs.attention[jobs.jobs.index(name)]
-            np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_zarr() -> None:
-    needs("zarr", "test")
-    needs("xarray", "frames")
-    measured("pocket", TEXTS).save("corpus.atlas")
-    names = run_recipe("xarray")
-    assert names["saved"].load().identical(names["atlas"].dataset)
-    assert names["both"].sizes["model"] == 2
-
-
-def in_processes(recipe: str) -> None:
-    Path("corpus.txt").write_text("A shy girl\n" * 130 + "The dog saw the dog", encoding="utf-8")
-    atlas = run_recipe(recipe)["atlas"]
-    expected = measured("pocket", "corpus.txt")
-    assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
-    assert len([*Path("atlas").glob("chunk-*")]) == 3
-
-
-@pytest.mark.slow
-def test_joblib() -> None:
-    needs("joblib", "test")
-    in_processes("joblib")
-
-
-@pytest.mark.slow
-def test_ray_through_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter through Ray's interface, whose futures are joblib's."""
-    needs("joblib", "test")
-    from joblib.externals.loky import get_reusable_executor
-
-    executor, ray = get_reusable_executor(max_workers=2), ModuleType("ray")
-
-    def remote(function: Any) -> Any:
-        def submit(*arguments: Any) -> Any:
-            return SimpleNamespace(future=lambda: executor.submit(function, *arguments))
-
-        return SimpleNamespace(remote=submit)
-
-    vars(ray).update(remote=remote)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    in_processes("ray")
 
 
 def test_streams_resume_without_recomputing() -> None:

@@ -180,14 +180,3 @@ def test_steps_and_gradients_are_data_frames(pocket: GPT2) -> None:
     head = gradients.blocks[1].attention.heads[2]
     assert np.array_equal(head.to_dataframe(), head.weights)
     assert np.array_equal(trace.to_dataframe().loss[1:], trace.losses)
-
-
-def test_dataset_of_an_atlas() -> None:
-    texts = ["The dog barked.", "A cat meowed."]
-    atlas = attnlab.atlas("pocket", texts, ["induction", "entropy", "loss"], progress=False)
-    data = atlas.dataset
-    assert data.sizes == {"measure": 2, "layer": 2, "head": 4}
-    cell = data.sel(measure="entropy", layer=1, head=2)
-    assert float(cell["mean"]) == atlas["entropy"].mean[1, 2]
-    assert float(cell["error"]) == atlas["entropy"].error[1, 2]
-    assert data.attrs["loss"] == float(atlas["loss"].mean)

@@ -276,7 +276,6 @@ def titles(odd: GPT2) -> Iterator[str]:
     settings: Any = {"metric": pair, "progress": False}
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
     long = attnlab.atlas(odd, ["the hen", "the hen", "the hen in a thin inn" * 4], progress=False)
-    apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
     yield from (trace._hint, trace.blocks[0]._hint, long.caution, long.loss)
     yield from (
         edited.head(1, 2).heading_of("context"),
@@ -292,7 +291,7 @@ def titles(odd: GPT2) -> Iterator[str]:
         attnlab.patch(trace, other, parts, **settings),
         attnlab.patch(trace, other, parts, by_position=True, **settings),
         attnlab.attribution_patch(trace, other, parts, metric=pair),
-        *(atlas, atlas["first"], atlas.head(1, 2), atlas.compare(atlas), atlas.compare(apart)),
+        *(atlas, atlas["first"], atlas.head(1, 2)),
         *(trace.explain("embedding", 1, 2), attnlab.attention(X, X, X)),
         attnlab.self_attention(X, X, X, X),
         attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)),

@@ -33,10 +33,8 @@ def results(pocket: GPT2) -> dict[str, Any]:
     settings: Any = {"metric": words[0], "progress": False}
     lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
-    atlas, second = (
-        attnlab.atlas("pocket", x, ["induction", "entropy", "loss"], progress=False, heads=True)
-        for x in (sentences, sentences[:2])
-    )
+    measures = ["induction", "entropy", "loss"]
+    atlas = attnlab.atlas("pocket", sentences, measures, progress=False, heads=True)
     return {
         "patching": attnlab.patch(trace, other, by_position=True, **settings),
         "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
@@ -66,7 +64,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "loss": atlas["loss"],
         "profile": atlas.head(1, 2),
         "top texts of a head": atlas.head(1, 2).tops,
-        "two atlases": atlas.compare(second),
         "standouts": atlas.standouts(),
         "passages": atlas["entropy"].most(1, 2),
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
@@ -144,8 +141,6 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     assert tokens.loss[8:].equals(tokens.loss[8:].set_axis(range(8, 16)))
     assert frames["next tokens"].id.tolist() == [token.id for token in results["next tokens"]]
     assert frames["training"].loss.tolist() == results["training"].losses
-    last = frames["two atlases"].iloc[-1]  # of the loss
-    assert (last.measure, last.layer is last["head"]) == ("loss", True)
     measures = [standout.measure for standout in results["standouts"]]
     assert frames["standouts"].measure.tolist() == measures
     with using_language("zh"):  # texts are data

@@ -147,12 +147,6 @@ def parser() -> Parser:
     explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
     add_file(explore)
     explore.add_argument(
-        "--atlas",
-        metavar="FILE",
-        help="open an atlas written by attnlab atlas, with links to its passages' traces; --model "
-        "defaults to the measured model",
-    )
-    explore.add_argument(
         "--port", type=int, default=0, help="the port to listen on (default: a free one)"
     )
     explore.add_argument("--no-browser", action="store_true", help="only print the link")

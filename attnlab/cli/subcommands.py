@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import multiprocessing
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,9 +19,9 @@ from pathlib import Path
 from attnlab import walkthrough
 from attnlab.checking.hugging_face import Verification, verify
 from attnlab.checkpoints.hub import find_model
-from attnlab.corpus import atlas, open_atlas
+from attnlab.corpus import atlas
+from attnlab.corpus.measures import is_per_head
 from attnlab.corpus.result import RESULT
-from attnlab.corpus.run import PAGE
 from attnlab.corpus.worker import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import Head, MultiHeadAttention
@@ -40,6 +39,9 @@ from attnlab.views.explaining.explain import PROBABILITIES, explain
 from attnlab.views.labelled_step import LabelledStep, check_step, labelled_step, per_head
 from attnlab.views.terminal import Terminal
 from attnlab.walkthrough import Reproduction
+
+# The file of the directory of `attnlab atlas` that is opened in a browser.
+PAGE = "atlas.html"
 
 
 def _model(options: argparse.Namespace) -> GPT2:
@@ -201,14 +203,8 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
 
 def _explore(options: argparse.Namespace, terminal: Terminal) -> None:
     start = _texts(options) if options.texts or options.files else []
-    measured_atlas = None if options.atlas is None else open_atlas(options.atlas)
-    if measured_atlas is not None and options.model is None:
-        options.model = measured_atlas.model_given or None  # empty if the model was in memory
     model = _model(options)
-    if measured_atlas is None:
-        explorer = model.explore(*start, port=options.port)
-    else:
-        explorer = measured_atlas.explore(model, *start, port=options.port)
+    explorer = model.explore(*start, port=options.port)
 
     terminal.show(repr(model).partition("\n")[0])
     terminal.show(explorer.url)
@@ -267,12 +263,9 @@ def _atlas(options: argparse.Namespace, terminal: Terminal) -> None:
         return
     directory = as_path(options.out)
     terminal.show(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
-    if (directory / PAGE).exists():
+    if any(map(is_per_head, result)):  # the page shows heads only
+        page(result).save(directory / PAGE)
         terminal.show(Message("Page: {path}", path=directory / PAGE))
-    if result.model_given:
-        model_name, path = map(shlex.quote, (result.model_given, str(directory)))
-        command = f"attnlab explore --model {model_name} --atlas {path}"
-        terminal.show(Message("Explorer: {command}", command=command))
 
 
 def _download(options: argparse.Namespace, terminal: Terminal) -> None:

@@ -6,6 +6,7 @@
 `measures`, which may include your own functions. A `tally` holds a chunk's sums; tallies are added
 in chunk order, so the result doesn't depend on the workers. `run` distributes the work and
 `result` is the atlas. `heads` are sums of what each head does, and `details` what its page shows.
+`stored` writes files, one for each finished chunk, and checks what it reads.
 """
 
 from attnlab.corpus.measures import MEASURES

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from attnlab.analysis.base import head_name
-from attnlab.corpus.heads import COMPARED, SHOWN, HeadTally
-from attnlab.corpus.tally import MIN_TEXTS, ratio
+from attnlab.corpus.heads import COMPARED, SHOWN, Plan
+from attnlab.corpus.stored import fits, require
+from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps.labels import label
@@ -32,9 +33,30 @@ from attnlab.support.tables import (
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
 
-# Columns of a top text; the last are lists, which aren't printed.
-OF_TOP = ("text", "window", "from", "strength", "query", "key", "weight", "content")
-LISTS = ("promotes", "ids", "earlier", "tokens", "lines")
+# The columns of each table and the kind of their cells, see `stored.fits`. Lists aren't printed.
+NUMBERS = {"mean": float, "error": float}
+COLUMNS: dict[str, dict[str, Any]] = {
+    "positions": {"from": int, "to": int, **NUMBERS, "texts": int},
+    "distances": {"from": int, "to": int, **NUMBERS, "texts": int},
+    "pairs": {"query": str, "key": str, **NUMBERS, "texts": int, "queries": int},
+    "tops": {
+        "text": str,
+        "window": int,
+        "from": int,
+        "strength": float,
+        "query": str,
+        "key": str,
+        "weight": float,
+        "content": str,
+        "promotes": [str],
+        "ids": [int],
+        "earlier": [int],
+        "tokens": [str],
+        "lines": [(int, int, float, float)],  # a query and a key of `tokens`, weight and excess
+    },
+    "writes": {"token": str, "id": int, **NUMBERS},
+    "twins": {"layer": int, "head": int, **NUMBERS},
+}
 
 # The title of each table, and the definition of its numbers.
 TABLES = {
@@ -85,20 +107,31 @@ def meaning_of(name: str) -> Message:
     return Message(TABLES[name][1], **LIMITS)
 
 
-def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
+def check_details(details: Any, heads: int) -> None:
+    """Raise unless what was read from JSON are the details of so many heads, or of none."""
+    tables = {name: {x: [kind] for x, kind in cells.items()} for name, cells in COLUMNS.items()}
+    is_valid = fits(details, [tables]) and len(details) in (0, heads)
+    for one in details if is_valid else ():
+        is_valid &= all(len({*map(len, columns.values())}) == 1 for columns in one.values())
+        tops = zip(one["tops"]["tokens"], one["tops"]["lines"], strict=False)
+        is_valid &= all(max(i, j) < len(tokens) for tokens, lines in tops for i, j, *_ in lines)
+    require(is_valid, "details")
+
+
+def details_of(model: GPT2, total: Tally) -> list[Details]:
     """The details of all heads, by layer and head, in Python's numbers and strings."""
-    arrays, bins = tally.arrays, len(tally.plan.bins)
-    means = ratio(*arrays["n"][..., np.newaxis], *arrays["s"])  # (rows, L H)
-    twins = correlations(*arrays["texts"], *arrays["products"])
+    sums, bins = total.sums, len(plan_of(total).bins)
+    means = ratio(*sums["n"][..., np.newaxis], *sums["s"])  # (rows, L H)
+    twins = correlations(*sums["texts"], *sums["products"])
     details = []
-    for head, (writes, promoted) in enumerate(written(model, tally)):
+    for head, (writes, promoted) in enumerate(written(model, total)):
         own = [x[:, head] for x in means]
         details.append(
             {
-                "positions": near_columns(tally, slice(bins), *own),
-                "distances": near_columns(tally, slice(bins, 2 * bins), *own),
-                "pairs": pair_columns(model, tally, *own),
-                "tops": top_columns(model, tally, head, promoted),
+                "positions": near_columns(total, slice(bins), *own),
+                "distances": near_columns(total, slice(bins, 2 * bins), *own),
+                "pairs": pair_columns(model, total, *own),
+                "tops": top_columns(model, total, head, promoted),
                 "writes": writes,
                 "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
             }
@@ -106,26 +139,32 @@ def details_of(model: GPT2, tally: HeadTally) -> list[Details]:
     return details
 
 
+def plan_of(total: Tally) -> Plan:
+    assert total.plan is not None  # else there are no details
+    return total.plan
+
+
 def lists(rows: Any, **columns: Any) -> Columns:
     """These rows of columns, as lists."""
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
-def near_columns(tally: HeadTally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
+def near_columns(total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
     """Positions or distances: each bin's first and last, mean, error and texts."""
-    starts, texts = tally.plan.bins, tally.arrays["n"][0, part].astype(int)
-    columns = {"from": starts, "to": np.append(starts[1:], tally.plan.window) - 1}
+    starts, texts = plan_of(total).bins, total.sums["n"][0, part].astype(int)
+    columns = {"from": starts, "to": np.append(starts[1:], plan_of(total).window) - 1}
     return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
 
 
-def pair_columns(model: GPT2, tally: HeadTally, mean: AnyArray, error: AnyArray) -> Columns:
+def pair_columns(model: GPT2, total: Tally, mean: AnyArray, error: AnyArray) -> Columns:
     """The pairs with the largest means."""
-    pairs = slice(2 * len(tally.plan.bins), None)
-    texts, queries, _ = tally.arrays["n"][:, pairs].astype(int)
+    plan = plan_of(total)
+    pairs = slice(2 * len(plan.bins), None)
+    texts, queries, _ = total.sums["n"][:, pairs].astype(int)
     mean, error = mean[pairs], error[pairs]
     rows = np.argsort(np.where(texts >= MIN_TEXTS, -mean, np.inf), kind="stable")[:LISTED]
     rows = rows[texts[rows] >= MIN_TEXTS]
-    query, key = (readable(model, ids) for ids in divmod(tally.plan.pairs[rows], tally.plan.vocab))
+    query, key = (readable(model, ids) for ids in divmod(plan.pairs[rows], plan.vocab))
     numbers = lists(rows, mean=mean, error=error, texts=texts, queries=queries)
     return {"query": query, "key": key, **numbers}
 
@@ -134,29 +173,31 @@ def readable(model: GPT2, ids: Any) -> list[str]:
     return [model.tokenizer.vocabulary.token(int(id)).readable for id in ids]
 
 
-def top_columns(model: GPT2, tally: HeadTally, head: int, promoted: Sequence[list[str]]) -> Columns:
+def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[str]]) -> Columns:
     """The top texts: a part of a window each, and lines to its tokens' keys, some earlier."""
     rows: list[dict[str, Any]] = []
-    for top, promotes in zip(tally.tops[:, head], promoted, strict=True):
+    for top, promotes in zip(total.tops[:, head], promoted, strict=True):
+        if not top["strength"] > 0:
+            continue
         start, end = int(top["start"]), int(top["end"])
         lines = top["lines"][top["lines"]["excess"] >= NOTABLE].tolist()
         earlier = sorted({key for _, key, *_ in lines if key < start})
-        shown, ids = [*earlier, *range(start, end)], top["ids"]
+        shown, window = [*earlier, *range(start, end)], total.windows[int(top["number"])]
+        ids = np.array(window.ids)
         part = model.tokenizer.vocabulary.tokens(ids[start:end])
         query, key, weight, _ = top["lines"][0].item()
-        row: dict[str, Any] = {"text": tally.names[int(top["text"])], "window": int(top["offset"])}
-        row |= {"from": row["window"] + start, "strength": float(top["strength"])}
+        row = {"text": window.text, "window": window.start, "from": window.start + start}
+        row |= {"strength": float(top["strength"]), "weight": weight}
         row |= zip(("query", "key"), readable(model, ids[[query, key]]), strict=True)
-        row |= {"weight": weight, "content": model.tokenizer.decode(ids[start:end])}
-        row |= {"promotes": promotes, "ids": ids[:end].tolist(), "earlier": earlier}
+        row |= {"content": model.tokenizer.decode(ids[start:end]), "promotes": promotes}
+        row |= {"ids": window.ids[:end], "earlier": earlier}
         row["tokens"] = [*readable(model, ids[earlier]), *part.readable]
         row["lines"] = [
             [shown.index(q), shown.index(k), round(weight, 3), round(excess, 3)]
             for q, k, weight, excess in lines
         ]
-        if row["strength"] > 0:
-            rows.append(row)
-    return {name: [row[name] for row in rows] for name in (*OF_TOP, *LISTS)}
+        rows.append(row)
+    return {name: [row[name] for row in rows] for name in COLUMNS["tops"]}
 
 
 def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Columns:
@@ -186,7 +227,7 @@ def correlations(
         return r, np.where(N > 1, np.sqrt(N / (N - 1) * np.maximum(variance, 0)), np.nan)
 
 
-def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[str]]]]:
+def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]]]]:
     """For each head, the tokens promoted and demoted most, and those by each top's query.
 
     The effect on a token's logit is v · W_U[:, token], less its mean over tokens, where
@@ -197,12 +238,12 @@ def written(model: GPT2, tally: HeadTally) -> Iterator[tuple[Columns, list[list[
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
     centre = W_U.mean(axis=1)
-    counts, (s, sn), ss = (tally.arrays[x] for x in ("n_contexts", "contexts", "squares"))
+    counts, (s, sn), ss = (total.sums[x] for x in ("n_contexts", "contexts", "squares"))
     count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
     for layer, block in enumerate(trace.fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
         heads = slice(layer * H, (layer + 1) * H)
-        own = tally.tops["context"][:, heads].astype(np.float64)
+        own = total.tops["context"][:, heads].astype(np.float64)
         contexts = np.concatenate([s[np.newaxis, heads] / max(counts[1], 1), own])
         output = np.einsum("xhd,hde->xhe", contexts.astype(W_O.dtype), W_O)
         v = gain * (output - output.mean(axis=-1, keepdims=True))
@@ -245,14 +286,15 @@ class HeadTable(Document):
 
     def __init__(self, name: str, layer: int, head: int, columns: Columns) -> None:
         self.title = Message("{head}: {table}", head=head_name(layer, head), table=title_of(name))
-        self.meaning, self.columns = meaning_of(name), columns
+        self.name, self.meaning, self.columns = name, meaning_of(name), columns
 
     def _data(self) -> Columns:
         return self.columns
 
     def _tables(self) -> Iterator[str | Table]:
         """The columns but lists, and the definition."""
-        shown = {name: x for name, x in self.columns.items() if name not in LISTS}
+        cells = COLUMNS[self.name]
+        shown = {x: y for x, y in self.columns.items() if not isinstance(cells[x], list)}
         yield listed(
             shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}
         )

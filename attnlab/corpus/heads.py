@@ -1,6 +1,6 @@
 """What each head does over a corpus, as sums whose memory doesn't grow with the corpus.
 
-    a window's blocks ──> `TextSums` ──> `HeadTally` of a chunk, then of the corpus
+    a window's blocks ──> `TextSums` ──> `Tally.sums` of a chunk, then of the corpus
 
 Every mean is a ratio Σ s / Σ n of sums s and counts n of each text, see `tally.ratio`. The first
 query, which sees only itself, is skipped, and so is the first token as a key, where attention
@@ -9,12 +9,11 @@ rests, unless a name says otherwise.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from attnlab.equations import AnyArray, Array, Ids, deviation, mean
 from attnlab.support.sink import excess
@@ -46,6 +45,19 @@ class Plan(NamedTuple):
     width: int  # Dh
     window: int
 
+    def sums(self, dtype: DTypeLike) -> dict[str, AnyArray]:
+        """Sums over texts, 0: of each mean N, Σ n, Σ n², and for each head Σ s, Σ s², Σ s n."""
+        rows = 2 * len(self.bins) + len(self.pairs)
+        shapes: dict[str, tuple[int, ...]] = {
+            "s": (3, rows, self.heads),
+            "products": (4, self.heads, self.heads),
+            "contexts": (2, self.heads, self.width),
+            "squares": (self.heads, self.width, self.width),
+        }
+        counts = {"n": (3, rows), "n_contexts": (3,), "texts": (1,)}
+        sums = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
+        return sums | {name: np.zeros(shape) for name, shape in counts.items()}
+
     @property
     def bins(self) -> NDArray[np.int64]:
         """The first position, or distance, of each bin."""
@@ -58,9 +70,8 @@ class Plan(NamedTuple):
         """A window in which a head attends strongly, and its part that is shown."""
         fields: list[Any] = [
             ("strength", "f8"),
-            *((name, "i8") for name in ("text", "offset")),  # where the window starts
+            ("number", "i8"),  # the window's, see `tally.window_number`
             *((name, "i4") for name in ("start", "end")),  # of the part, in the window
-            ("ids", "i4", self.window),
             ("lines", LINE, LINES),  # those in the part with the largest excess, largest first
             ("context", "f4", self.width),  # of the first line's query, see `close`
         ]
@@ -102,8 +113,8 @@ class Groups:
 class TextSums:
     """One text's sums; `open` a window, then `add` its blocks in turn, then `close` it."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
-        self.plan, self.number = plan, number
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         # Of rows: each bin of positions, each bin of distances, and each pair, see `Plan`.
         self.rows: AnyArray = np.zeros(0, np.int64)
         self.counts: AnyArray = np.zeros(0)
@@ -112,11 +123,11 @@ class TextSums:
         self.queries, self.contexts = 0, np.zeros((plan.heads, plan.width))
         self.tops = np.zeros((0, plan.heads), plan.top)
 
-    def open(self, offset: int, ids: Ids) -> None:
+    def open(self, number: int, ids: Ids) -> None:
         """Begin a window, (T,), of the text: which rows each of its weights is added to."""
         plan, T = self.plan, len(ids)
         q, k, codes = codes_of(ids, plan.vocab)
-        self._offset, self._ids, self._flat = offset, ids, q * T + k
+        self._number, self._T, self._flat = number, T, q * T + k
         bins, first = len(plan.bins), np.zeros(T - 1, np.int64)  # the row of the first token
         position = np.searchsorted(plan.bins, k, "right") - 1
         distance = np.searchsorted(plan.bins, q - k, "right") - 1 + bins
@@ -139,7 +150,7 @@ class TextSums:
     def add(self, block: Any) -> None:
         """Sum the weights of a block's heads, (H, T, T), and keep their contexts, (H, T, Dh)."""
         weights, context = block.attention.weights, block.attention.context  # (H, T, T)
-        if len(self._ids) < 2:
+        if self._T < 2:
             return
         H, T, _ = weights.shape
         others = weights.reshape(H, -1)[:, self._flat]  # (H, T (T - 1) / 2)
@@ -173,9 +184,7 @@ class TextSums:
         chosen = np.take_along_axis(chosen, order, axis=1)
         top = np.zeros(H, self.plan.top)
         top["strength"] = stretches.max(axis=1)
-        top["text"], top["offset"] = self.number, self._offset
-        top["start"], top["end"] = start, start + length
-        top["ids"][:, :T] = self._ids
+        top["number"], top["start"], top["end"] = self._number, start, start + length
         lines = top["lines"][:, :count]
         lines["query"], lines["key"] = start[:, np.newaxis] + chosen // T, chosen % T
         for name, numbers in (("weight", rows.reshape(H, -1)), ("excess", over)):
@@ -187,7 +196,7 @@ class TextSums:
 
         The scale, of `final`, is known only after the last block.
         """
-        if len(self._ids) < 2:
+        if self._T < 2:
             return
         sums, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
         rows = np.concatenate([self.rows, self._groups.numbers])
@@ -200,11 +209,27 @@ class TextSums:
         self.products += centred @ centred.T
         output = trace.blocks[-1].output
         contexts = contexts / deviation(output - mean(output), trace.epsilon)  # (L H, T, Dh)
-        self.queries += len(self._ids) - 1
+        self.queries += self._T - 1
         self.contexts += contexts[:, 1:].sum(axis=1, dtype=np.float64)
         top = np.concatenate(self._best)
         top["context"] = contexts[np.arange(len(top)), top["lines"]["query"][:, 0]]
         self.tops = largest_of(self.tops, top[np.newaxis])
+
+    def add_to(self, total: dict[str, AnyArray]) -> None:
+        """Add the sums, their squares and products to a total; a text of one token has none."""
+        if not self.queries:
+            return
+        n, s = self.counts, self.sums
+        total["n"][:, self.rows] += np.stack([n > 0, n, n * n])
+        total["s"][:, self.rows] += np.stack([s, s * s, s * n[:, np.newaxis]])
+        queries, contexts = self.queries, self.contexts
+        total["n_contexts"] += np.array([1, queries, queries**2])
+        total["contexts"] += np.stack([contexts, contexts * queries])
+        total["squares"] += contexts[:, :, np.newaxis] * contexts[:, np.newaxis]
+        g = self.products
+        own = np.diag(g)[:, np.newaxis]  # of each pattern with itself
+        total["texts"] += own.any()
+        total["products"] += np.stack([g, g * g, own * own.T, g * own])
 
 
 def largest_of(tops: AnyArray, later: AnyArray) -> AnyArray:
@@ -212,73 +237,3 @@ def largest_of(tops: AnyArray, later: AnyArray) -> AnyArray:
     both = np.concatenate([tops, later])
     order = np.argsort(-both["strength"], axis=0, kind="stable")[:TOPS]
     return np.take_along_axis(both, order, axis=0)
-
-
-class HeadTally:
-    """Sums over texts: of each mean N, Σ n, Σ n², and for each head Σ s, Σ s², Σ s n.
-
-    A chunk's sums are float32, to halve its file; the corpus's are float64.
-    """
-
-    def __init__(self, plan: Plan, dtype: Any = np.float32) -> None:
-        self.plan, heads, rows = plan, plan.heads, 2 * len(plan.bins) + len(plan.pairs)
-        sums: dict[str, tuple[int, ...]] = {"s": (3, rows, heads), "products": (4, heads, heads)}
-        sums |= {"contexts": (2, heads, plan.width), "squares": (heads, plan.width, plan.width)}
-        counts = {"n": (3, rows), "n_contexts": (3,), "texts": (1,)}
-        self.arrays = {name: np.zeros(shape, dtype) for name, shape in sums.items()}
-        self.arrays |= {name: np.zeros(shape) for name, shape in counts.items()}
-        self.tops = np.zeros((0, heads), plan.top)
-        self.names: dict[int, str] = {}  # of the tops' texts, by number
-
-    def add_text(self, name: str, text: TextSums) -> None:
-        """Add a text's sums, their squares and products; a text of one token has none."""
-        if not text.queries:
-            return
-        arrays, n, s = self.arrays, text.counts, text.sums
-        arrays["n"][:, text.rows] += np.stack([n > 0, n, n * n])
-        arrays["s"][:, text.rows] += np.stack([s, s * s, s * n[:, np.newaxis]])
-        queries, contexts = text.queries, text.contexts
-        arrays["n_contexts"] += np.array([1, queries, queries**2])
-        arrays["contexts"] += np.stack([contexts, contexts * queries])
-        arrays["squares"] += contexts[:, :, np.newaxis] * contexts[:, np.newaxis]
-        g = text.products
-        own = np.diag(g)[:, np.newaxis]  # of each pattern with itself
-        arrays["texts"] += own.any()
-        arrays["products"] += np.stack([g, g * g, own * own.T, g * own])
-        self._keep(text.tops, {text.number: name})
-
-    def _keep(self, tops: AnyArray, names: Mapping[int, str]) -> None:
-        self.tops, known = largest_of(self.tops, tops), {**self.names, **names}
-        kept = np.unique(self.tops["text"]).tolist()
-        self.names = {number: known[number] for number in kept}
-
-    def add(self, later: HeadTally) -> None:
-        """Add the tally of later texts."""
-        for name, array in self.arrays.items():
-            array += later.arrays[name]
-        self._keep(later.tops, later.names)
-
-    def tensors(self) -> dict[str, AnyArray]:
-        """The arrays to store in a file, with the rows that were found."""
-        rows = np.flatnonzero(self.arrays["n"][0])
-        found = {name: self.arrays[name][:, rows] for name in ("n", "s")}
-        pairs, *sizes = self.plan
-        plan = {"pairs": pairs, "sizes": np.array(sizes), "rows": rows}
-        return {**plan, "tops": as_bytes(self.tops), **self.arrays, **found}
-
-    @classmethod
-    def read(cls, tensors: Mapping[str, AnyArray], names: str) -> HeadTally:
-        """Restore a chunk's tally from `tensors` and `names`, whose file's checksum is right."""
-        plan = Plan(tensors["pairs"], *tensors["sizes"].tolist())
-        tally = cls(plan)
-        for name, array in tally.arrays.items():
-            rows = np.s_[:, tensors["rows"]] if name in ("n", "s") else np.s_[...]
-            array[rows] = tensors[name]
-        tally.tops = tensors["tops"].copy().view(plan.top)[..., 0]
-        tally.names = {int(number): name for number, name in json.loads(names).items()}
-        return tally
-
-
-def as_bytes(records: AnyArray) -> AnyArray:
-    """Records as bytes, (..., size), for a file of tensors."""
-    return np.ascontiguousarray(records)[..., np.newaxis].view(np.uint8)

@@ -7,7 +7,7 @@ first key, `_by_value` multiplies by the norm of the value, ‖weights[q, k] V[k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,7 +157,7 @@ def is_per_head(name: str) -> bool:
 
 
 def measure_trace(
-    trace: Trace, measures: dict[str, Measure | None], seen: TextSums | None = None
+    trace: Trace, measures: Mapping[str, Measure | None], seen: TextSums | None = None
 ) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps; `seen` sees them too."""
     functions = {name: function for name, function in measures.items() if function is not None}

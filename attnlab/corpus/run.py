@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import os
 import time
+import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import Executor, Future
 from copy import copy
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from attnlab.checkpoints.checkpoint import Checkpoint
-from attnlab.checkpoints.hub import BUILT_IN
+from attnlab.corpus import stored
 from attnlab.corpus.details import details_of
-from attnlab.corpus.heads import PAIRS_READ, HeadTally, Plan, common_pairs
+from attnlab.corpus.heads import PAIRS_READ, Plan, common_pairs
 from attnlab.corpus.measures import Measure, as_measures, is_per_head
-from attnlab.corpus.result import RESULT, Atlas, contents_of
+from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
-from attnlab.corpus.worker import SharedModel, Task, tally_of
+from attnlab.corpus.worker import SharedModel, Task
 from attnlab.equations import Ids
 from attnlab.errors import (
     AttnlabError,
@@ -35,25 +33,27 @@ from attnlab.errors import (
     WorkerError,
 )
 from attnlab.model.gpt2 import GPT2
-from attnlab.support import door
 from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
-from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_atomically
+from attnlab.support.files import (
+    FilePath,
+    as_path,
+    make_directory,
+    read_json,
+    write_atomically,
+)
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
+from attnlab.support.tables import printable
 
-# The format of the files with chunks' tallies.
-FORMAT = "3"
+# The file of a run's directory that says what was asked.
+QUESTION = "run.json"
 
 # Default number of tokens traced at once.
 WINDOW = 128
 
 # The number of workers that is assumed if an executor doesn't report one.
 DEFAULT_WORKERS = 64
-
-# The file that is locked while a run is using the directory, and the page of the result.
-LOCK, PAGE = "atlas.lock", "atlas.html"
 
 
 def atlas(
@@ -77,7 +77,7 @@ def atlas(
     ----------
     model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, opened by each worker
     texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
-        skipped); a .jsonl or .csv file, whose texts are in the field or column "text"; or a
+        skipped); a .jsonl, .csv or .tsv file, whose texts are in the field or column "text"; or a
         directory of such records and of other files with one text each, searched recursively
         (hidden files are skipped). In files of text, in UTF-8 or UTF-16, line breaks become `\\n`,
         and a final one is dropped. Texts are read as a stream.
@@ -91,11 +91,11 @@ def atlas(
     heads : whether to measure too what each head attends to and writes, and which heads are like
         it, for a page of each head: `atlas.head(1, 2).pairs` and others, see `HeadProfile`. With
         GPT-2's heads it takes 10 to 15 % longer, and 13 MB of disk a chunk.
-    directory : where to keep the tally of each finished chunk, so that an interrupted run resumes
-        when it is started again with the same arguments. At the end, the atlas is saved there as
-        `atlas.safetensors`, and its page as `atlas.html`. It can't be in a directory of texts. A
-        function is identified by its module, its name and its `version` attribute, if any: change
-        the version when you change the function.
+    directory : where to keep a file for each finished chunk, so that an interrupted run resumes
+        when it is started again with the same arguments; at the end the atlas is saved there as
+        `atlas.safetensors`. It can't be in a directory of texts. A function is identified by its
+        module, its name and its `version` attribute, if any: change the version when you change
+        the function.
     progress : whether to show a progress bar on stderr
 
     Returns
@@ -112,12 +112,8 @@ def atlas(
     (12, 12)
     """
     progress, heads = as_flag(progress, "progress"), as_flag(heads, "heads")
-    if isinstance(model, GPT2):
-        name, loaded = None, model
-    elif isinstance(model, str | os.PathLike):
-        name, loaded = os.fspath(model), GPT2.from_pretrained(model)
-    else:
-        check_kind(model, GPT2, "model")
+    loaded = model if isinstance(model, GPT2) else GPT2.from_pretrained(model)
+    name = None if isinstance(model, GPT2) else os.fspath(model)
     if executor is not None:
         check_kind(executor, Executor, "executor")
     limit = loaded.config.n_positions
@@ -130,29 +126,21 @@ def atlas(
             f"{path} is in the directory of texts, where the run's files would be read as "
             "texts; choose another directory"
         )
-    if any(task.measures.values()):  # functions of the user's are tried before any work
-        first = [*islice(chunks, 1)]
-        for tried in first:
-            task.try_measures(tried)
-        chunks = chain(first, chunks)
+    first = [*islice(chunks, 1)]
+    for tried in first:
+        task.try_measures(tried)
+    chunks = chain(first, chunks)
     if heads:
         if not any(map(is_per_head, task.measures)):
             raise InvalidValueError("heads=True needs a measure of heads, such as 'first'")
         task, chunks = planned(task, chunks)
-    if path is not None:
-        make_directory(path)
-    with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
-        stored = None if path is None else StoredTallies(path, identity(task, chunk))
-        digest = hashlib.sha256()
-        with contextlib.closing(
-            tallies(task, executor, stored, with_digest(chunks, digest))
-        ) as chunk_tallies:
-            count = count_of(texts) if progress else None
-            total = task.empty_tally()
-            if task.plan is not None:
-                total.heads = HeadTally(task.plan, np.float64)
-            _total(total, chunk_tallies, count, progress)
-        is_local = name is None or os.path.isdir(as_path(name))
+    results = tallies(task, executor, path, chunks)
+    with one_thread(), contextlib.closing(results):
+        if path is not None:
+            make_directory(path)
+            check_question(path / QUESTION, question(task, chunk))
+        total = Tally(task.columns, task.plan)
+        add_up(total, results, count_of(texts) if progress else None, progress)
         with using_language(ENGLISH):  # stored in English; the atlas's title translates it
             description = repr(loaded)
         about = {
@@ -160,19 +148,14 @@ def atlas(
             "n_layer": loaded.config.n_layer,
             "n_head": loaded.config.n_head,
             "model": description,
-            "model_given": directory_of(loaded) if is_local else str(name),
             "window": window,
-            "corpus": digest.hexdigest(),
         }
-        details = () if total.heads is None else details_of(loaded, total.heads)
-        total.heads = None  # its sums aren't saved
-        result = Atlas(about, total, contents_of(loaded, total.ids), details)
-        if path is not None:
-            result.save(path / RESULT)
-            if any(map(is_per_head, result)):  # the page shows heads only
-                write_atomically(
-                    path / PAGE, door.atlas_page(result, in_atlas_directory=True).encode()
-                )
+        details = details_of(loaded, total) if heads else ()
+        means = Tally(task.columns)  # without the sums of heads, of which the details were made
+        means.add(total)
+        result = Atlas(about, means, details)
+    if path is not None:
+        result.save(path / RESULT)
     return result
 
 
@@ -197,15 +180,6 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
     return task._replace(plan=plan), chain(read, chunks)
 
 
-def directory_of(model: GPT2) -> str:
-    """The directory that a model was read from, or a built-in's name; "" if it was in memory."""
-    if not isinstance(model.parameters, Checkpoint):
-        return ""
-    directory = model.parameters.directory
-    names = {built_in.directory: name for name, built_in in BUILT_IN.items()}
-    return names.get(directory, str(directory.absolute()))
-
-
 def is_within(directory: Path, texts: Any) -> bool:
     """Whether a directory is, or is in, the directory of texts; links are followed."""
     if not isinstance(texts, str | os.PathLike):
@@ -214,18 +188,9 @@ def is_within(directory: Path, texts: Any) -> bool:
     return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
 
 
-def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
-    """Yield the chunks and add their texts to a digest, which is independent of chunk size."""
-    for chunk in chunks:
-        for text in chunk.texts:
-            content = f"\0{text.ids}" if text.ids else text.content
-            digest.update(sha256([content.encode(errors="surrogatepass")]).encode())
-        yield chunk
-
-
-def _total(
-    total: Tally, chunk_tallies: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
-) -> Tally:
+def add_up(
+    total: Tally, results: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
+) -> None:
     """Add all chunks' tallies to the total, in order, and show progress.
 
     The bar estimates the time left if `count`, the number of texts, is known.
@@ -233,7 +198,7 @@ def _total(
     started, tokens_from_disk = time.perf_counter(), 0
     # The bar disappears if an error occurs before the first chunk is done.
     with progress_bar(progress, total=count, unit=" texts", leave=False) as bar:
-        for tally, is_new in chunk_tallies:
+        for tally, is_new in results:
             total.add(tally)
             texts = tally.texts + len(tally.faults)
             if not is_new:  # doesn't count toward the speed
@@ -248,33 +213,22 @@ def _total(
         if reasons:
             raise InvalidValueError(f"no text could be measured: {reasons}")
         raise InvalidValueError("there are no texts to measure")
-    return total
-
-
-class SerialExecutor(Executor):
-    """Runs each call immediately, in this process."""
-
-    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*args, **kwargs))
-        return future
 
 
 def tallies(
-    task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
+    task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
     """Yield each chunk's tally, in order, and whether it was computed in this run."""
     # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
-    executor = executor or SerialExecutor()
-    waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
+    waiting: deque[tuple[Chunk, Tally | Future[Tally] | None]] = deque()
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                tally: Tally | Future[Tally] | None = stored.read(chunk) if stored else None
-                if tally is None:
-                    with worker_errors(chunk, BrokenExecutor):
-                        tally = executor.submit(tally_of, task, chunk)
+                tally: Any = None if directory is None else read_chunk(task, directory, chunk)
+                if tally is None and executor is not None:
+                    with worker_errors(chunk):
+                        tally = executor.submit(task.tally, chunk)
                 waiting.append((chunk, tally))
             if not waiting:
                 return
@@ -282,10 +236,13 @@ def tallies(
             if isinstance(pending, Tally):
                 yield pending, False
                 continue
-            with worker_errors(chunk, Exception):  # a lost worker's error depends on the executor
-                tally = pending.result()
-            if stored:
-                stored.write(chunk, tally)
+            if pending is None:
+                tally = task.tally(chunk)
+            else:
+                with worker_errors(chunk):
+                    tally = pending.result()
+            if directory is not None:
+                write_chunk(task, directory, chunk, tally)
             yield tally, True
     finally:
         for _, pending in waiting:
@@ -294,13 +251,13 @@ def tallies(
 
 
 @contextlib.contextmanager
-def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
-    """Report errors of this kind as those of an executor, with the chunk's texts."""
+def worker_errors(chunk: Chunk) -> Iterator[None]:
+    """Report an executor's errors, such as of a lost worker, with the chunk's texts."""
     try:
         yield
     except AttnlabError:
         raise
-    except kind as error:
+    except Exception as error:  # its type depends on the executor
         first, last = chunk.texts[0].name, chunk.texts[-1].name
         raise WorkerError(
             f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: "
@@ -308,61 +265,77 @@ def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
         ) from error
 
 
-class StoredTallies:
-    """Tallies of chunks in a directory, one file each; `run` identifies the run, see `identity`."""
-
-    def __init__(self, directory: Path, run: dict[str, str]) -> None:
-        self._directory, self._run = directory, run
-
-    def _file(self, chunk: Chunk) -> Path:
-        return self._directory / f"chunk-{chunk.number:08}.safetensors"
-
-    def _identity(self, chunk: Chunk) -> dict[str, str]:
-        fields = (repr(field).encode() for text in chunk.texts for field in text)
-        texts = f"{len(chunk.texts)} from {chunk.first} on, sha256 {sha256(fields)}"
-        return {**self._run, "texts": texts}
-
-    def write(self, chunk: Chunk, tally: Tally) -> None:
-        metadata = self._identity(chunk) | tally.metadata()
-        write_sealed(self._file(chunk), FORMAT, tally.tensors(), metadata)
-
-    def read(self, chunk: Chunk) -> Tally | None:
-        """A chunk's tally, or None if it isn't stored."""
-        file, identity = self._file(chunk), self._identity(chunk)
-        try:
-            tensors, metadata = read_sealed(file, FORMAT, ResumeError)
-        except MissingFileError:
-            return None
-        check_run(file, {name: metadata.get(name) for name in identity}, identity)
-        with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
-            return Tally.read(tensors, metadata)
+def file_of(directory: Path, chunk: Chunk) -> Path:
+    return directory / f"chunk-{chunk.number:08}.safetensors"
 
 
-def identity(task: Task, chunk: int) -> dict[str, str]:
-    """Everything that must be the same for a run to be resumed, except the corpus."""
-    model = task.shared.model
+def write_chunk(task: Task, directory: Path, chunk: Chunk, tally: Tally) -> None:
+    arrays, about = tally.to_store()
+    stored.write(file_of(directory, chunk), arrays, [asked_of(task, chunk), about])
+
+
+def read_chunk(task: Task, directory: Path, chunk: Chunk) -> Tally | None:
+    """A finished chunk's tally; None if it has no file."""
+    file = file_of(directory, chunk)
+    try:
+        arrays, content = stored.read(file, ResumeError)
+    except MissingFileError:
+        return None
+    with reraised_as(ResumeError, f"{file} isn't a chunk's file. Remove it to measure it again"):
+        asked, about = content
+        if asked != asked_of(task, chunk):
+            raise ResumeError(
+                f"{file} is of other texts than those from {chunk.texts[0].name} on. Use another "
+                "directory, or the texts that the run was started with"
+            )
+        return Tally.from_stored(arrays, about, task.columns, task.plan)
+
+
+def asked_of(task: Task, chunk: Chunk) -> int:
+    """A checksum of a chunk's texts and of the token pairs that are tallied."""
+    return checksum(chunk, None if task.plan is None else task.plan.pairs.tolist())
+
+
+def checksum(*values: object) -> int:
+    """A number that changes with the values."""
+    return zlib.crc32(repr(values).encode())
+
+
+def question(task: Task, chunk: int) -> dict[str, str]:
+    """Everything that must be the same for a run to be resumed, except the texts."""
+    model, measures = task.shared.model, []
     parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
     tokens = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
-    settings = {
-        "config": asdict(model.config),
-        "dtype": parameters.dtype,
-        "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
-        "vocabulary": f"sha256 {sha256([repr(tokens).encode()])}",
-        "measures": ", ".join(
-            name if function is None else f"{name} ({identity_of(function)})"
-            for name, function in task.measures.items()
-        ),
-        "window": task.window,
-        "chunk": chunk,
+    numbers = [zlib.crc32(parameters[path].tobytes()) for path in parameters]
+    for name, function in task.measures.items():
+        if function is not None:
+            names = ("__module__", "__qualname__", "version")
+            name = f"{name} {tuple(attribute(function, each) for each in names)}"
+        measures.append(name)
+    return {
+        "model": f"{asdict(model.config)}, {parameters.dtype}",
+        "checksum of the model": f"{checksum(tokens, numbers)}",
+        "measures": ", ".join(measures),
+        "window": f"{task.window}",
+        "chunk": f"{chunk}",
+        "heads": f"{task.plan is not None}",
     }
-    if task.plan is not None:
-        settings["token pairs of the first texts"] = f"sha256 {sha256([task.plan.pairs.tobytes()])}"
-    return {name: str(value) for name, value in settings.items()}
 
 
-def identity_of(function: Measure) -> str:
-    """A function's module and name, and its version if it has one."""
-    module, name, version = (
-        attribute(function, name) for name in ("__module__", "__qualname__", "version")
+def check_question(file: Path, asked: dict[str, str]) -> None:
+    """Write what is asked to a directory's file; raise if something else was asked there."""
+    try:
+        saved = read_json(file, ResumeError)
+    except MissingFileError:
+        write_atomically(file, json.dumps(asked, indent=1).encode())
+        return
+    different = "; ".join(
+        f"{name}: saved {saved.get(name)}, current {asked.get(name)}"
+        for name in {**asked, **saved}
+        if saved.get(name) != asked.get(name)
     )
-    return f"{module}.{name}" if version is None else f"{module}.{name}, version {version}"
+    if different:
+        raise ResumeError(
+            f"{file.parent} belongs to another run. {printable(different[:1000])}. Use another "
+            "directory, or the saved settings"
+        )

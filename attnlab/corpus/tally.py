@@ -1,26 +1,21 @@
-"""Sums over texts, in constant memory: moments, batches and extreme passages.
+"""Sums over texts, in constant memory: moments and extreme passages.
 
 The mean is a ratio, r = Σ sums / Σ divisors. Its standard error follows from
 Σ (sums - r divisors)², which is computed from the moments. Tallies are added in chunk order, as
 floating-point sums depend on order.
-
-Comparing two atlases of the same texts needs paired sums, so the sums of batches of neighbouring
-texts are kept too: at most 128 batches of equal width. With more texts, neighbouring batches are
-merged.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from attnlab.corpus.heads import HeadTally
-from attnlab.equations import AnyArray, Ids
+from attnlab.corpus.heads import TOPS, Plan, largest_of
+from attnlab.corpus.stored import array_of, fits, require
+from attnlab.equations import AnyArray
 
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
@@ -29,11 +24,8 @@ MIN_TEXTS = 10
 # with the smallest.
 EXTREMES = 3
 
-# A passage's number is its text's number, followed by its first token's position in 32 bits.
+# A window's number is its text's number, followed by its first token's position in 32 bits.
 TOKEN_BITS = 32
-
-# The largest number of batches.
-BATCHES = 128
 
 # Marks a missing passage.
 NO_PASSAGE = np.iinfo(np.int64).max
@@ -51,136 +43,135 @@ def ratio(N: Any, n: Any, nn: Any, s: Any, ss: Any, sn: Any) -> tuple[AnyArray, 
         return mean, np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
 
 
-def passage_number(text: int, start: int) -> int:
-    """A passage's number; numbers are in corpus order."""
+def window_number(text: int, start: int) -> int:
+    """A window's number; numbers are in corpus order."""
     return (text << TOKEN_BITS) + start
 
 
-@dataclass(eq=False)
+class Window(NamedTuple):
+    """A part of a text that is traced at once."""
+
+    text: str  # the text's name, such as "line 7"
+    start: int  # position of its first token in the text
+    ids: list[int]
+    content: str
+
+
+# What JSON has of a tally.
+STORED = {
+    "texts": int,
+    "tokens": int,
+    "faults": [(str, str)],
+    "windows": [(int, str, int, [int], str)],  # a number and a `Window`
+}
+
+
 class Tally:
-    """Sums over texts for C columns: one per measure and head, one for loss."""
+    """Sums over texts for C columns: one per measure and head, one for loss.
 
-    # (6, C), over texts with sums s and divisors n (see `measures.Sums`): the number of texts with
-    # n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
-    moments: NDArray[np.float64]
-    # (2, EXTREMES, C), sort keys of the extreme passages, ascending: -value for the largest, value
-    # for the smallest, inf for missing ones
-    ranks: NDArray[np.float64]
-    passages: NDArray[np.int64]  # of the same shape: the passages' numbers
-    ids: dict[int, NDArray[np.int32]] = field(default_factory=dict)  # by passage number, (T,)
-    names: dict[int, str] = field(default_factory=dict)  # of the passages' texts, by text number
-    texts: int = 0
-    tokens: int = 0
-    # Name and reason for each text that could not be measured
-    faults: list[tuple[str, str]] = field(default_factory=list)
-    width: int = 1  # texts per batch, a power of 2
-    # By number, (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
-    batches: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    heads: HeadTally | None = None  # see `atlas(heads=True)`
+    Attributes
+    ----------
+    sums : "moments", (6, C), over texts with sums s and divisors n (see `measures.Sums`): the
+        number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²; and those of a plan of heads,
+        float32 for a chunk, to halve its file
+    ranks : (2, EXTREMES, C), sort keys of the extreme passages, ascending: -value for the largest,
+        value for the smallest, inf for missing ones
+    passages : of the same shape, the windows' numbers
+    tops : (at most TOPS, L H), the top texts of each head, see `Plan.top`
+    windows : those of passages and tops, by number
+    texts, tokens : how many were measured
+    faults : name and reason for each text that could not be measured
+    """
 
-    @classmethod
-    def empty(cls, columns: int) -> Tally:
-        shape = 2, EXTREMES, columns
-        return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NO_PASSAGE))
-
-    def add_text(self, number: int, s: NDArray[np.float64], n: NDArray[np.float64]) -> None:
-        """Add one text's sums s and divisors n, (C,) each."""
-        self.moments += np.stack([(n > 0).astype(np.float64), s, n, s * s, s * n, n * n])
-        self.texts += 1
-        width = self.width
-        while number >= BATCHES * width:
-            width *= 2
-        self._add_batches({number // width: np.stack([s, n])}, width)
-
-    def batches_of(self, width: int) -> dict[int, NDArray[np.float64]]:
-        """The batches, merged to `width` texts each, a multiple of the current width."""
-        wider: dict[int, NDArray[np.float64]] = {}
-        for number, sums in self.batches.items():
-            merged = number * self.width // width
-            wider[merged] = wider.get(merged, 0.0) + sums
-        return wider
-
-    def _add_batches(self, later: dict[int, NDArray[np.float64]], width: int) -> None:
-        """Add batches of `width` texts, at least the current width."""
-        self.batches, self.width = self.batches_of(width), width
-        for number, sums in later.items():
-            self.batches[number] = self.batches.get(number, 0.0) + sums
-
-    def add_passage(
-        self, number: int, name: str, ids: Ids, sums: AnyArray, divisors: AnyArray
+    def __init__(
+        self, columns: int, plan: Plan | None = None, dtype: DTypeLike = np.float64
     ) -> None:
-        """Keep a passage of a text if it is among the extremes."""
+        self.plan = plan  # see `atlas(heads=True)`
+        self.sums: dict[str, AnyArray] = {"moments": np.zeros((6, columns))}
+        self.sums |= {} if plan is None else plan.sums(dtype)
+        self.ranks = np.full((2, EXTREMES, columns), np.inf)
+        self.passages = np.full((2, EXTREMES, columns), NO_PASSAGE)
+        self.tops = np.zeros((0, 0) if plan is None else (0, plan.heads), plan and plan.top)
+        self.windows: dict[int, Window] = {}
+        self.texts = self.tokens = 0
+        self.faults: list[tuple[str, str]] = []
+
+    def add_text(self, s: NDArray[np.float64], n: NDArray[np.float64]) -> None:
+        """Add one text's sums s and divisors n, (C,) each."""
+        self.sums["moments"] += np.stack([(n > 0).astype(np.float64), s, n, s * s, s * n, n * n])
+        self.texts += 1
+
+    def add_window(self, number: int, window: Window, sums: AnyArray, divisors: AnyArray) -> None:
+        """Keep a window of a text where its values are among the extremes."""
         value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
-        numbers = np.where(np.isinf(rank), NO_PASSAGE, number)
-        self.ids[number], self.names[number >> TOKEN_BITS] = ids.astype(np.int32), name
-        self._merge_extremes(rank, numbers)
+        self.windows[number] = window
+        self.tokens += len(window.ids)
+        self._keep(rank, np.where(np.isinf(rank), NO_PASSAGE, number))
 
     def add(self, later: Tally) -> None:
-        """Add the tally of later texts."""
-        self.moments += later.moments
+        """Add the tally of later texts; what only one of the two has of heads is left out."""
+        for name in self.sums.keys() & later.sums.keys():
+            self.sums[name] += later.sums[name]
         self.texts += later.texts
         self.tokens += later.tokens
         self.faults += later.faults
-        self.ids |= later.ids
-        self.names |= later.names
-        width = max(self.width, later.width)
-        self._add_batches(later.batches_of(width), width)
-        self._merge_extremes(later.ranks, later.passages)
-        if self.heads is not None and later.heads is not None:
-            self.heads.add(later.heads)
+        self.windows |= later.windows
+        if self.plan is not None and later.tops.size:
+            self.tops = largest_of(self.tops, later.tops)
+        self._keep(later.ranks, later.passages)
 
-    def _merge_extremes(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
-        """Merge later passages into the extremes; ties go to the earlier passage."""
+    def _keep(self, ranks: AnyArray, passages: AnyArray) -> None:
+        """Keep the extremes and later ones that exceed them; ties go to the earlier passage."""
         ranks = np.concatenate([self.ranks, ranks], axis=1)
         passages = np.concatenate([self.passages, passages], axis=1)
         lowest = np.argsort(ranks, axis=1, kind="stable")[:, :EXTREMES]
         self.ranks = np.take_along_axis(ranks, lowest, 1)
         self.passages = np.take_along_axis(passages, lowest, 1)
-        kept = set(np.unique(self.passages).tolist())
-        texts = {number >> TOKEN_BITS for number in kept}
-        self.ids = {number: ids for number, ids in self.ids.items() if number in kept}
-        self.names = {text: name for text, name in self.names.items() if text in texts}
+        kept = {*np.unique(self.passages).tolist()}
+        if self.tops.size:
+            kept |= {*np.unique(self.tops["number"]).tolist()}
+        self.windows = {number: window for number, window in self.windows.items() if number in kept}
 
-    def tensors(self) -> dict[str, AnyArray]:
-        """The arrays to store in a file, along with `metadata`."""
-        numbers = sorted(self.ids)
-        ids = [self.ids[number] for number in numbers]
-        return {
-            "moments": self.moments,
-            "ranks": self.ranks,
-            "passages": self.passages,
-            "numbers": np.array(numbers, np.int64),
-            "lengths": np.array([len(tokens) for tokens in ids], np.int64),
-            "ids": np.concatenate([np.zeros(0, np.int32), *ids]),  # there may be no passages
-            "counts": np.array([self.texts, self.tokens, self.width]),
-            "batches": np.array([*self.batches.values()]).reshape(-1, 2, self.moments.shape[1]),
-            "batch_numbers": np.array([*self.batches], np.int64),
-            **({} if self.heads is None else self.heads.tensors()),
-        }
-
-    def metadata(self) -> dict[str, str]:
-        """The strings to store in a file's metadata."""
-        names = {str(text): self.names[text] for text in sorted(self.names)}
-        heads = {} if self.heads is None else {"tops": json.dumps(self.heads.names)}
-        return {"names": json.dumps(names), "faults": json.dumps(self.faults), **heads}
+    def to_store(self) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+        """The arrays of a file, records as bytes, and its JSON."""
+        arrays = {**self.sums, "ranks": self.ranks, "passages": self.passages}
+        if self.plan is not None:
+            arrays["tops"] = np.ascontiguousarray(self.tops)[..., np.newaxis].view(np.uint8)
+        windows = [[number, *window] for number, window in sorted(self.windows.items())]
+        about = {"texts": self.texts, "tokens": self.tokens, "faults": self.faults}
+        return arrays, {**about, "windows": windows}
 
     @classmethod
-    def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
-        """Restore a tally from `tensors` and `metadata`, whose file's checksum is right."""
-        names, faults = json.loads(metadata["names"]), json.loads(metadata["faults"])
-        texts, tokens, width = tensors["counts"].tolist()
-        pieces: list[Any] = np.split(tensors["ids"], np.cumsum(tensors["lengths"]))[:-1]
-        return cls(
-            tensors["moments"].copy(),
-            tensors["ranks"].copy(),
-            tensors["passages"].copy(),
-            ids=dict(zip(tensors["numbers"].tolist(), pieces, strict=True)),
-            names={int(text): name for text, name in names.items()},
-            texts=texts,
-            tokens=tokens,
-            faults=[(name, reason) for name, reason in faults],
-            width=width,
-            batches=dict(zip(tensors["batch_numbers"].tolist(), tensors["batches"], strict=True)),
-            heads=HeadTally.read(tensors, metadata["tops"]) if "rows" in tensors else None,
-        )
+    def from_stored(
+        cls, arrays: Mapping[str, AnyArray], about: Any, columns: int, plan: Plan | None = None
+    ) -> Self:
+        """Restore a tally from what `to_store` returns; raise if it can't be one."""
+        require(fits(about, STORED), "list of texts or windows")
+        array_of(arrays, "moments", np.float64, (6, columns))  # before memory is taken for more
+        tally = cls(columns, plan, np.float32)
+        for name, sums in tally.sums.items():
+            tally.sums[name] = array_of(arrays, name, sums.dtype, sums.shape)
+            require(np.isfinite(tally.sums[name]).all(), name)
+        tally.ranks = array_of(arrays, "ranks", np.float64, tally.ranks.shape)
+        tally.passages = array_of(arrays, "passages", np.int64, tally.ranks.shape)
+        tally.texts, tally.tokens = about["texts"], about["tokens"]
+        tally.faults = [(name, reason) for name, reason in about["faults"]]
+        tally.windows = {number: Window(*window) for number, *window in about["windows"]}
+        require((tally.sums["moments"][[0, 2, 3, 5]] >= 0).all(), "moments")
+        is_missing = tally.passages == NO_PASSAGE
+        require((is_missing != np.isfinite(tally.ranks)).all(), "ranks")
+        require({*tally.passages[~is_missing].tolist()} <= tally.windows.keys(), "passages")
+        if plan is not None:
+            shape = (None, plan.heads, plan.top.itemsize)
+            tally.tops = array_of(arrays, "tops", np.uint8, shape).view(plan.top)[..., 0]
+            require(len(tally.tops) <= TOPS and all(map(tally._fits, tally.tops.flat)), "tops")
+        return tally
+
+    def _fits(self, top: Any) -> bool:
+        """Whether a top text is a part of one of the windows, with lines between its tokens."""
+        window, start, end = self.windows.get(int(top["number"])), top["start"], top["end"]
+        if window is None or not 0 <= start < end <= len(window.ids):
+            return False
+        keys = top["lines"]["key"], top["lines"]["query"]
+        return all(((x >= 0) & (x < end)).all() for x in keys) and bool(top["strength"] >= 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -26,7 +27,6 @@ from attnlab.support.files import (
     encoding_of,
     not_decodable,
     open_regular,
-    read_bytes,
     read_text,
     reading,
 )
@@ -63,15 +63,6 @@ class Text(NamedTuple):
     fault: str = ""  # why it can't be read; content is empty then
     ids: tuple[int, ...] = ()  # its tokens, if these are given; content is empty then
 
-    @classmethod
-    def from_file(cls, name: str, content: bytes, encoding: str | None = None) -> Text:
-        """Decode a file's text, without its final line break; line breaks become `\\n`."""
-        try:
-            text = decode_text(content, name, InvalidValueError, encoding)
-            return cls(name, text.removesuffix("\n"))
-        except InvalidValueError as error:
-            return cls(name, "", str(error))
-
 
 class Chunk(NamedTuple):
     """Texts for one task, with the chunk's number and its first text's number."""
@@ -100,18 +91,11 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
 
 def count_of(texts: Any) -> int | None:
     """How many texts a corpus has; None if that is unknown before it is read."""
-    if isinstance(texts, str | os.PathLike):
-        path = as_path(texts, "texts")
-        if os.path.isdir(path):
-            files = [*_files_of(path)]
-            return None if any(map(_has_records, files)) else len(files)
-        if path.suffix.lower() in TABLES:  # a row may have several lines
-            return None
-        try:
-            return sum(1 for line in _lines_of(path) if line.strip())
-        except AttnlabError:
-            return None
-    return len(texts) if isinstance(texts, Sized) else None
+    if not isinstance(texts, str | os.PathLike):
+        return len(texts) if isinstance(texts, Sized) else None
+    with contextlib.suppress(AttnlabError):  # reported when the texts are measured
+        return sum(1 for _ in texts_of(texts))
+    return None
 
 
 def texts_of(texts: Any) -> Iterator[Text]:
@@ -147,27 +131,19 @@ def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
             yield Text(name, "", f"not a string, Tokens or ids: {quoted(text)}")
 
 
-def _texts_in_lines(path: Path) -> Iterator[Text]:
-    for number, line in enumerate(_lines_of(path), 1):
-        if line.strip():
-            yield Text.from_file(f"line {number}", line, UTF_8)
-
-
-def _lines_of(path: Path) -> Iterator[bytes]:
-    """A text's lines in UTF-8; one that can't be decoded is yielded as it is."""
-    with reading(path, InvalidValueError):
-        stream = open_regular(path)
-    with stream:
-        encoding = encoding_of(stream.read(START), path, InvalidValueError)
-        stream.seek(0)
-        if encoding == UTF_8:
-            yield from stream
-            return
-        try:
-            with io.TextIOWrapper(stream, encoding, newline="\n") as lines:
-                yield from map(str.encode, lines)
-        except UnicodeDecodeError as error:
-            raise InvalidValueError(not_decodable(path, error)) from None
+def _texts_in_directory(directory: Path) -> Iterator[Text]:
+    for parent, folders, files in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for file in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
+            name = file.relative_to(directory).as_posix()
+            try:
+                if _has_records(file):
+                    for text in _texts_in_records(file):
+                        yield text._replace(name=f"{name}, {text.name}")
+                else:
+                    yield Text(name, read_text(file, InvalidValueError).removesuffix("\n"))
+            except AttnlabError as error:
+                yield Text(name, "", str(error))
 
 
 def _has_records(path: Path) -> bool:
@@ -177,7 +153,7 @@ def _has_records(path: Path) -> bool:
 def _texts_in_records(path: Path) -> Iterator[Text]:
     """The texts of JSON Lines or of a table; raise if the first record has none."""
     is_table = path.suffix.lower() in TABLES
-    for number, (name, record) in enumerate(_rows_of(path) if is_table else _records_of(path)):
+    for number, (name, record) in enumerate(_records_of(path)):
         text = record.get(FIELD) if isinstance(record, dict) else record
         if isinstance(text, str):
             yield Text(name, text)
@@ -197,49 +173,50 @@ def _texts_in_records(path: Path) -> Iterator[Text]:
         yield Text(name, "", fault)
 
 
+def _lines_of(path: Path) -> Iterator[str]:
+    """A file's lines with their ends; bytes that aren't UTF-8 become lone surrogates."""
+    with reading(path, InvalidValueError):
+        stream = open_regular(path)
+    with stream:
+        encoding = encoding_of(stream.read(START), path, InvalidValueError)
+        stream.seek(0)
+        try:
+            with io.TextIOWrapper(stream, encoding, "surrogateescape", newline="\n") as lines:
+                yield from lines
+        except UnicodeDecodeError as error:  # of other encodings
+            raise InvalidValueError(not_decodable(path, error)) from None
+
+
+def _texts_in_lines(path: Path) -> Iterator[Text]:
+    for number, line in enumerate(_lines_of(path), 1):
+        if line.strip():
+            name, content = f"line {number}", line.encode(errors="surrogateescape")
+            try:
+                text = decode_text(content, name, InvalidValueError, UTF_8)
+                yield Text(name, text.removesuffix("\n"))
+            except InvalidValueError as error:
+                yield Text(name, "", str(error))
+
+
 def _records_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """The values of JSON Lines, with the names of their lines; None for one that isn't JSON."""
+    """The rows of a table, or values of JSON Lines, with names; None for one that isn't JSON."""
+    if path.suffix.lower() in TABLES:
+        # Of the process, which may have raised it further; a C long has 32 bits on Windows.
+        csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+        try:
+            rows = csv.DictReader(_lines_of(path), delimiter=TABLES[path.suffix.lower()])
+            for number, row in enumerate(rows, 1):
+                yield f"row {number}", row
+        except csv.Error as error:
+            raise InvalidValueError(f"{path} can't be read as a table: {error}") from None
+        return
     for number, line in enumerate(_lines_of(path), 1):
         if line.strip():
             try:
-                value = json.loads(line.decode(UTF_8))
+                value = json.loads(line)
             except (ValueError, RecursionError):
                 value = None
             yield f"line {number}", value
-
-
-def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a table, by column, with their names."""
-
-    def lines() -> Iterator[str]:
-        for number, line in enumerate(_lines_of(path), 1):
-            try:
-                yield line.decode(UTF_8)
-            except UnicodeDecodeError as error:
-                source = f"{path}, line {number},"
-                raise InvalidValueError(not_decodable(source, error)) from None
-
-    # Of the process, which may have raised it further; a C long has 32 bits on Windows.
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
-    try:
-        rows = csv.DictReader(lines(), delimiter=TABLES[path.suffix.lower()])
-        for number, row in enumerate(rows, 1):
-            yield f"row {number}", row
-    except csv.Error as error:
-        raise InvalidValueError(f"{path} can't be read as a table: {error}") from None
-
-
-def _texts_in_directory(directory: Path) -> Iterator[Text]:
-    for file in _files_of(directory):
-        name = file.relative_to(directory).as_posix()
-        try:
-            if _has_records(file):
-                for text in _texts_in_records(file):
-                    yield text._replace(name=f"{name}, {text.name}")
-            else:
-                yield Text.from_file(name, read_bytes(file, InvalidValueError))
-        except AttnlabError as error:
-            yield Text(name, "", str(error))
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
@@ -264,9 +241,3 @@ def read_corpus(corpus: str | os.PathLike[str]) -> str:
         if text.fault:
             raise InvalidValueError(text.fault)
     return "\n".join(text.content for text in texts)
-
-
-def _files_of(directory: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.corpus.heads import HeadTally, Plan, TextSums
+from attnlab.corpus.heads import Plan, TextSums
 from attnlab.corpus.measures import Measure, Sums, is_per_head, measure_trace
-from attnlab.corpus.tally import Tally, passage_number
+from attnlab.corpus.tally import Tally, Window, window_number
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
 from attnlab.errors import AttnlabError, InvalidValueError
-from attnlab.forward.config import GPT2Config
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import use_one_thread
 
@@ -68,59 +67,60 @@ class Task(NamedTuple):
     window: int  # tokens to trace at once
     plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
 
-    def empty_tally(self) -> Tally:
-        return Tally.empty(columns(self.shared.model.config, self.measures))
+    @property
+    def columns(self) -> int:
+        """The number of columns of a tally."""
+        config = self.shared.model.config
+        heads = config.n_layer * config.n_head
+        return sum(heads if is_per_head(name) else 1 for name in self.measures)
 
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts; those that can't be measured are in `faults`."""
-        tally = self.empty_tally()
-        tally.heads = None if self.plan is None else HeadTally(self.plan)
+        tally = Tally(self.columns, self.plan, np.float32)
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                seen = None if self.plan is None else TextSums(self.plan, number)
+                seen = None if self.plan is None else TextSums(self.plan)
                 tally.add(self._tally_of_text(number, text, seen))
-                if tally.heads is not None and seen is not None:
-                    tally.heads.add_text(text.name, seen)
+                if seen is not None:
+                    seen.add_to(tally.sums)
             except (AttnlabError, MemoryError) as error:
                 tally.faults.append((text.name, str(error) or "not enough memory"))
         return tally
 
-    def try_measures(self, chunk: Chunk) -> None:
-        """Raise if a user-defined measure fails on the first window of every text."""
-        for name, function in self.measures.items():
-            if function is None:
-                continue
-            failure = None
-            for ids in self._first_windows(chunk):
-                try:
-                    measure_trace(self.shared.model.trace(ids), {name: function})
-                    break
-                except AttnlabError as error:
-                    failure = error
-            else:
-                if failure is not None:
-                    raise failure
-
-    def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
-        for text in chunk.texts:
-            with contextlib.suppress(AttnlabError):
-                yield next(self.windows(text))[1]
-
     def _tally_of_text(self, number: int, text: Text, seen: TextSums | None) -> Tally:
-        tally = self.empty_tally()
-        sums, divisors = np.zeros((2, tally.moments.shape[-1]))
+        """A text's tally; the sums of its heads are added to `seen`."""
+        tally, total = Tally(self.columns), Sums(*np.zeros((2, self.columns)))
         for start, ids in self.windows(text):
+            window = window_number(number, start)
             if seen is not None:
-                seen.open(start, ids)
+                seen.open(window, ids)
             trace = self.shared.model.trace(ids)
-            window_sums = joined_sums(measure_trace(trace, self.measures, seen))
-            tally.add_passage(passage_number(number, start), text.name, ids, *window_sums)
-            sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
-            tally.tokens += len(ids)
-        tally.add_text(number, sums, divisors)
+            sums = joined_sums(measure_trace(trace, self.measures, seen))
+            if seen is not None:
+                tally.tops = seen.tops
+            content = trace.vocabulary.decode_bytes(ids).decode(errors="replace")
+            tally.add_window(window, Window(text.name, start, ids.tolist(), content), *sums)
+            total = Sums(*map(np.add, total, sums))
+        tally.add_text(*total)
         return tally
 
+    def try_measures(self, chunk: Chunk) -> None:
+        """Raise if user-defined measures fail on the first window of every text."""
+        functions = {name: each for name, each in self.measures.items() if each is not None}
+        failure = None
+        for text in chunk.texts if functions else ():
+            with contextlib.suppress(AttnlabError):  # reported when it is measured
+                ids = next(self.windows(text))[1]
+                try:
+                    measure_trace(self.shared.model.trace(ids), functions)
+                    return
+                except AttnlabError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+
     def windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
+        """The position of each window's first token in the text, and the window's ids."""
         if text.fault:
             raise InvalidValueError(text.fault)
         ids = np.array(text.ids or self.shared.model.tokenizer.encode(text.content), np.int64)
@@ -128,11 +128,6 @@ class Task(NamedTuple):
             raise InvalidValueError("has no tokens")
         for start in range(0, len(ids), self.window):
             yield start, ids[start : start + self.window]
-
-
-def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
-    heads = config.n_layer * config.n_head
-    return sum(heads if is_per_head(name) else 1 for name in measures)
 
 
 def joined_sums(sums_by_name: dict[str, Sums]) -> Sums:
@@ -152,8 +147,3 @@ def initialize_worker() -> None:
             os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()
-
-
-def tally_of(task: Task, chunk: Chunk) -> Tally:
-    """Run a task; a module-level function, so that it can be pickled."""
-    return task.tally(chunk)

@@ -70,21 +70,19 @@ function lines(tokens, drawn, earlier) {
 const row = (...cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, cell)));
 const columns = (table) => Object.values(table)[0].map((_, n) => Object.fromEntries(Object.entries(table).map(([name, column]) => [name, column[n]])));
 
-/** A top text; in an explorer, it links to its trace. */
-function topText(token, head, { text, from, strength, query, key, weight, promotes, tokens, lines: drawn, earlier }, rank) {
-  const address = `/?${new URLSearchParams({ token, passage: `strength.top.${head.join(".")}.${rank}` })}#layer=${head[0]}&head=${head[1]}`;
-  const link = token ? { href: address, target: "_blank", rel: "noreferrer" } : {};
-  const where = make(token ? "a" : "i", link, `${text} · ${from}`);
+/** A top text. */
+function topText({ text, from, strength, query, key, weight, promotes, tokens, lines: drawn, earlier }) {
+  const where = make("i", {}, `${text} · ${from}`);
   const strongest = make("p", {}, make("b", {}, `${query} → ${key}`), ` ${weight.toFixed(2)} ⇒ ${promotes.join(", ")}`);
   return make("figure", {}, make("figcaption", {}, make("b", {}, strength.toFixed(1)), " ", where, strongest), lines(tokens, drawn, earlier.length));
 }
 
-function fillDetails(details, head, { positions, distances, pairs, tops, writes, twins }) {
+function fillDetails(details, { positions, distances, pairs, tops, writes, twins }) {
   const fill = (id, ...children) => details.querySelector(`#${id} :is(tbody, .drawing)`).replaceChildren(...children);
   fill("positions", chart(positions));
   fill("distances", chart(distances));
   fill("pairs", ...columns(pairs).map(({ query, key, said, texts }) => row(query, key, said, `${texts}`)));
-  fill("tops", ...columns(tops).map((top, rank) => topText(details.dataset.token, head, top, rank)));
+  fill("tops", ...columns(tops).map(topText));
   const half = writes.token.length / 2;
   fill("writes", ...columns(writes).slice(0, half).map(({ token, said }, n) => row(token, said, writes.token[half + n], writes.said[half + n])));
   const link = (layer, head) => make("a", { href: `#layer-${layer}-head-${head}` }, `${layer}.${head}`);
@@ -99,7 +97,7 @@ if (details) {
     // Not :target, which is set later. "#beside" closes a head.
     const section = sections.find(({ id }) => location.hash === `#${id}`) ?? document.querySelector(".first");
     if (!section) return;
-    fillDetails(details, section.id.match(/\d+/g), heads[sections.indexOf(section)]);
+    fillDetails(details, heads[sections.indexOf(section)]);
     section.querySelector("h2").after(details);
     section.scrollTop = 0;
   };

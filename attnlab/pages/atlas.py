@@ -11,15 +11,13 @@ from __future__ import annotations
 import html
 import math
 import re
-import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any
 
 import numpy as np
 
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
-from attnlab.corpus.result import Atlas, Measured, Passage
+from attnlab.corpus.result import Atlas, Measured
 from attnlab.pages.saved import MARK, as_json, digest, source, style
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say
@@ -49,34 +47,15 @@ NAMES = {ENGLISH: "English", CHINESE: "中文"}
 READABLE = re.compile(r'>([^<]*[^<\s][^<]*)(?=<)|(?:title|aria-label)="([^"]*)"')
 
 
-class Served(NamedTuple):
-    """The explorer that serves the page: its links' token, and whether its model made the atlas."""
-
-    token: str
-    is_same_model: bool
-
-
-def atlas_page(
-    atlas: Atlas,
-    language: str | None = None,
-    *,
-    in_atlas_directory: bool = False,
-    served: Served | None = None,
-) -> str:
-    """The page's HTML, see `attnlab.page`.
-
-    Parameters
-    ----------
-    in_atlas_directory : whether the page is saved beside the atlas's files
-    served : by an explorer; None for a file
-    """
-    atlas._per_head()  # raises if the atlas has only loss
+def atlas_page(atlas: Atlas, language: str | None = None) -> str:
+    """The page's HTML, see `attnlab.page`."""
+    atlas._per_head()  # the page shows heads only
     language = language_of(language)
     other = CHINESE if language == ENGLISH else ENGLISH
     bodies = list[str]()
     for said in (language, other):
         with using_language(said):
-            bodies.append("\n".join(_body(atlas, in_atlas_directory, served)))
+            bodies.append("\n".join(_body(atlas)))
     words = as_json(_differing(*bodies), ensure_ascii=False)
     details = as_json([_shown(one) for one in atlas.details], ensure_ascii=False)
     parts = [
@@ -118,7 +97,7 @@ def _style() -> str:
     return style("atlas.css") + _colours()
 
 
-def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iterator[str]:
+def _body(atlas: Atlas) -> Iterator[str]:
     title, *model = say(atlas.title).splitlines()
     standouts = atlas.standouts()
     first = (standouts[0].layer, standouts[0].head) if standouts else None
@@ -127,22 +106,13 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
     yield f'</button><h1>{_escaped(title)}</h1><p class="note">'
     facts = [*model, *([say(atlas.loss)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
-    if served:
-        yield f'<p class="note">{_trace_links(atlas, in_atlas_directory, served)}</p>'
     if atlas.caution:
         yield f'<p class="warning">{_escaped(say(atlas.caution))}</p>'
-    if served and not served.is_same_model:
-        other = say(
-            "The traces are of a different model, so their numbers differ from this atlas.",
-        )
-        yield f'<p class="warning">{other}</p>'
     yield "</header>"
     yield from _summary(atlas, standouts)
     yield from _maps(atlas)
     errors = say("Errors are one standard error of the mean over texts like these.")
     yield f'<footer><p class="note">{errors}</p>'
-    if not served:
-        yield f'<p class="note">{_trace_links(atlas, in_atlas_directory, served)}</p>'
     for name, reason in atlas.faults[:FAULTS_LISTED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
@@ -155,22 +125,21 @@ def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iter
         for family, measures in atlas.families().items():
             yield f"<h3>{say(family)}</h3>"
             for measure in measures:
-                yield from _head_measure(measure, layer, head, served)
+                yield from _head_measure(measure, layer, head)
         example = next(iter(atlas.values()))
-        if not served and example.mean.ndim and example.most(layer, head):
+        if example.mean.ndim and example.most(layer, head):
             code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
             words = say("To trace a text:")
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         yield "</section>"
     if atlas.details:
-        yield from _template(served)
+        yield from _template()
     yield "</aside>"
 
 
-def _template(served: Served | None) -> Iterator[str]:
+def _template() -> Iterator[str]:
     """What is shown of each head, without its numbers, which the script fills in."""
-    token = f' data-token="{html.escape(served.token)}"' if served else ""
-    yield f'<div id="details"{token}>'
+    yield '<div id="details">'
     headings = {"pairs": ("query", "key", "mean", "texts"), "twins": ("head", "correlation")}
     headings["writes"] = ("promotes", "", "demotes", "")
     for name in TABLES:
@@ -269,22 +238,6 @@ def _maps(atlas: Atlas) -> Iterator[str]:
     yield "</section>"
 
 
-def _trace_links(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> str:
-    """How to open a passage's trace."""
-    if served:
-        note = say("Each passage links to its trace, in a new tab.")
-        words = say("Explore your own text")
-        link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
-        return f"{note} <a {link}>{words}</a>"
-    if in_atlas_directory and atlas.model_given:
-        words = say("For links to each passage's trace, run this in the page's directory:")
-        code = f"attnlab explore --model {shlex.quote(atlas.model_given)} --atlas ."
-    else:
-        words = say("For links to each passage's trace, run this in Python:")
-        code = "atlas.explore(model)"
-    return f"{words} <code>{_escaped(code)}</code>"
-
-
 def _name_of_head(layer: int, head: int) -> str:
     return say("layer {layer} head {head}", layer=layer, head=head)
 
@@ -322,7 +275,7 @@ def _legend(scale: Scale) -> str:
     return f'<p class="legend">{low} <span>{cells}</span> {high}{note}</p>'
 
 
-def _head_measure(measure: Measured, layer: int, head: int, served: Served | None) -> Iterator[str]:
+def _head_measure(measure: Measured, layer: int, head: int) -> Iterator[str]:
     """A measure of one head, with the passages where it is largest and smallest."""
     rank = int((measure.mean > measure.mean[layer, head]).sum()) + 1
     position = say("{rank} of {count}", rank=rank, count=measure.mean.size)
@@ -334,28 +287,20 @@ def _head_measure(measure: Measured, layer: int, head: int, served: Served | Non
     ranking = f'<i title="{_escaped(position)}">{rank} / {measure.mean.size}</i>'
     details = f"<span>{number}</span> {ranking if is_known else ''}"
     yield f"<details{largest}><summary>{name} {details}</summary>"
-    for kind, words, passages in (
-        ("most", say("largest"), measure.most(layer, head)),
-        ("least", say("least"), measure.least(layer, head)),
+    for words, passages in (
+        (say("largest"), measure.most(layer, head)),
+        (say("least"), measure.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'
-        for rank, passage in enumerate(passages):
+        for passage in passages:
             is_cut = len(passage.content) > PASSAGE_LENGTH
             text = _escaped(passage.content[:PASSAGE_LENGTH] + ("…" if is_cut else ""))
-            if served:
-                requested = f"{measure.name}.{kind}.{layer}.{head}.{rank}"
-                query = urlencode({"token": served.token, "passage": requested})
-                link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
-                text = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{text}</a>'
-            location = _escaped(location_of(passage))
+            location = _escaped(
+                say("{text}, from token {start}", text=passage.text, start=passage.start)
+            )
             yield f"<li><b>{passage.value:.3f}</b> <i>{location}</i> <bdi>{text}</bdi></li>"
         yield "</ol>"
     yield "</details>"
-
-
-def location_of(passage: Passage) -> str:
-    """A passage's location in the corpus."""
-    return say("{text}, from token {start}", text=passage.text, start=passage.start)
 
 
 def _formatted(measure: Measured, layer: int, head: int) -> str:

@@ -11,11 +11,6 @@
                                  -> the generated tokens
     POST /stop                   stops the server
 
-With an atlas, whose passages are links to their traces:
-
-    GET  /atlas?token=...        the atlas's page
-    GET  /?token=...&passage=    the page of a passage: measure.most.layer.head.rank
-
 The response to an error is {"error": a sentence}, or a page that shows the sentence if a page was
 requested. The status is 410 if the trace was evicted from the cache. Every request must have the
 link's token, which keeps out other users of this machine; requests by other sites are recognised
@@ -49,7 +44,6 @@ from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, qu
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
-from attnlab.pages.atlas import Served, atlas_page, location_of, policy
 from attnlab.pages.modules import LARGEST_FACTOR, SERVED, STEPS_TO_CHANGE
 from attnlab.pages.packs import pack, story_parts
 from attnlab.pages.saved import (
@@ -81,7 +75,6 @@ with importing_extra("explore"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-from attnlab.corpus.result import Atlas
 from attnlab.model.gpt2 import GPT2
 
 T = TypeVar("T")
@@ -89,11 +82,8 @@ T = TypeVar("T")
 # Reachable from this machine only.
 ADDRESS = "127.0.0.1"
 
-# The path of an atlas's page.
-ATLAS = "atlas"
-
 # Paths of pages. Links to them carry the token in the URL instead of a header.
-PAGES = ("/", f"/{ATLAS}")
+PAGES = ("/",)
 
 MAX_REQUEST_BYTES = 100_000
 
@@ -147,10 +137,9 @@ class Explorer(StdoutSafe):
         *,
         port: int = 0,
         language: str | None = None,
-        atlas: Atlas | None = None,
     ) -> None:
         port = as_count(port, "port", most=65535)
-        cache = TraceCache(model, language_of(language), atlas)
+        cache = TraceCache(model, language_of(language))
         if text_or_ids is None:
             with using_language(language):
                 text_or_ids = first_text(model)
@@ -159,10 +148,7 @@ class Explorer(StdoutSafe):
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced
         listener = listen(port)
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
-        page = "" if atlas is None else ATLAS
-        # An atlas's links open new tabs, outside the notebook's sandbox.
-        self._popups = "" if atlas is None else " allow-popups allow-popups-to-escape-sandbox"
-        self.url = f"http://{ADDRESS}:{port}/{page}?token={token}"
+        self.url = f"http://{ADDRESS}:{port}/?token={token}"
         self._title = repr(model).partition("\n")[0]
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -231,7 +217,7 @@ class Explorer(StdoutSafe):
             f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
             f"{escape(say('Open the explorer in a new tab'))}</a></p>"
             f'<iframe title="{escape(repr(self).partition(chr(10))[0])}" src="{escape(self.url)}" '
-            f'sandbox="allow-scripts allow-same-origin{self._popups}" referrerpolicy="no-referrer" '
+            f'sandbox="allow-scripts allow-same-origin" referrerpolicy="no-referrer" '
             'style="width:100%;height:720px;border:0"></iframe>'
         )
 
@@ -261,10 +247,8 @@ class TraceCache:
 
     start: Tokens  # what a page opens with
 
-    def __init__(self, model: GPT2, language: str, atlas: Atlas | None = None) -> None:
+    def __init__(self, model: GPT2, language: str) -> None:
         self.model, self.language = model, language
-        self.atlas = atlas
-        self._is_atlas_model = atlas is None or atlas.is_of(model)
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
     def trace_of(
@@ -321,12 +305,9 @@ class TraceCache:
         tokens = cached.trace.tokens
         return {"id": cached.id, "changes": changes, **self._text(tokens), **description}
 
-    def page(self, passage: str = "") -> str:
-        """The page, which opens with the explorer's text or a passage of the atlas."""
-        ids, source = self.passage(passage) if passage else (self.start, "")
-        description = self.describe(ids)
-        if self.atlas is not None:
-            description["atlas"] = source
+    def page(self) -> str:
+        """The page, which opens with the explorer's text."""
+        description = self.describe(self.start)
         trace = self.get(description["id"]).trace
         examples = examples_of(self.model)
         return assembled(trace, [description], SERVED, self._names, examples)
@@ -334,32 +315,6 @@ class TraceCache:
     @cached_property
     def _names(self) -> str:
         return names_of(self.model.tokenizer.vocabulary)
-
-    def passage(self, key: str) -> tuple[list[int], str]:
-        """A passage's ids and its source, for a key measure.most.layer.head.rank.
-
-        Instead of "most" there may be "least"; or "top", for a head's top texts.
-        """
-        try:
-            measure, extreme, *numbers = key.rsplit(".", 4)
-            layer, head, rank = map(int, numbers)
-            if self.atlas is None or extreme not in ("most", "least", "top"):  # no other method
-                raise LookupError
-            if extreme == "top":
-                passage = self.atlas.head(layer, head).top_passages[rank]
-            else:
-                passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
-        except (AttnlabError, LookupError, TypeError, ValueError):
-            raise HTTPException(404, Message("No such passage in the atlas.")) from None
-        source = f"{location_of(passage)}; {measure} {passage.value:.3f}"
-        if not self._is_atlas_model:
-            source = say("{passage} in the atlas", passage=source)
-        return list(passage.ids), printable(source)
-
-    def atlas_page(self, token: str) -> str:
-        """The atlas's page, with links that carry the token."""
-        assert self.atlas is not None  # else there is no route to it
-        return atlas_page(self.atlas, served=Served(token, self._is_atlas_model))
 
     def numbers(self, id: str, name: str) -> bytes:
         """One pack of a trace, see `packs.py`."""
@@ -553,16 +508,9 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         return results
 
     async def page(request: Request) -> Response:
-        passage = request.query_params.get("passage", "")
-        html = await compute(request, lambda: cache.page(passage))
+        html = await compute(request, cache.page)
         return HTMLResponse(
             html, headers={"content-security-policy": f"{policy_of(SERVED)}; {FRAME_ANCESTORS}"}
-        )
-
-    async def atlas(request: Request) -> Response:
-        html = await compute(request, lambda: cache.atlas_page(request.query_params["token"]))
-        return HTMLResponse(
-            html, headers={"content-security-policy": f"{policy()}; {FRAME_ANCESTORS}"}
         )
 
     async def trace(request: Request) -> Response:
@@ -600,7 +548,6 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
     return Starlette(
         routes=[
             Route("/", page),
-            *([] if cache.atlas is None else [Route(f"/{ATLAS}", atlas)]),
             Route("/trace", trace, methods=["POST"]),
             Route("/numbers", numbers),
             Route("/write", write, methods=["POST"]),

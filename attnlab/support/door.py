@@ -11,14 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnlab.pages.atlas import atlas_page as atlas_page
     from attnlab.pages.explorer import Explorer as Explorer
     from attnlab.views.explaining.explain import explain as explain
     from attnlab.views.explaining.explanation import Explanation as Explanation
     from attnlab.views.frames import dataframe as dataframe
     from attnlab.views.frames import dataset as dataset
     from attnlab.views.frames import frame_of as frame_of
-    from attnlab.views.frames import grid as grid
     from attnlab.views.notebook import View as View
     from attnlab.views.notebook import candidates_view as candidates_view
     from attnlab.views.notebook import document_view as document_view
@@ -40,11 +38,10 @@ if TYPE_CHECKING:
 
 # The names above by their module in attnlab, and the module of each name.
 _NAMES = {
-    "pages.atlas": "atlas_page",
     "pages.explorer": "Explorer",
     "views.explaining.explain": "explain",
     "views.explaining.explanation": "Explanation",
-    "views.frames": "dataframe dataset frame_of grid",
+    "views.frames": "dataframe dataset frame_of",
     "views.notebook": "View candidates_view document_view explanation_view generation_view result_view tokens_view trace_view view_of_tokens",
     "views.pictures": "curves",
     "views.plot": "Picture drawing_in plot_heads plot_step plot_table plot_tokens",

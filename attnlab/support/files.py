@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -166,40 +165,6 @@ def write_atomically(path: FilePath, content: bytes) -> None:
             raise
     except OSError as error:
         raise WriteError(f"{file} can't be written: {reason_of(error)}") from None
-
-
-@contextlib.contextmanager
-def lock_file(path: FilePath) -> Iterator[None]:
-    """Lock a file against all other processes and threads.
-
-    The file is created, and removed at the end. The lock is released even if the process dies.
-    Temporary files that a killed run left in the directory are removed.
-    """
-    from filelock import FileLock, Timeout  # installed with huggingface_hub
-
-    file = as_path(path)
-    lock = FileLock(file, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise WriteError(
-            f"{file} can't be locked: another run is using the directory. Wait until it ends, "
-            "or use another directory"
-        ) from None
-    except NotImplementedError:  # no locks on this file system: continue without, as for ENOLCK
-        pass
-    except OSError as error:
-        if error.errno != errno.ENOLCK:
-            raise WriteError(f"{file} can't be locked: {reason_of(error)}") from None
-    try:
-        for left in file.parent.glob(f"{TEMPORARY}{'[0-9a-f]' * 16}"):
-            with contextlib.suppress(OSError):
-                left.unlink()
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # an open file can't be removed on Windows
-            os.unlink(file)  # before the release, after which another process may lock it
-        lock.release()
 
 
 def _check_regular(file: Path) -> None:

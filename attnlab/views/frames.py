@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.steps import Result
@@ -94,16 +93,6 @@ def _results_with(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
     if name in trace.blocks[0]._table_steps:
         return ["layer"], list(trace.blocks)
     return [], [trace]
-
-
-def grid(
-    variables: Mapping[str, AnyArray], measures: Sequence[str], attributes: Mapping[str, Any]
-) -> xr.Dataset:
-    """Measures of heads, arrays (measures, L, H) by name, as a Dataset."""
-    _, L, H = next(iter(variables.values())).shape
-    coordinates = {"measure": [*measures], "layer": [*range(L)], "head": [*range(H)]}
-    arrays = {name: ([*coordinates], array) for name, array in variables.items()}
-    return _dataset(arrays, coordinates, dict(attributes))
 
 
 def _dataset(*parts: dict[str, Any]) -> xr.Dataset:

@@ -142,8 +142,9 @@ def test_means_hide_two_kinds_of_texts(chapter: Chapter) -> None:
 
 
 def test_two_atlases(chapter: Chapter) -> None:
+    atlas, z_scores = chapter["atlas"], chapter["z_scores"]
     same, learned = (
-        np.abs(chapter["z_scores"](chapter[name])) for name in ("same_model", "from_training")
+        np.abs(z_scores(chapter[name], atlas)) for name in ("same_model", "untrained_atlas")
     )
     assert same.size == 32
     assert (same > 4).sum() == 0
