@@ -51,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.corpus import atlas, open_atlas
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import Sampling
+    from attnlab.pages.explore import explore
     from attnlab.pages.page import page, playground
     from attnlab.training import train
     from attnlab.views import pictures as pictures
@@ -70,6 +71,7 @@ _LAZY = {
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.checking",
+    "explore": "attnlab.pages.explore",
     "gradients": "attnlab.analysis.gradients",
     "jobs": "attnlab.analysis.jobs",
     "lens": "attnlab.analysis.lens",
@@ -114,6 +116,7 @@ __all__ = [
     "compare",
     "cross_attention",
     "errors",
+    "explore",
     "gelu",
     "layer_norm",
     "linear",

@@ -45,7 +45,7 @@ layer, n = head_that_matters(trace) if is_chosen else (options.layer or 0, optio
 head, block = trace.head(layer, n), trace.blocks[layer]
 attnlab.page(trace).save(page)
 if is_watched() and not options.no_open:
-    show_in_browser(page)
+    show_in_browser(page.as_uri())
 
 symbols = trace.tokens.readable
 last = symbols[-1]

@@ -206,6 +206,21 @@ def watched(watched_pages: Watched) -> Iterator[Watched]:
 
 
 @pytest.fixture
+def play(watched: Watched, tmp_path: Path) -> Iterator[Open]:
+    """Open a model's page from disk; check at the end that it logged and requested nothing."""
+    file = tmp_path / "model.html"
+
+    def open_(model: GPT2, *given: Any, link: str = "", **settings: Any) -> Any:
+        attnlab.playground(model, *given).save(file)
+        return watched.open(file.as_uri() + link, **settings)
+
+    yield open_
+    watched.close()
+    assert watched.said == []
+    assert {name for name in watched.asked if not name.startswith("blob:null/")} <= {file.as_uri()}
+
+
+@pytest.fixture
 def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     """Write a page and open it from disk; check at the end that it logged and requested nothing."""
     file = tmp_path / "page.html"

@@ -98,7 +98,7 @@ def until(page: Any, expression: str) -> None:
 GRIDS = "mapsShown().filter(({ cell }) => cell.closest('#grids'))"
 
 # Whether the open head's numbers are loaded. Maps that aren't visible aren't drawn.
-LOADED = "pendingTraces(views.at(-1), selection.layer).length === 0"
+LOADED = "views?.length > 0 && pendingTraces(views.at(-1), selection.layer).length === 0"
 
 
 def drawn(page: Any) -> None:

@@ -71,7 +71,7 @@ def test_the_extra_installs_what_the_build_imports() -> None:
         for requirement in map(Requirement, project["project"]["optional-dependencies"]["book"])
         if requirement.name == "attnlab"
     )
-    assert "explore" in extras
+    assert "plot" in extras
     assert extras <= itself.extras
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from chinese import TEXTS, vocabulary, write_checkpoint
 from conftest import Watched, needs
-from pages import ablation, ask, until
+from pages import ask, until
 
 import attnlab
 from attnlab import GPT2
@@ -148,33 +148,6 @@ def test_a_page_of_a_chinese_model(chinese: GPT2) -> None:
     (trace,) = description["traces"]
     assert trace["excerpt"] == f"[CLS]{TEXT}"
     assert trace["training"][1]["count"] == "21,128"
-
-
-def test_an_explorer_of_a_chinese_model(chinese: GPT2) -> None:
-    needs("uvicorn", "explore")
-    from attnlab.pages.explorer import TraceCache
-
-    cache: Any = TraceCache(chinese, "zh")
-    described = cache.describe("今天GPT")
-    assert described["text"] == "今天 GPT"
-    assert described["ids"] == chinese.tokenizer.encode("今天GPT")[:-1]
-    assert [token["symbol"] for token in described["tokens"]][:3] == ["[CLS]", "今", "天"]
-
-    def unread(text_or_ids: Any, *changes: Any) -> list[str]:
-        tokens = cache.describe(text_or_ids, changes)["tokens"]
-        return [token["unread"] for token in tokens if "unread" in token]
-
-    # Names of special tokens are meant by name.
-    ids = chinese.tokenizer.vocabulary.lookup("[MASK]").id, chinese.tokenizer.encode("今")[1]
-    (found,) = [cache.describe("[MASK]今[SEP]", (), ["[MASK]"])["ids"]]
-    assert found[:3] == [chinese.tokenizer.encode("")[0], *ids]
-    assert len(found) > 5
-
-    # What can't be read is named, also where the page asks for ids, and is never another text's.
-    ids = chinese.tokenizer.encode_prompt("今天한국")
-    assert unread(ids) == ["[UNK]"]
-    assert unread("今天한국") == unread(ids) == unread(ids, ablation(0, 0)) == ["한국"]
-    assert unread("今天😀") == ["😀"]
 
 
 def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_path: Path) -> None:

@@ -118,7 +118,6 @@ def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
         ("views.pictures", "matplotlib", "plot"),
         ("views.frames", "pandas", "frames"),
         ("views.sheets", "xlsxwriter", "sheets"),
-        ("pages.explorer", "uvicorn", "explore"),
     ],
 )
 def test_without_an_optional_library(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Open, Watched, lacking, needs
+from conftest import Open, Watched, lacking
 from pages import OTHER, TEXT, to_cell, until
 
+import attnlab
 from attnlab import GPT2
 
 SERIOUS = ("serious", "critical")
@@ -65,17 +66,18 @@ def test_no_violations_with_two_texts(odd: GPT2, open_page: Open, axe: str, lang
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-def test_no_violations_in_the_explorer(watched: Watched, axe: str, scheme: str, width: int) -> None:
-    needs("uvicorn", "explore")
-    with GPT2.from_pretrained("pocket").explore() as explorer:
-        size = {"width": width, "height": 800}
-        page = watched.open(f"{explorer.url}#depth=look", color_scheme=scheme, viewport=size)
-        until(page, "picture.nextTokens.length > 0")
-        assert found(page, axe) == []
-        page.locator(".mini").first.click()
-        page.locator("#head-toggle").click()
-        until(page, "document.querySelector('.map.ablated') !== null")
-        page.locator("#prompt").fill("")
-        page.locator("#prompt").press("Enter")
-        until(page, "document.querySelector('#status').textContent !== ''")
-        assert found(page, axe, "#explore") == []  # the rest is of another text, and faint
+def test_no_violations_with_a_model(
+    watched: Watched, axe: str, scheme: str, width: int, tmp_path: Path
+) -> None:
+    attnlab.playground(GPT2.from_pretrained("pocket")).save(tmp_path / "model.html")
+    size, address = {"width": width, "height": 800}, (tmp_path / "model.html").as_uri()
+    page = watched.open(f"{address}#depth=look", color_scheme=scheme, viewport=size)
+    until(page, "picture.nextTokens.length > 0")
+    assert found(page, axe) == []
+    page.locator(".mini").first.click()
+    page.locator("#head-toggle").click()
+    until(page, "document.querySelector('.map.ablated') !== null")
+    page.locator("#prompt").fill("")
+    page.locator("#prompt").press("Enter")
+    until(page, "document.querySelector('#status').textContent !== ''")
+    assert found(page, axe, "#explore") == []  # the rest is of another text, and faint

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, Watched, needs
+from conftest import REFERENCE, Watched
 from numpy.typing import NDArray
 from pages import BALL, Open, drawn, gpt2_shaped, settled, until
 
@@ -328,33 +328,31 @@ def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Pat
     assert watched.said == []
 
 
-def test_the_story_of_an_explorer(pocket: GPT2, watched: Watched) -> None:
-    needs("starlette", "explore")
-    needs("uvicorn", "explore")
-    with pocket.explore(BALL) as explorer:
-        page = settled(watched.open(f"{explorer.url}#depth=look"))
-        assert story(page) == STORY
-        assert opened(page) == [1, 0]
-        until(page, "location.hash.includes('ids=')")
-        first = page.evaluate("location.hash")
-        # As for the first text: after another text, its head is opened.
-        page.locator("#prompt").fill(LIST)
-        page.locator("#prompt").press("Enter")
-        until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
-        numbers = np.frombuffer(pack(pocket.trace(LIST), "story"), "<f4")[11:].reshape(-1, 22)
-        before = probabilities(pocket.trace(LIST)).max()
-        layer, head = numbers[np.abs(before - numbers[:, 2]).argmax(), :2]
-        until(page, f"selection.layer === {layer:.0f} && selection.head === {head:.0f}")
-        # The browser's Back returns to the text before.
-        until(page, f"!location.hash.includes({first.partition('ids=')[2]!r})")
-        page.go_back()
-        until(page, "document.querySelector('#story').innerText.includes('“it” looks')")
-        assert page.locator("#prompt").input_value() == BALL
-        assert page.evaluate("traceHistory.length") == 1
-        page.go_forward()
-        until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
-        assert page.evaluate("traceHistory.length") == 2
-        assert watched.said == []
+def test_the_story_of_a_page_with_a_model(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
+    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
+    assert story(page) == STORY
+    assert opened(page) == [1, 0]
+    until(page, "location.hash.includes('ids=')")
+    first = page.evaluate("location.hash")
+    # As for the first text: after another text, its head is opened.
+    page.locator("#prompt").fill(LIST)
+    page.locator("#prompt").press("Enter")
+    until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
+    numbers = np.frombuffer(pack(pocket.trace(LIST), "story"), "<f4")[11:].reshape(-1, 22)
+    before = probabilities(pocket.trace(LIST)).max()
+    layer, head = numbers[np.abs(before - numbers[:, 2]).argmax(), :2]
+    until(page, f"selection.layer === {layer:.0f} && selection.head === {head:.0f}")
+    # The browser's Back returns to the text before.
+    until(page, f"!location.hash.includes({first.partition('ids=')[2]!r})")
+    page.go_back()
+    until(page, "document.querySelector('#story').innerText.includes('“it” looks')")
+    assert page.locator("#prompt").input_value() == BALL
+    assert page.evaluate("traceHistory.length") == 1
+    page.go_forward()
+    until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
+    assert page.evaluate("traceHistory.length") == 2
+    assert watched.said == []
 
 
 @pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
@@ -577,32 +575,25 @@ def brute_force_map(weights: NDArray[np.float32], mask: NDArray[np.bool_]) -> ND
     return pixels
 
 
-@pytest.mark.parametrize("source", ["explorer", "playground"])
 def test_small_maps_of_a_long_text_come_from_the_model(
-    source: str, pocket: GPT2, watched: Watched, tmp_path: Path
+    pocket: GPT2, watched: Watched, tmp_path: Path
 ) -> None:
-    needs("starlette", "explore")
-    needs("uvicorn", "explore")
     text = " ".join([BALL, LIST, BALL, "the cat", LIST, BALL, LIST, BALL, LIST])
     T = len(pocket.trace(text).tokens)
     assert 64 < T <= pocket.config.n_positions
-    with pocket.explore(BALL) as explorer:
-        attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-        address = explorer.url if source == "explorer" else (tmp_path / "model.html").as_uri()
-        page = settled(watched.open(f"{address}#depth=look"))
-        page.locator("#prompt").fill(text)
-        page.locator("#prompt").press("Enter")
-        until(page, f"traces.at(-1).T === {T}")
-        page.evaluate(
-            "(all) => requestTrace({ ids: traces.at(-1).ids }, all.map(changeFrom))",
-            ["0.1.weights.-150", "1.2.mask.flip.3.70.60.59"],
-        )
-        until(page, "traces.at(-1).changes.length === 2")
-        until(page, "picture.maps.every(({ values }) => values)")
-        maps = page.evaluate("picture.maps.map(({ values }) => [...values])")
-        packs = page.evaluate(
-            "[...traces.at(-1).packs.keys()].filter((name) => /^maps/.test(name))"
-        )
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
+    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
+    page.locator("#prompt").fill(text)
+    page.locator("#prompt").press("Enter")
+    until(page, f"traces.at(-1).T === {T}")
+    page.evaluate(
+        "(all) => requestTrace({ ids: traces.at(-1).ids }, all.map(changeFrom))",
+        ["0.1.weights.-150", "1.2.mask.flip.3.70.60.59"],
+    )
+    until(page, "traces.at(-1).changes.length === 2")
+    until(page, "picture.maps.every(({ values }) => values)")
+    maps = page.evaluate("picture.maps.map(({ values }) => [...values])")
+    packs = page.evaluate("[...traces.at(-1).packs.keys()].filter((name) => /^maps/.test(name))")
     mask = pocket.trace(text).head(1, 2).mask.copy()
     mask[[3, 60], [70, 59]] ^= True
     trace = pocket.trace(text).edited(

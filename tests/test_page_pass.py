@@ -3,14 +3,16 @@
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, Open, Watched, needs
+from conftest import REFERENCE, Open, Watched
 from numpy.typing import NDArray
 from pages import OTHER, TEXT, gpt2_shaped, numbers, to_cell, until
 
+import attnlab
 from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import KeyValueCache
@@ -570,30 +572,27 @@ def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> 
         assert page.evaluate("shownStep.position") == (4 if hash == link else 11)
 
 
-def test_a_served_page_asks_for_any_column(browser: Any) -> None:
-    needs("uvicorn", "explore")
+def test_a_page_with_a_model_has_any_column(watched: Watched, tmp_path: Path) -> None:
     model = GPT2.from_pretrained("pocket")
     trace = model.trace(POCKET)
-    with model.explore(POCKET) as explorer:
-        page = browser.new_page()
-        page.goto(f"{explorer.url}#depth=lab")
-        until(page, "shownStep !== undefined")
-        page.evaluate("select(3, 0)")
-        until(page, "shownStep.position === 3")
-        assert page.locator("#pass-note").is_hidden()
-        for path, c in (("blocks.1.mlp.output", 127), ("blocks.0.attention.K", 99)):
-            arithmetic = go_to(page, path, c)
-            assert near(numbers(arithmetic.locator("tfoot tr").last), row_of(trace, path, 3)[c])
-        shown = numbers(go_to(page, "logits", 49).locator("tfoot tr").last)
-        assert near(shown, np.sort(trace.logits[3])[-50])
-        page.close()
+    attnlab.playground(model, POCKET).save(tmp_path / "model.html")
+    page = watched.open((tmp_path / "model.html").as_uri())
+    until(page, "shownStep !== undefined")
+    page.evaluate("select(3, 0)")
+    until(page, "shownStep.position === 3")
+    assert page.locator("#pass-note").is_hidden()
+    for path, c in (("blocks.1.mlp.output", 127), ("blocks.0.attention.K", 99)):
+        arithmetic = go_to(page, path, c)
+        assert near(numbers(arithmetic.locator("tfoot tr").last), row_of(trace, path, 3)[c])
+    shown = numbers(go_to(page, "logits", 49).locator("tfoot tr").last)
+    assert near(shown, np.sort(trace.logits[3])[-50])
 
 
 # ---- what a file includes ------------------------------------------------------------------------
 
 
 def test_columns_that_are_asked_for(small: Trace) -> None:
-    """Any columns, as requested by a served page."""
+    """Any columns."""
     actual = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
     attention = small.blocks[2].attention
     assert np.array_equal(actual[:, :15], attention.W_K[:, 3:5].T)

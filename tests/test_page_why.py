@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REFERENCE, Watched, needs
-from pages import LOADED, ablation, idle, patching, scaling, toggling, until
+from conftest import REFERENCE, Watched
+from pages import LOADED, ablation, patching, scaling, toggling, until
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Trace, at
@@ -162,21 +162,6 @@ def test_a_playground_of_other_models(opened: Open, name: str) -> None:
     trace = model.trace([5, 7, 100, 3, 41])
     page, layer = opened(model, trace.tokens.ids.tolist(), "playground"), model.config.n_layer - 1
     assert agrees(cell(page, layer, 1, 4, 1), trace, layer, 1, 4, 1) == 8
-
-
-def test_an_explorer_computes_them(watched: Watched, pocket: GPT2) -> None:
-    needs("starlette", "explore")
-    needs("uvicorn", "explore")
-    trace = pocket.trace(BALL)
-    with pocket.explore(BALL) as explorer:
-        page = watched.open(explorer.url)
-        idle(page)
-        assert agrees(cell(page, 1, 2, 7, 1), trace, 1, 2, 7, 1) == 8
-        for changes, edited in changed(trace, pocket.trace(OTHER)):
-            change(page, changes)
-            assert agrees(cell(page, 1, 2, 7, 1, 3), edited, 1, 2, 7, 1, 3) == 8
-        watched.close()
-    assert watched.said == []
 
 
 @pytest.mark.parametrize("kind", ["saved", "playground"])

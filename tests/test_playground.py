@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chinese import write_checkpoint
-from conftest import MODELS, REFERENCE, RELATIVES, Watched
+from conftest import MODELS, REFERENCE, RELATIVES
 from files import copy_model
 from numpy.typing import NDArray
 from pages import (
@@ -51,21 +51,6 @@ from attnlab.training.parameters import initial_parameters
 TEXT = "the hen in"
 
 Play = Callable[..., Any]
-
-
-@pytest.fixture
-def play(watched: Watched, tmp_path: Path) -> Iterator[Play]:
-    """Open a model's page from disk; check at the end that it logged and requested nothing."""
-    file = tmp_path / "model.html"
-
-    def open_(model: GPT2, *given: Any, link: str = "", **settings: Any) -> Any:
-        attnlab.playground(model, *given).save(file)
-        return watched.open(file.as_uri() + link, **settings)
-
-    yield open_
-    watched.close()
-    assert watched.said == []
-    assert {name for name in watched.asked if not name.startswith("blob:null/")} <= {file.as_uri()}
 
 
 def model_named(name: str) -> GPT2:
@@ -160,7 +145,7 @@ def test_a_tensor_that_is_read_in_parts(
     assert off(logits, expected.logits[5]) < 1e-5
 
 
-def with_many_rows(directory: Path, dtype: str, rows: int = 100_000) -> Path:
+def with_many_rows(directory: Path, dtype: str, rows: int = 150_000) -> Path:
     """A model whose embedding has more numbers than are read at once."""
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     config = GPT2Config(vocab_size=rows, n_positions=16, n_embd=16, n_layer=2, n_head=2)
@@ -609,8 +594,8 @@ FOREIGN = "A page supports only GPT-2's byte pair encoding and BERT's word piece
 
 # Names of files, what they are renamed to, and what the page then says.
 RENAMED = (
-    ({SAFETENSORS: "pytorch_model.bin"}, "files, only pytorch_model.bin. attnlab explore --model"),
-    ({SAFETENSORS: "ckpt.pt", CONFIG: "x"}, "files, only ckpt.pt. attnlab explore --model"),
+    ({SAFETENSORS: "pytorch_model.bin"}, "files, only pytorch_model.bin. attnlab explore DIR"),
+    ({SAFETENSORS: "ckpt.pt", CONFIG: "x"}, "files, only ckpt.pt. attnlab explore DIR"),
     ({"vocab.json": "spiece.model", "merges.txt": "x"}, "spiece.model requires a tokenizer.json"),
     ({"vocab.json": "x", "merges.txt": "y"}, "There is no tokenizer among the files: neither"),
 )
@@ -693,7 +678,8 @@ def test_why_files_do_not_open_is_shown(opening: Any, tmp_path: Path) -> None:
     until(opening, "document.querySelector('#status').textContent !== ''")
     assert opening.locator("#status").inner_text() == (
         'The page can\'t open this model: config.json has model_type = "llama". '
-        "The library opens more models and says what is wrong; try attnlab explore."
+        "The library opens more models and says what is wrong: "
+        "attnlab.GPT2.from_pretrained(DIRECTORY)."
     )
 
 

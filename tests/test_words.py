@@ -114,27 +114,28 @@ IN_PIECES = (
 HOW_TO_MEAN = "To mean the tokens: trace(text, special=True) in Python, --special in a command."
 
 
-def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any) -> None:
+def test_a_notice_says_what_the_model_knows(pocket: GPT2, capsys: Any, tmp_path: Path) -> None:
     notice = pocket.trace(SENTENCE).notice
     assert notice == (
         f"{IN_PIECES}sat · on · mat · because. The model “pocket” was trained on the sentences of "
         "a small grammar. Use its words, or a model that reads English: "
-        "attnlab explore --model english."
+        "attnlab explore."
     )
     assert notice in repr(pocket.trace(SENTENCE)).replace("\n", " ")
     assert say(notice, "zh") == (
         "这个模型的词表里没有这些词，要拆成三块或更多块，或拆成不超过两个字母的块来读："
         "sat · on · mat · because。模型 pocket 是用一套小语法的句子训练的。"
-        "请用它认识的词，或换一个读英文的模型：attnlab explore --model english。"
+        "请用它认识的词，或换一个读英文的模型：attnlab explore。"
     )
     assert not pocket.trace("The dog chased the ball, but it").notice
-    assert main(["next", "--model", "pocket", SENTENCE]) == 0
+    assert main(["html", "--model", "pocket", SENTENCE, "-o", str(tmp_path / "page.html")]) == 0
     output = capsys.readouterr()
     assert output.err == f"{notice}\n"
     assert notice not in output.out
 
 
-def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any) -> None:
+def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any, tmp_path: Path) -> None:
+    file = str(tmp_path / "page.html")
     english = GPT2.from_pretrained("english")
     text = "The dog<|endoftext|>A cat"
     trace, special = english.trace(text), english.trace(text, special=True)
@@ -151,7 +152,7 @@ def test_names_of_special_tokens_are_split_unless_asked_for(capsys: Any) -> None
     assert spelled.startswith(split)
     assert "letters: 猫. " in spelled
     for options, is_split in (((), True), (("--special",), False)):
-        assert main(["next", "--model", "english", text, *options]) == 0
+        assert main(["html", "--model", "english", text, *options, "-o", file]) == 0
         assert (split in capsys.readouterr().err) == is_split
 
 
@@ -256,7 +257,7 @@ def test_a_notice_advises_what_helps(odd: GPT2, monkeypatch: pytest.MonkeyPatch)
         (
             "pocket",
             "a small grammar",
-            {"latin": "--model english", "other": chinese, "signs": emoji},
+            {"latin": "attnlab explore.", "other": chinese, "signs": emoji},
         ),
         ("english", "simple English", {"latin": "download gpt2", "other": chinese, "signs": emoji}),
         ("openai-community/gpt2", "English web pages", {"other": chinese}),

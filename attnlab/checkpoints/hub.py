@@ -80,7 +80,7 @@ BUILT_IN = {
         PACKAGE / "pocket",
         "a tiny GPT-2 that knows the sentences of a grammar",
         "The model “pocket” was trained on the sentences of a small grammar.",
-        "Use its words, or a model that reads English: attnlab explore --model english.",
+        "Use its words, or a model that reads English: attnlab explore.",
         "It knows only its grammar.",
         (
             "The dog chased the ball, but it",

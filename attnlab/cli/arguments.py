@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 from typing import Any, NoReturn
 
 from attnlab import __version__
@@ -13,11 +12,6 @@ from attnlab.corpus import MEASURES
 from attnlab.support.language import LANGUAGES
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
-
-BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
-
-# A token's position; anything else is a token's text.
-NUMBER = re.compile(r"-?[0-9]+")
 
 # Headings of argparse's help.
 HEADINGS = ("positional arguments", "options")
@@ -82,47 +76,6 @@ def parser() -> Parser:
             )
         return subparser
 
-    trace = command("trace", "print one head's steps, or any others, as tables")
-    add_text(trace)
-    add_head(trace)
-    trace.add_argument(
-        "--step",
-        action="append",
-        help="a step of the head, such as weights, or a path, such as logits, blocks.0.mid or "
-        "blocks.0.mlp.hidden; may be repeated (default: all of the head's, from Q to context)",
-    )
-
-    next_tokens = command("next", "print the most probable next tokens")
-    add_text(next_tokens)
-    next_tokens.add_argument(
-        "-k", type=int, default=5, metavar="COUNT", help="how many (default: %(default)s)"
-    )
-
-    explain = command(
-        "explain", "print the arithmetic of one weight, a row of weights, or any other number"
-    )
-    add_text(explain)
-    add_head(explain)
-    explain.add_argument(
-        "--step",
-        default="weights",
-        help="a step of the head, such as Q, or a path, such as logits, probabilities or "
-        "blocks.0.mlp.hidden (default: %(default)s)",
-    )
-    add_token(
-        explain, "--query", "--token", help=Message("the query, or the row's token (default: last)")
-    )
-    add_token(explain, "--key", help=Message("the attended token (default: the whole row)"))
-    explain.add_argument(
-        "--component",
-        type=token,
-        help=Message(
-            "index in a row that has no keys, from 0 (default: 0); for logits, {token} "
-            "(default: the most probable)",
-            token=BY_TEXT_OR_ID,
-        ),
-    )
-
     verify = command(
         "verify",
         "compare the model with published figures, or with transformers; exit status 1 if they "
@@ -137,15 +90,50 @@ def parser() -> Parser:
     )
 
     html = command("html", "write a page to explore one text, or compare two, in any browser")
-    add_text(html, "the text to trace, or two texts to compare; - reads it from stdin")
+    html.add_argument(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="the text to trace, or two texts to compare; - reads it from stdin",
+    )
+    html.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        dest="files",
+        metavar="FILE",
+        help="read the text from a UTF-8 file; a final line break is dropped, as with stdin",
+    )
+    html.add_argument(
+        "--special",
+        action="store_true",
+        help="read names of special tokens, such as <|endoftext|>, as these tokens",
+    )
+    html.add_argument(
+        "--edit",
+        action="append",
+        default=[],
+        type=edit,
+        metavar="PATH=NUMBER",
+        help="set a step to a number, such as blocks.1.attention.heads.2.context=0, or a mask to "
+        "True or False; may be repeated",
+    )
     html.add_argument(
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
     add_page_options(html)
 
-    explore = command("explore", "open a page in the browser to type texts and ablate heads")
-    explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
-    add_file(explore)
+    explore = command(
+        "explore", "open a model in the browser to type texts and ablate heads", has_model=False
+    )
+    explore.add_argument(
+        "model",
+        nargs="?",
+        default="english",
+        metavar="MODEL",
+        help="a directory, or a name as for --model of other commands (default: %(default)s)",
+    )
+    explore.add_argument("--text", help="the text to open with")
     explore.add_argument(
         "--port", type=int, default=0, help="the port to listen on (default: a free one)"
     )
@@ -190,53 +178,9 @@ def parser() -> Parser:
     return root
 
 
-def add_text(command: Parser, help: str = "the text to trace; - reads it from stdin") -> None:
-    command.add_argument("texts", nargs="*", metavar="TEXT", help=help)
-    add_file(command)
-    command.add_argument(
-        "--special",
-        action="store_true",
-        help="read names of special tokens, such as <|endoftext|>, as these tokens",
-    )
-    command.add_argument(
-        "--edit",
-        action="append",
-        default=[],
-        type=edit,
-        metavar="PATH=NUMBER",
-        help="set a step to a number, such as blocks.1.attention.heads.2.context=0, or a mask to "
-        "True or False; may be repeated",
-    )
-
-
-def add_file(command: Parser) -> None:
-    command.add_argument(
-        "--file",
-        action="append",
-        default=[],
-        dest="files",
-        metavar="FILE",
-        help="read the text from a UTF-8 file; a final line break is dropped, as with stdin",
-    )
-
-
 def add_page_options(command: Parser) -> None:
     command.add_argument("--open", action="store_true", help="open the page in the browser")
     command.add_argument("--force", action="store_true", help="replace any file")
-
-
-def add_head(command: Parser) -> None:
-    command.add_argument("--layer", type=int, default=0, help="from 0; -1 is the last")
-    command.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
-
-
-def add_token(command: Parser, *names: str, help: Message) -> None:
-    command.add_argument(
-        *names,
-        type=token,
-        metavar="TOKEN",
-        help=Message("{token}: its position, negative from the end, or its text", token=help),
-    )
 
 
 def edit(text: str) -> tuple[str, bool | int | float]:
@@ -248,8 +192,3 @@ def edit(text: str) -> tuple[str, bool | int | float]:
         with contextlib.suppress(ValueError):
             return path, number(value)
     raise argparse.ArgumentTypeError(f"{text!r:.80} is not PATH=NUMBER")
-
-
-def token(text: str) -> int | str:
-    """Parse a token's position or text."""
-    return int(text) if NUMBER.fullmatch(text) else text

@@ -22,7 +22,6 @@ def _main(arguments: Sequence[str] | None) -> int:
     # Imported here, so that Ctrl-C during these imports shows one line, not a traceback.
     from attnlab.cli.arguments import parser
     from attnlab.cli.subcommands import COMMANDS
-    from attnlab.views.terminal import Terminal
 
     options = parser().parse_args(arguments)
-    return COMMANDS[options.command](options, Terminal()) or 0
+    return COMMANDS[options.command](options) or 0

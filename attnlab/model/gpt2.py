@@ -26,7 +26,6 @@ from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support import door
 from attnlab.support.checks import (
     RAW_BYTES,
     as_flag,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
-    from attnlab.support.door import Explorer
 
 
 class GPT2:
@@ -407,27 +405,6 @@ class GPT2:
             edits,
             run_last_token=run_last_token,
         )
-
-    def explore(
-        self,
-        text_or_ids: str | ArrayLike | Tokens | None = None,
-        *,
-        port: int = 0,
-        language: str | None = None,
-    ) -> Explorer:
-        """Serve a page for tracing, comparing and continuing texts, and ablating heads.
-
-        Only this machine can reach the page. It is served by a thread, so the call returns at once.
-        In a notebook, make it the last line of a cell. The result's `.url` is the link: keep it
-        private, as it grants access. `.stop()` ends the server, as does `with`.
-
-        Parameters
-        ----------
-        text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
-        port : the port to listen on; 0 for any free one
-        language : as for `attnlab.page`
-        """
-        return door.Explorer(self, text_or_ids, port=port, language=language)
 
     def __repr__(self) -> str:
         config = self.config

@@ -27,7 +27,6 @@ SCRIPTS = HERE / "scripts"
 # The scripts of each kind of page, by the modules they start from. The first script of a page that
 # runs its model runs in a worker, too.
 SAVED = ("start/saved.js",)
-SERVED = ("start/served.js",)
 PLAYGROUND = ("start/worker.js", "start/playground.js")
 
 # Characters of the text in a page's header.

@@ -116,7 +116,7 @@ def playground(
     """Make a page that contains the model: it traces, compares and continues texts, and edits them.
 
     It opens in any browser, with no network and nothing installed. Models of more than 300 MB, or
-    with another tokenizer than GPT-2's or BERT's, are refused.
+    with another tokenizer than GPT-2's or BERT's, are refused; `attnlab.explore` opens larger ones.
 
     Parameters
     ----------

@@ -1,12 +1,15 @@
-"""The page that includes a model and runs it: everything that the explorer does, in one file.
+"""The page that runs a model: texts are typed, traced, compared and continued, and heads ablated.
 
-It includes the parameters in float32, and the tokenizer. A web worker runs the model with the
-page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
+It includes the parameters in float32, and the tokenizer; or `explore.py` serves the model's files.
+A web worker runs the model with the page's own scripts, see `model.js`; `tab.js` sends it the
+page's requests.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,12 +30,9 @@ MOST_BYTES = 300_000_000
 
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
     """The page as HTML, which opens with a text; see `attnlab.playground`."""
-    tokenizer = model.tokenizer.as_data()
-    if is_list_of_texts(text_or_ids):
-        raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")
-    trace = model.trace(first_text(model) if text_or_ids is None else text_or_ids)
     parameters = model.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
+    data = {"tokenizer": model.tokenizer.as_data(), "shapes": shapes}
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
         raise InvalidValueError(
@@ -45,19 +45,37 @@ def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
+    pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
+    return page_with_model(model, text_or_ids, data, pack)
+
+
+def page_with_model(
+    model: GPT2,
+    text_or_ids: str | ArrayLike | Tokens | None,
+    data: Mapping[str, Any],
+    pack: str = "",
+) -> str:
+    """The page of a model that it contains, or reads from files.
+
+    Parameters
+    ----------
+    data : the tokenizer and the parameters' shapes; or the files' names and sizes, see `explore.py`
+    pack : an element with the parameters that the page contains
+    """
+    if is_list_of_texts(text_or_ids):
+        raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")
+    trace = model.trace(first_text(model) if text_or_ids is None else text_or_ids)
     description = description_of(trace, has_model=True)
     fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     model_data = {
         "config": {name: getattr(trace.config, name) for name in fields},
         "graph": description["graph"],
         "hyperparameters": description["hyperparameters"],
-        "tokenizer": tokenizer,
-        "shapes": shapes,
         "rules": rules(),  # for opening other models, see `opening.js`
         "others": {"training": NOT_KNOWN, "nameless": NAMELESS, "advice": ADVICE_ON_OTHERS},
         "most_tokens": TOKENS,
+        **data,
     }
     text = model.tokenizer.text_of(trace.tokens)
     first = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": [], **description}
-    pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
     return assembled(trace, [first], PLAYGROUND, pack, examples_of(model), model_data)

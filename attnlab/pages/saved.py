@@ -37,7 +37,6 @@ from attnlab.pages.modules import (
     HERE,
     PLAYGROUND,
     SAVED,
-    SERVED,
     scripts_of,
     texts_said,
 )
@@ -122,22 +121,14 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
     ]
 
 
-def names_of(vocabulary: Any) -> str:
-    """An element with the names of all tokens, for a served page."""
-    names = prediction.names(vocabulary, vocabulary.ids.tolist())
-    return f'<script type="application/json" id="names">{as_json(names)}</script>'
-
-
-def policy_of(entries: tuple[str, ...]) -> str:
-    """The Content-Security-Policy of a kind of page."""
+def policy_of(entries: tuple[str, ...], has_server: bool) -> str:
+    """The Content-Security-Policy of a kind of page; one with a server may read files from it."""
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
     policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
-    if entries == SERVED:
-        return f"{policy}; connect-src 'self'"
     if entries == PLAYGROUND:
         compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
-        return f"{compiled}; worker-src blob:"
-    return policy
+        policy = f"{compiled}; worker-src blob:"
+    return f"{policy}; connect-src 'self'" if has_server else policy
 
 
 def assembled(
@@ -172,7 +163,7 @@ def assembled(
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
-        "policy": policy_of(entries),
+        "policy": policy_of(entries, has_server="files" in (model or {})),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
         "description": as_json(description),
@@ -188,9 +179,7 @@ def assembled(
 
 
 def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, str]:
-    """The Chinese of the texts that a page says; a served page may get others from its server."""
-    if entries == SERVED:
-        return dict(translations())
+    """The Chinese of the texts that a page says."""
     texts = {*_strings(description), *texts_said(entries)}
     return {text: chinese for text, chinese in translations().items() if text in texts}
 
@@ -271,7 +260,7 @@ def _title(trace: Trace) -> str:
 
 
 def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
-    """The description of a trace, without packs; `has_model` if the page has or is served one."""
+    """The description of a trace, without packs; `has_model` if the page runs one."""
     config, built_in = trace.config, built_in_model(trace.parameters)
     return {
         "layers": config.n_layer,

@@ -10,7 +10,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from attnlab.errors import AttnlabError
@@ -101,11 +100,11 @@ def is_watched() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def show_in_browser(page: Path) -> None:
+def show_in_browser(url: str) -> None:
     """Open a page in the browser; if there is none, say so."""
     import webbrowser  # here, so that `import attnlab` is quick
 
-    if not webbrowser.open(page.as_uri()):
+    if not webbrowser.open(url):
         print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnlab.pages.explorer import Explorer as Explorer
     from attnlab.views.explaining.explain import explain as explain
     from attnlab.views.explaining.explanation import Explanation as Explanation
     from attnlab.views.frames import dataframe as dataframe
@@ -38,11 +37,13 @@ if TYPE_CHECKING:
 
 # The names above by their module in attnlab, and the module of each name.
 _NAMES = {
-    "pages.explorer": "Explorer",
     "views.explaining.explain": "explain",
     "views.explaining.explanation": "Explanation",
     "views.frames": "dataframe dataset frame_of",
-    "views.notebook": "View candidates_view document_view explanation_view generation_view result_view tokens_view trace_view view_of_tokens",
+    "views.notebook": (
+        "View candidates_view document_view explanation_view generation_view result_view "
+        "tokens_view trace_view view_of_tokens"
+    ),
     "views.pictures": "curves",
     "views.plot": "Picture drawing_in plot_heads plot_step plot_table plot_tokens",
     "views.sheets": "write_model write_sheets",

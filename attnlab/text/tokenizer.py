@@ -50,7 +50,7 @@ Special = bool | Collection[str]
 
 UNSUPPORTED_BY_PAGES = (
     "a page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has "
-    "another tokenizer. Use attnlab explore, which supports any tokenizer"
+    "another tokenizer. Use attnlab html, which supports any tokenizer"
 )
 
 

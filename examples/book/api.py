@@ -11,7 +11,6 @@ from typing import Any
 import attnlab
 from attnlab.corpus.result import Passage, Standout
 from attnlab.forward.products import Product
-from attnlab.pages.explorer import Explorer
 from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
@@ -29,7 +28,7 @@ MODULES = {
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
 PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Document, Passage, Standout, Product, open_truth, Explorer)
+OTHERS = (Document, Passage, Standout, Product, open_truth)
 
 INTRODUCTION = """\
 # Reference

@@ -81,7 +81,7 @@ export function reasonFor(trace, layer, head, query, { kind, key, visible, weigh
   const hasOwnWeights = !edited.has("weights") && !edited.has("masked_scores");
   const shown = kind === "rests" ? 0 : key;
   const rivals = visible.filter((j) => j !== shown).sort((a, b) => weights[b] - weights[a]);
-  if (hasOwnWeights && !source.hasEnded && ["looks", "rests", "spreads"].includes(kind) && trace.Tk > 1)
+  if (hasOwnWeights && ["looks", "rests", "spreads"].includes(kind) && trace.Tk > 1)
     readReason(trace, { layer, head, query, key: shown, other: rivals[0] ?? 0 }).then((reason) => {
       const words = reasonInWords(reason);
       if (words.length) element.append(spaceBetween(), ...words);

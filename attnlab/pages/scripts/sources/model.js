@@ -14,7 +14,7 @@ import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
 import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
-import { Directory } from "./opening.js";
+import { asFile, Directory } from "./opening.js";
 
 const REPORT_MILLISECONDS = 50; // between reports of progress: each is drawn
 const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
@@ -182,7 +182,7 @@ class Model {
     return trace;
   }
 
-  /** The edits that make changes, see numbers/changes.js, as in attnlab/pages/explorer.py. */
+  /** The edits that make changes, see numbers/changes.js. */
   #editsOf(changes) {
     const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
     const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
@@ -420,7 +420,7 @@ export function serveModel() {
       model = new Model(description, memory);
     },
     openFiles: async ({ files, rules, graph }, tick) => {
-      const { description, count, readInto } = await new Directory(files, rules).model(graph);
+      const { description, count, readInto } = await new Directory(files.map(asFile), rules).model(graph);
       const memory = memoryFor(count);
       await readInto(memory, tick);
       model = new Model(description, memory);

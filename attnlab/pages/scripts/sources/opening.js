@@ -6,12 +6,25 @@ import { sizeOf } from "../numbers/arrays.js";
 import { Refusal } from "../numbers/refusal.js";
 import { tokenizerIn, unsupported } from "./tokenizer.js";
 
-const PART_BYTES = 2 ** 22; // of a file at a time; a multiple of each number's size
+const PART_BYTES = 2 ** 24; // of a file at a time; a multiple of each number's size
 
 function objectIn(buffer) {
   const value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(buffer));
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new TypeError();
   return value;
+}
+
+/** A file that the reader chose as it is; one that attnlab explore serves, {name, size, url}, with the parts of it that are read. */
+export function asFile(file) {
+  if (file instanceof File) return file;
+  const slice = (start = 0, end = file.size) => ({
+    async arrayBuffer() {
+      const response = await fetch(file.url, { headers: { Range: `bytes=${start}-${end - 1}` } });
+      if (!response.ok) throw new RangeError();
+      return response.arrayBuffer();
+    },
+  });
+  return { ...file, slice };
 }
 
 /** The files of one directory, and the rules for reading them. */
@@ -141,7 +154,7 @@ export class Directory {
     const names = [...this.files.keys()].sort();
     const other = tensors.formats.map((pattern) => names.find((name) => new RegExp(`^(?:${pattern})$`).test(name))).find(Boolean);
     if (other && !this.has(tensors.weights) && !this.has(tensors.index))
-      throw new Refusal("There is no {name} among the files, only {other}. attnlab explore --model DIRECTORY says how to convert it.", { name: tensors.weights, other });
+      throw new Refusal("There is no {name} among the files, only {other}. attnlab explore DIRECTORY says how to convert it.", { name: tensors.weights, other });
     if (this.has(tensors.adapter)) throw unsupported(tensors.adapter, "LoRA"); // it changes another model's weights
     const config = await this.config();
     const tokenizer = await tokenizerIn(this, config.vocab_size).catch((error) => {

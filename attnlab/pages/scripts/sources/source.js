@@ -1,9 +1,9 @@
-// Where the page's numbers come from: packs in the file, see attnlab/pages/packs.py, a server with a
-// model (server.js), or the page itself, which runs it (tab.js).
+// Where the page's numbers come from: packs in the file, see attnlab/pages/packs.py, or a model that
+// the page runs itself (tab.js).
 
 import { bytesOf } from "../numbers/formats.js";
 import { sumInFile } from "../numbers/pairs.js";
-import { predictionOf, predictionOfLogits, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
+import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
 import { description, say } from "./description.js";
 import { layerOf } from "./rows.js";
 
@@ -21,9 +21,7 @@ import { layerOf } from "./rows.js";
  *                                as two parts' indices and a number; null if the source doesn't have them
  *   generate(trace, settings)    a continuation of a trace
  */
-class Source {
-  hasEnded = false; // whether it has stopped responding
-
+export class Source {
   /** A trace's pack, requested once. If it can't be read, the promise stays pending and the next call tries again. */
   pack(trace, name) {
     const handleError = (error) => {
@@ -58,23 +56,6 @@ class Source {
   }
 }
 
-/** A source with a model. `names.get(id)` returns a token's description. */
-export class LiveSource extends Source {
-  has = () => true;
-
-  predictionPack = "logits";
-
-  decodePrediction = ({ prediction: { n }, ids }, position, logits) => ({ ...predictionOfLogits(logits, n, ids[position + 1]), all: logits });
-
-  async pairs(trace, { layer, head, query, key, other }) {
-    const numbers = [...(await this.pack(trace, `why.${layer}.${head}.${query}.${key}.${other ?? "mean"}`))];
-    return Array.from({ length: numbers.length / 3 }, (_, n) => numbers.slice(3 * n, 3 * n + 3));
-  }
-
-  /** A trace's description from Python, with the tokens' names. */
-  withNames = (trace) => ({ ...trace, names: this.names });
-}
-
 /** The page itself, as a source: its packs are elements, each removed when it is read. */
 export class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
@@ -103,7 +84,7 @@ export let source;
 export const setSource = (other) => (source = other);
 
 // What sources report while they work; the page's controls show it.
-export const reports = { status: () => {}, progress: () => {}, ended: () => {} };
+export const reports = { status: () => {}, progress: () => {} };
 
 /** Load a layer's inputs, edits and heads. */
 export async function loadLayer(trace, layer) {

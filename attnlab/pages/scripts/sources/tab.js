@@ -4,11 +4,13 @@ import { inHeading, printable } from "../numbers/bpe.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { decodeUtf8, grouped } from "../numbers/formats.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
+import { predictionOfLogits } from "../numbers/sampling.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { description, sayStored } from "./description.js";
-import { LiveSource, reports } from "./source.js";
+import { reports, Source } from "./source.js";
 
-export class ModelSource extends LiveSource {
+/** A source with a model. `names.get(id)` returns a token's description. */
+export class ModelSource extends Source {
   #worker;
   #waiting = new Map(); // requests by number: {resolve, reject, progress}
   #count = 0;
@@ -28,15 +30,15 @@ export class ModelSource extends LiveSource {
     return source.#setUp(model, description.traces[0]);
   }
 
-  /** A model from the files of a directory. */
-  static async ofFiles(files, signal) {
+  /** A model from the files of a directory; template: the description of one of its traces, if Python has written one. */
+  static async ofFiles(files, signal, template) {
     const source = new ModelSource();
     const { rules } = description.model;
     try {
       const model = await source.#request("openFiles", { files, rules, graph: description.model.graph }, [], signal);
       // "directory/file" if a directory was chosen; "" if its files were.
       const [directory, file] = (files[0]?.webkitRelativePath ?? "").split("/");
-      return source.#setUp(model, templateOf(model, file ? directory : ""));
+      return source.#setUp(model, template ?? templateOf(model, file ? directory : ""));
     } catch (error) {
       source.close();
       throw error;
@@ -73,6 +75,18 @@ export class ModelSource extends LiveSource {
     return this.#request("pack", { trace: { ids, changes, packed }, name });
   }
 
+  has = () => true;
+
+  predictionPack = "logits";
+
+  decodePrediction = ({ prediction: { n }, ids }, position, logits) => ({ ...predictionOfLogits(logits, n, ids[position + 1]), all: logits });
+
+  async pairs(trace, { layer, head, query, key, other }) {
+    const numbers = [...(await this.pack(trace, `why.${layer}.${head}.${query}.${key}.${other ?? "mean"}`))];
+    return Array.from({ length: numbers.length / 3 }, (_, n) => numbers.slice(3 * n, 3 * n + 3));
+  }
+
+  /** A trace's description, with an id and the tokens' names. */
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.changes]), names: this.names });
 
   /** A trace as in `description.traces`, from the worker's answer and the template. */

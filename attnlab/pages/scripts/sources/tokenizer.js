@@ -6,13 +6,13 @@ import { Refusal } from "../numbers/refusal.js";
 const CONFIG = "tokenizer_config.json";
 
 export const unsupported = (file, what) =>
-  new Refusal("The page can't open this model: {file} has {what}. The library opens more models and says what is wrong; try attnlab explore.", { file, what });
+  new Refusal("The page can't open this model: {file} has {what}. The library opens more models and says what is wrong: attnlab.GPT2.from_pretrained(DIRECTORY).", { file, what });
 
 const asJson = (value) => JSON.stringify(value ?? null).slice(0, 200);
 const textIn = (buffer) => new TextDecoder("utf-8", { fatal: true }).decode(buffer).replace(/\r\n?/g, "\n");
 
 const foreign = () =>
-  new Refusal("A page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has another tokenizer. Use attnlab explore, which supports any tokenizer.");
+  new Refusal("A page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has another tokenizer. Use attnlab html, which supports any tokenizer.");
 
 /** A setting of a tokenizer_config.json that is true, false or null. */
 function flagOf(config, name, otherwise) {

@@ -1,15 +1,46 @@
-// A page that includes its model, and runs it in a worker.
+// A page that runs a model in a worker: the model is in the page, or attnlab explore serves its files.
 
-import { description } from "../sources/description.js";
-import { embeddedNumbers, setSource, source } from "../sources/source.js";
+import { grouped } from "../numbers/formats.js";
+import { description, say } from "../sources/description.js";
+import { embeddedNumbers, reports, setSource, source } from "../sources/source.js";
 import { ModelSource } from "../sources/tab.js";
+import { byId, make } from "../drawing/draw.js";
 import { attributionBox } from "../views/attribution.js";
 import { makeExplorer } from "../views/explorer.js";
 import { moreBoxes } from "../views/story.js";
 import { startPage } from "./page.js";
 
-setSource(ModelSource.ofPage(description.model, embeddedNumbers(document.getElementById("parameters"))));
-description.traces = description.traces.map(source.withNames);
-moreBoxes.push(attributionBox);
-startPage();
-makeExplorer();
+function startWithModel() {
+  description.traces = description.traces.map(source.withNames);
+  moreBoxes.push(attributionBox);
+  startPage();
+  makeExplorer();
+}
+
+/** Read the model's files, {name, size}, from the server of this page; meanwhile, and if the page can't open them, say so. */
+async function openServed(files) {
+  const main = document.querySelector("main");
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  const bar = make("progress", { "aria-label": say("Computing") });
+  const note = make("p", { id: "opening", role: "status" }, say("Reading the model: {size} bytes", { size: grouped(size) }), " ", bar);
+  main.before(note);
+  main.hidden = true;
+  reports.progress = (fraction) => (bar.value = fraction);
+  const served = files.map((file) => ({ ...file, url: new URL(encodeURIComponent(file.name), location).href }));
+  try {
+    setSource(await ModelSource.ofFiles(served, undefined, description.traces[0]));
+  } catch (error) {
+    note.textContent = error.message;
+    return;
+  }
+  note.remove();
+  main.hidden = false;
+  startWithModel();
+}
+
+const servedFiles = description.model.files;
+if (servedFiles) openServed(servedFiles);
+else {
+  setSource(ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters"))));
+  startWithModel();
+}

@@ -18,7 +18,7 @@ async function readStory(trace) {
     // Computing it takes longer than all else, which is shown before.
     await source.predictionAfter(trace, trace.T - 1);
     await nextFrame();
-    if (traces.at(-1) !== trace || source.hasEnded) return null;
+    if (traces.at(-1) !== trace) return null;
   }
   const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
   const [count] = numbers.splice(0, 1);

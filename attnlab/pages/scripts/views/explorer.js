@@ -203,9 +203,6 @@ function show(trace) {
   showLatest();
 }
 
-/** Whether the page was opened from an atlas; it is then about one head. */
-const isFromAtlas = () => description.traces[0].atlas !== undefined;
-
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   const former = traces;
@@ -214,7 +211,7 @@ async function showLatest() {
   resetRequest();
   const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
   const isOtherText = traces.at(-1).ids.join() !== former[0].ids.join();
-  if (isOtherText && isLook() && !isFromAtlas()) Object.assign(selection, { isHeadChosen: false, level: "model" });
+  if (isOtherText && isLook()) Object.assign(selection, { isHeadChosen: false, level: "model" });
   showLevel(selection.level);
   openStory();
   followChange(former);
@@ -327,22 +324,6 @@ function markLatest() {
   byId("sampled").replaceChildren();
   lastGenerated = undefined;
   markAblated();
-  markPassage();
-}
-
-/** In an explorer with an atlas: a link back to it, and the source of the passage that was opened from it. */
-function makeBackLink(atlas) {
-  const { layer, head } = selection; // as in the atlas's link to this page
-  const token = new URLSearchParams({ token: new URLSearchParams(location.search).get("token") });
-  const link = make("a", { href: `atlas?${token}#layer-${layer}-head-${head}` }, say("Back to the atlas"));
-  byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, make("bdi", {}, atlas))); // "" without a passage
-}
-
-function markPassage() {
-  const [link, passageSource] = byId("passage")?.children ?? [];
-  if (!link) return;
-  link.hidden = source.hasEnded;
-  passageSource.hidden = traceHistory.at(-1).id !== description.traces[0].id; // an id identifies a text and its changes
 }
 
 // ---- ablation ------------------------------------------------------------------------------------
@@ -407,7 +388,6 @@ function markAblated() {
     }),
   );
   markToggles();
-  if (source.hasEnded) source.markEnded();
 }
 
 /** Show the open head's changes in the controls that make them. */
@@ -419,7 +399,7 @@ function markToggles() {
   byId("mlp-toggle").textContent = isMlpAblated ? say("Restore the MLP of layer {layer}", { layer }) : say("Ablate the MLP of layer {layer}", { layer });
   showFactor(100 * (changeOf(byId("changed-step").value)?.factor ?? 1));
   byId("cell-toggle").ariaPressed = String(toggledCells().some((cell) => cell.join() === cellOfMask()?.join()));
-  byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
+  byId("patch").disabled = traceHistory.length < 2;
   for (const kind of ["uncausal", "unscaled"]) byId(kind).checked = isAmong(lastRequest.changes, { kind });
 }
 
@@ -448,7 +428,7 @@ function makeChanges() {
   );
 }
 
-// ---- the explorer's controls ---------------------------------------------------------------------
+// ---- the controls ---------------------------------------------------------------------------------
 
 const controlOf = (id, words, onClick) => buttonOf(onClick, { id }, words);
 const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
@@ -480,8 +460,6 @@ function remakeControls() {
   byId("special-names").replaceChildren(); // fields are matched by their number
   replaceWithFields(byId("explore"), controls());
   replaceWithFields(byId("toggles"), headControls());
-  if (source.end) replaceWithFields(byId("ending"), endControl());
-  if (isFromAtlas()) makeBackLink(description.traces[0].atlas);
   showSettings();
   followChange();
   const generated = lastGenerated;
@@ -489,21 +467,18 @@ function remakeControls() {
   if (generated) showGenerated(...generated);
   markBusy(byId("explore"), isBusy);
   showProgress(progress);
-  if (source.hasEnded) disableControls();
 }
 
 export function makeExplorer() {
   document.querySelector("main").prepend(controls());
-  if (source.end) document.querySelector("footer").append(endControl());
   addHeadControls();
   showSettings();
   linkParts.push(linkOfText);
   on("query settings depth level", () => change.draw());
   on("language", remakeControls);
-  Object.assign(reports, { status: showStatus, progress: showProgress, ended: disableControls });
+  Object.assign(reports, { status: showStatus, progress: showProgress });
   traceHistory.push(...description.traces);
   byId("prompt").value = traceHistory[0].text;
-  if (isFromAtlas()) makeBackLink(description.traces[0].atlas);
   resetRequest();
   followChange();
   markLatest();
@@ -519,7 +494,7 @@ function promptControls() {
   };
   const keydown = (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     tracePrompt();
   };
@@ -533,9 +508,8 @@ function promptControls() {
   ];
 }
 
-/** Opening another model, if the source can. */
+/** Opening another model. */
 function openingControls() {
-  if (!source.openDirectory) return [];
   const change = () => {
     if (files.files.length) openModel([...files.files]);
     files.value = ""; // so that the same files can be chosen again
@@ -543,14 +517,6 @@ function openingControls() {
   const files = make("input", { type: "file", id: "files", multiple: "", hidden: "", change });
   return [controlOf("open", say("Open a model"), () => files.click()), files];
 }
-
-const endControl = () =>
-  make(
-    "details",
-    { id: "ending" },
-    make("summary", {}, say("Stop the explorer")),
-    make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", controlOf("end", say("Stop now"), () => source.end())),
-  );
 
 function headControls() {
   const ablateHead = controlOf("head-toggle", "", () => toggle(ablationOf(selection.layer, selection.head)));
@@ -567,18 +533,10 @@ function addHeadControls() {
   // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
-      if (ctrlKey || altKey || metaKey || source.hasEnded) return;
+      if (ctrlKey || altKey || metaKey) return;
       const { layer, head } = target.map ?? selection;
       if (key.toLowerCase() === "s") toggle(ablationOf(layer, head));
       if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });
   onOpened(markToggles);
-}
-
-/** Disable everything that needs the explorer. */
-function disableControls() {
-  byId("prompt").readOnly = true;
-  const controls = "#explore :is(button, input):not(#sampling *), #toggles button, #end";
-  for (const control of document.querySelectorAll(controls)) control.disabled = true;
-  markPassage();
 }

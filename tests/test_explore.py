@@ -1,0 +1,201 @@
+"""`attnlab explore`: a model's page and its files, from this machine only."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REFERENCE, Watched, posix
+from pages import ask, until
+
+import attnlab
+from attnlab import GPT2
+from attnlab.cli.command import main
+from attnlab.errors import InvalidValueError
+from attnlab.pages.explore import Server, server
+
+TEXT = "the hen in"
+
+
+@contextmanager
+def served(model: Any, text: str | None = None, language: str | None = None) -> Iterator[Server]:
+    with server(model, text, 0, language) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        try:
+            yield running
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def odd_server() -> Iterator[Server]:
+    with served(REFERENCE / "odd") as running:
+        yield running
+
+
+def request(
+    host: str, path: str, method: str = "GET", **headers: str
+) -> tuple[int, bytes, HTTPMessage]:
+    """The answer's status, body and headers."""
+    with closing(HTTPConnection(host)) as connection:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read(), response.headers
+
+
+def test_files_whole_and_in_parts(odd_server: Server) -> None:
+    content, host = (REFERENCE / "odd" / "model.safetensors").read_bytes(), odd_server.host
+    assert request(host, "/model.safetensors")[:2] == (200, content)
+    status, part, headers = request(host, "/model.safetensors", Range="bytes=8-99")
+    assert (status, part) == (206, content[8:100])
+    assert headers["Content-Range"] == f"bytes 8-99/{len(content)}"
+    end = f"bytes={len(content) - 3}-999999999"
+    assert request(host, "/model.safetensors", Range=end)[:2] == (206, content[-3:])
+    assert request(host, "/model.safetensors", Range="bytes=999999998-999999999")[0] == 416
+    status, body, headers = request(host, "/config.json", "HEAD")
+    size = (REFERENCE / "odd" / "config.json").stat().st_size
+    assert (status, body, headers["Content-Length"]) == (200, b"", f"{size}")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/expected.npz", {}, 404),  # in the directory, but no file that a page reads
+        ("GET", "/../odd/config.json", {}, 404),
+        ("GET", "/%2e%2e/odd/config.json", {}, 404),
+        ("GET", f"/{REFERENCE}/odd/config.json", {}, 404),
+        ("POST", "/", {}, 501),
+        ("PUT", "/config.json", {}, 501),
+        ("OPTIONS", "/", {}, 501),
+        ("GET", "/", {"Host": "example.org"}, 403),  # a name that resolves to this machine
+        ("HEAD", "/config.json", {"Host": "example.org:80"}, 403),
+        ("GET", "/config.json", {"Host": "localhost"}, 403),
+    ],
+    ids=str,
+)
+def test_what_is_refused(
+    method: str, path: str, headers: dict[str, str], status: int, odd_server: Server
+) -> None:
+    actual, body, _ = request(odd_server.host, path, method, **headers)
+    assert actual == status
+    assert b"vocab" not in body
+
+
+def test_only_this_machine_and_no_other_site(odd_server: Server) -> None:
+    assert odd_server.socket.getsockname()[0] == "127.0.0.1"
+    _, page, headers = request(odd_server.host, "/")
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert b"connect-src 'self'" in page
+
+
+@pytest.mark.parametrize("port", ["used", -1, 65536, 1.5])
+def test_ports_that_cannot_be_used(port: Any, odd_server: Server) -> None:
+    if port == "used":
+        port = odd_server.server_address[1]
+    with pytest.raises(InvalidValueError, match="port"):
+        server("pocket", None, port, None)
+
+
+@pytest.mark.parametrize("name", ["odd", "chinese_bert", "english"])
+def test_the_page_reads_the_files_and_computes(name: str, watched: Watched, tmp_path: Path) -> None:
+    if name == "chinese_bert":
+        from chinese import write_checkpoint
+
+        write_checkpoint(tmp_path)
+    directory = {"odd": REFERENCE / "odd", "chinese_bert": tmp_path}.get(name)
+    model = GPT2.from_pretrained(directory or name)
+    with served(directory, TEXT if directory else None) as running:
+        page = watched.open(f"http://{running.host}/")
+        for text in (page.locator("#prompt").input_value(), "the hen"):
+            ask(page, text)
+            expected = model.trace(text).next_tokens(1)[0].probability
+            shown = "+document.querySelector('.next data')?.value"
+            until(page, f"Math.abs({shown} - {expected}) < 1e-5")
+        assert page.locator("#opening").count() == 0
+        page.goto("about:blank")
+    assert watched.said == []
+    requested = {name for name in watched.asked if not name.startswith("blob:")}
+    assert all(
+        name.startswith((f"http://{running.host}/", "data:", "about:")) for name in requested
+    )
+
+
+def test_a_model_in_memory_is_in_the_page(pocket: GPT2) -> None:
+    with served(pocket, "The hen") as running:
+        assert running.files == {}
+        assert b'id="parameters"' in request(running.host, "/")[1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "language", "message"),
+    [
+        ("tokenizer", "en", "A page supports only GPT-2's byte pair encoding and BERT's word"),
+        ("numbers", "en", "contains NaN or infinite numbers."),
+        ("numbers", "zh", "含有 NaN 或无穷大的数。"),
+        ("gone", "en", "model.safetensors can't be read: it is damaged, or has changed."),
+    ],
+)
+def test_why_the_page_cannot_open_a_model(
+    damage: str, language: str, message: str, browser: Any, tmp_path: Path
+) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(REFERENCE / "odd", directory)
+    with served(directory, TEXT, language) as running:
+        if damage == "tokenizer":
+            (directory / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+            running.files = {**running.files, "tokenizer.json": directory / "tokenizer.json"}
+            running.page = running.page.replace(
+                b'"files":[', b'"files":[{"name":"tokenizer.json","size":30},'
+            )
+        elif damage == "gone":
+            (directory / "model.safetensors").unlink()
+        else:
+            content = (directory / "model.safetensors").read_bytes()
+            (directory / "model.safetensors").write_bytes(content[:-4] + b"\xff" * 4)
+        page = browser.new_page()
+        page.goto(f"http://{running.host}/")
+        until(page, "!document.querySelector('#opening progress')")
+        assert message in page.locator("#opening").inner_text()
+        page.close()
+
+
+@posix
+def test_the_command_until_ctrl_c(tmp_path: Path) -> None:
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "attnlab", "explore", "pocket", "--text", "The hen"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONUTF8": "1", "BROWSER": f"{browser} %s"},
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[0]
+    assert b"The hen" in request(url.removeprefix("http://").rstrip("/"), "/")[1]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (out, err) == ("Closed. Pages that have read the model still work.\n", "")
+    assert process.returncode == 0
+    assert seen.read_text().strip() == url
+
+
+def test_models_that_cannot_be_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "/no/such/place"]) == 2
+    assert "'/no/such/place' is neither a directory" in capsys.readouterr().err
+    with pytest.raises(InvalidValueError, match="nothing to trace"):
+        attnlab.explore("pocket", "", browser=False)
