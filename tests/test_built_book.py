@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +17,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from book import CHAPTERS, LATER
 from conftest import needs
-from packaging.requirements import Requirement
 from pages import until
 
 import attnlab
@@ -51,28 +49,6 @@ BUILD = LESSONS + "sys.exit(build.build(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUNDS = ("playground.html", "english.html")
 EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
-
-
-def test_the_extra_installs_what_the_build_imports() -> None:
-    """A module that needs another extra names it in its error for a missing library."""
-    for library in ("sphinx", "myst_nb", "furo", "jupytext"):
-        needs(library, "book")
-    code = (
-        "import sys, build; print(*(m.__file__ for n, m in sys.modules.items() if 'attnlab' in n))"
-    )
-    run = [sys.executable, "-c", code]
-    folder = TESTS.parent / "examples" / "book"
-    files = subprocess.run(run, capture_output=True, text=True, check=True, cwd=folder).stdout
-    sources = "".join(Path(file).read_text(encoding="utf-8") for file in files.split())
-    extras = set(re.findall(r'importing_extra\("(\w+)"\)', sources))
-    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    (itself,) = (
-        requirement
-        for requirement in map(Requirement, project["project"]["optional-dependencies"]["book"])
-        if requirement.name == "attnlab"
-    )
-    assert "plot" in extras
-    assert extras <= itself.extras
 
 
 @pytest.fixture(scope="module")
@@ -293,42 +269,6 @@ def test_a_playground_in_a_chapter(book: Path, page: Any, width: int) -> None:
     until(inside, "!document.querySelector('#ablated button')")
     until(inside, "traces.at(-1).story !== undefined")
     until(inside, "innerHeight === document.documentElement.offsetHeight")
-
-
-# Of each chapter's playground: the sentence, and what is pressed or replaced in the text.
-KNOBS = {
-    "01": ("#story", "dog > hen"),
-    "03": ("#strongest", "#ablated button"),
-    "04": ("#strongest", "#ablated button"),
-    "05": ("#strongest", "#ablated button"),
-    "06": ("#story", "hot > cold"),
-    "07": ("#story", "#head-toggle button, button#head-toggle"),
-    "08": ("#story", "#ablated button"),
-    "13": ("#strongest", "#ablated button"),
-    "14": ("#story", "#ablated button"),
-}
-
-
-@pytest.mark.parametrize("chapter", KNOBS)
-def test_a_knob_changes_the_sentence_beside_it(book: Path, page: Any, chapter: str) -> None:
-    sentence, knob = KNOBS[chapter]
-    page.set_viewport_size({"width": 1280, "height": 800})
-    (file,) = (book / "zh").glob(f"{chapter}_*.html")
-    page.goto(file.as_uri())
-    frame = page.locator("iframe.playground").first
-    frame.scroll_into_view_if_needed()
-    inside = frame.element_handle().content_frame()
-    until(inside, "typeof traces !== 'undefined' && traces.at(-1)?.story !== undefined")
-    said = f"document.querySelector('{sentence}').innerText"
-    until(inside, f"{said} !== ''")
-    before = inside.evaluate(said)
-    if " > " in knob:
-        prompt = inside.locator("#prompt")
-        prompt.fill(prompt.input_value().replace(*knob.split(" > ")))
-        prompt.press("Enter")
-    else:
-        inside.locator(knob).first.click()
-    until(inside, f"{said} !== {json.dumps(before)}")
 
 
 def test_tables_of_output_do_not_break_on_a_phone(book: Path, page: Any) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import every_step, stored_steps
+from runs import every_step
 
 import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
-    ForwardPass,
     Generation,
     GPT2Config,
     Tokenizer,
@@ -32,8 +31,7 @@ from attnlab import (
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
-from attnlab.forward.forward_pass import KeyValueCache
-from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
+from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
 from attnlab.training import initial_parameters
 
@@ -82,37 +80,17 @@ def equal(copied: dict[str, Any], other: dict[str, Any]) -> bool:
 # ---- arguments aren't changed --------------------------------------------------------------------
 
 
-def test_ids_are_copied_and_read_only_parameters_are_not() -> None:
-    ids = np.array([[5, 80, 5], [1, 2, 3]])
-    forward = ForwardPass(ids, odd().parameters)
-    expected = ForwardPass(ids.copy(), odd().parameters).logits
-    ids[:] = 7
-    assert forward.ids.tolist() == [[5, 80, 5], [1, 2, 3]]
-    assert np.array_equal(forward.logits, expected)
-    parameters = in_memory().parameters
-    assert ForwardPass([5], parameters).parameters is parameters
-    assert GPT2(parameters, Tokenizer.byte_level()).parameters is parameters
-
-
 def test_changing_parameters_does_not_change_traces() -> None:
     parameters = initial_parameters(CONFIG, np.random.default_rng(0))
-    forward = ForwardPass([5, 80, 5], parameters)
-    model = GPT2(parameters, Tokenizer.byte_level())
-    trace = model.trace([5, 80, 5])
-    assert trace.embedding.shape == forward.embedding.shape
-    expected = ForwardPass([5, 80, 5], parameters.copy()).logits
+    model, ids = GPT2(parameters, Tokenizer.byte_level()), np.array([5, 80, 5])
+    trace = model.trace(ids)
+    assert trace.embedding.shape == (3, 12)
+    expected = GPT2(parameters.copy(), Tokenizer.byte_level()).trace([5, 80, 5]).logits
+    ids[:] = 7
     for array in (parameters.vector, *parameters.values()):
         array[...] += 1
-    assert np.array_equal(forward.logits, expected)
-    assert np.array_equal(trace.logits, expected)
-    assert np.array_equal(model.trace([5, 80, 5]).logits, expected)
-    vector = initial_parameters(CONFIG, np.random.default_rng(0)).vector
-    view = vector.view()
-    view.flags.writeable = False
-    forward = ForwardPass([5, 80, 5], ParameterVector(CONFIG, view))
-    expected = ForwardPass([5, 80, 5], ParameterVector(CONFIG, vector.copy())).logits
-    vector += 1
-    assert np.array_equal(forward.logits, expected)
+    for logits in (trace.logits, model.trace([5, 80, 5]).logits):
+        assert np.array_equal(logits, expected)
 
 
 # ---- copies and pickles --------------------------------------------------------------------------
@@ -126,7 +104,6 @@ MADE: dict[str, Callable[[], Any]] = {
     "trace of a checkpoint": lambda: odd().trace([5, 80, 5]),
     "trace of a model in memory": lambda: in_memory().trace([5, 80, 5]),
     "long trace": lambda: in_memory().trace(np.arange(LONG)),
-    "forward pass": lambda: ForwardPass([[5, 80], [1, 2]], odd().parameters),
     "block": lambda: odd().trace([5, 80, 5]).blocks[1],
     "MLP": lambda: odd().trace([5, 80, 5]).blocks[1].mlp,
     "attention of a block": lambda: odd().trace([5, 80, 5]).blocks[1].attention,
@@ -168,10 +145,6 @@ def arrays(traced: Any) -> Iterator[tuple[str, Any]]:
         if result.tokens is not None:
             yield "tokens.ids", result.tokens.ids
             yield "tokens[1:].ids", result.tokens[1:].ids
-        if isinstance(result, ForwardPass):
-            yield from result.parameters.items()
-            if isinstance(result.parameters, ParameterVector):
-                yield "vector", result.parameters.vector
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -265,48 +238,6 @@ def is_parameter(name: str) -> bool:
     return name.startswith(("W_", "b_")) or name in ("gain", "bias")
 
 
-def test_copies_of_unread_passes_include_cached_keys() -> None:
-    parameters = odd().parameters
-    cache = KeyValueCache(parameters.config, parameters.dtype)
-    assert ForwardPass([5, 80, 5], parameters, cache).final.shape == (3, 35)
-    cache.length = 3
-    forward = ForwardPass([7], parameters, cache)
-    copied = pickle.loads(pickle.dumps(forward))
-    expected = ForwardPass([5, 80, 5, 7], parameters).logits[-1:]
-    for run in (copied, forward):
-        assert np.allclose(run.logits, expected, rtol=0, atol=1e-4)
-
-
-def test_traces_do_not_block_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread is stuck while computing a step; others read the same step and more."""
-    model = odd()
-    is_stuck, go_on = threading.Event(), threading.Event()
-    step = model.trace([1]).blocks[1].mlp.steps["activated"]
-    activated = step.equation
-
-    def slow(*x: Any) -> Any:
-        if threading.current_thread().name == "stuck" and not is_stuck.is_set():
-            is_stuck.set()
-            assert go_on.wait(60)
-        return activated(*x)
-
-    monkeypatch.setattr(step, "equation", slow)
-    trace, actual = model.trace([5, 80, 5]), []
-    thread = threading.Thread(target=lambda: actual.append(trace.logits), name="stuck")
-    thread.start()
-    try:
-        assert is_stuck.wait(60)
-        other = model.trace([5, 80, 5])
-        assert other.head(2, 1).weights.shape == (3, 3)
-        first = trace.logits
-        assert np.array_equal(first, other.logits)
-        assert actual == []
-    finally:
-        go_on.set()
-        thread.join(60)
-    assert actual[0] is trace.logits is first
-
-
 @pytest.mark.parametrize(("model", "T"), [(lambda: odd(), 6), (lambda: in_memory(), LONG)])
 def test_eight_threads_see_the_same_trace(model: Callable[[], GPT2], T: int) -> None:
     """Steps read in any order from a model that has read none, while the result is copied."""
@@ -352,38 +283,6 @@ def test_next_logits_do_not_depend_on_reading_order() -> None:
         assert np.array_equal(first.logits, last.logits)
 
 
-def test_late_reads_of_old_steps_leave_newer_ones_unchanged() -> None:
-    generated = generation(odd())
-    assert generated.trace is not None
-    newer = {path: np.copy(value) for path, value in look(generated.steps[-1].trace).items()}
-    joined = {path: np.copy(value) for path, value in look(generated.trace).items()}
-    alone = generation(odd())
-    for step, other in zip(generated.steps, alone.steps, strict=True):
-        assert equal(look(step.trace), look(other.trace))
-    for path, value in look(generated.steps[-1].trace).items():
-        assert np.array_equal(newer[path], np.copy(value)) or path.endswith("_cache"), path
-    for path, value in look(generated.trace).items():
-        assert np.array_equal(joined[path], np.copy(value)) or path.endswith("rows_of_W_E"), path
-
-
-def test_a_pass_uses_the_cache_as_it_was_when_created() -> None:
-    """It is read late, when the cache is full."""
-    model = odd()
-    positions = model.config.n_positions
-    ids = np.random.default_rng(0).integers(0, 263, positions)
-    cache = KeyValueCache(model.config, model.parameters.dtype)
-    late = ForwardPass(ids[:4], model.parameters, cache)
-    assert ForwardPass(ids[:4], model.parameters, cache).final.shape == (4, 35)
-    cache.length = 4
-    rest = ForwardPass(ids[4:], model.parameters, cache)
-    logits = rest.logits.copy()
-    cache.length = positions
-    assert np.allclose(late.logits, model.trace(ids[:4]).logits, rtol=0, atol=1e-4)
-    assert late.blocks[2].attention.K.shape == (5, 4, 7)
-    assert np.array_equal(rest.logits, logits)
-    assert np.allclose(rest.logits, model.trace(ids).logits[4:], rtol=0, atol=1e-4)
-
-
 OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
 
 
@@ -403,20 +302,6 @@ def test_heads_are_views_of_the_layers_arrays(make: Any, first: int) -> None:
         results = (attention, attention.heads[2])
         seen, other = getattr(results[first], name), getattr(results[1 - first], name)
         assert seen is None or other is None or np.shares_memory(seen, other), name
-
-
-@pytest.mark.parametrize("name", OF_HEAD)
-@pytest.mark.parametrize("cross", [False, True])
-def test_long_heads_are_views_or_bitwise_equal(name: str, cross: bool) -> None:
-    """One head's weights don't compute those of all heads."""
-    settings = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
-    whole, alone = layer(LONG, **settings), layer(LONG, **settings)
-    of_layer = getattr(whole, name)
-    for h, head in enumerate(whole.heads):
-        assert np.shares_memory(getattr(head, name), of_layer)
-        assert np.array_equal(getattr(alone.heads[h], name), of_layer[h])
-    assert name in "QKV" or name not in stored_steps(alone)
-    assert np.array_equal(getattr(alone, name), of_layer)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -488,33 +373,6 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
         assert [reference() for reference in gone] == [None] * len(gone)
     finally:
         gc.enable()
-
-
-class Read(Parameters):
-    """Parameters that record which of them, or which rows, are read."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        self._parameters, self.paths_read = parameters, list[str]()
-        self.config, self.dtype = parameters.config, parameters.dtype
-        self.origin = parameters.origin
-
-    def __getitem__(self, path: str) -> Any:
-        self.paths_read.append(path)
-        return self._parameters[path]
-
-    def rows(self, path: str) -> Any:
-        self.paths_read.append(f"rows of {path}")
-        return self._parameters.rows(path)
-
-
-@pytest.mark.parametrize("name", ["weights", "Q", "context"])
-def test_heads_compute_only_needed_steps(name: str) -> None:
-    parameters = Read(odd().parameters)
-    trace = GPT2(parameters, odd().tokenizer).trace([5, 80, 5])
-    assert getattr(trace.head(0, 2), name).shape[0] == 3
-    expected = {f"blocks.0.attention.{path}" for path in ("gain", "bias", "W_QKV", "b_QKV")}
-    assert set(parameters.paths_read) == {"rows of W_E", "W_P", *expected}
-    assert len(parameters.paths_read) == len(set(parameters.paths_read))
 
 
 def test_a_generated_token_reads_nothing_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ VOCABULARY is a directory with GPT-2's vocab.json and merges.txt. Shapes below a
 D = 768 and Dh = 64; a trailing 3 stands for the three columns that are published.
 """
 
-import argparse
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,10 @@ from safetensors.numpy import save_file
 
 from attnlab import GPT2Config
 from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.equations import layer_norm, softmax
 from attnlab.forward.parameters import parameter_count, parameter_shapes
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 Tensors = dict[str, NDArray[np.float32]]
 
 FIGURES = Path(__file__).parent.parent / "attnlab" / "checking" / "figures" / "walkthrough.json"
@@ -136,16 +137,10 @@ def fit_embedding(figures: Figures) -> Embedding:
     return unpack(fit(deviations, np.concatenate(start)))
 
 
-def causal_softmax(scores: Array) -> Array:
-    """weights[i, j] = exp(scores[i, j]) / sum over k <= i of exp(scores[i, k]), 0 for j > i."""
-    exponentials = np.tril(np.exp(scores))
-    weights: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return weights
-
-
 def fit_attention(figures: Figures) -> tuple[Array, Array]:
     """Fit scores (T, T), V (T, 3), weights = softmax(scores) and context = weights V."""
     T = figures.T
+    visible = np.tri(T, dtype=bool)
 
     def unpack(x: Array) -> tuple[Array, Array]:
         scores, V = np.split(x, [T * T])
@@ -153,7 +148,7 @@ def fit_attention(figures: Figures) -> tuple[Array, Array]:
 
     def deviations(x: Array) -> Array:
         scores, V = unpack(x)
-        weights = causal_softmax(scores)
+        weights = softmax(np.where(visible, scores, -np.inf))
         result = {"V": V[figures.token_rows], "weights": weights, "context": weights @ V}
         # Penalize V itself too, so that it is small where the figures don't determine it.
         return np.concatenate([figures.deviations(scores=scores, **result), V.ravel()])
@@ -252,12 +247,10 @@ def set_embedding(tensors: Tensors, figures: Figures, rng: np.random.Generator) 
 
 
 def attention_input(tensors: Tensors, figures: Figures) -> Array:
-    """X (T, D) = gain (e - mean) / sqrt(var + epsilon) + bias, from the tensors as stored."""
+    """X (T, D), from the tensors as stored."""
     rows = tensors["wte.weight"][figures.ids] + tensors["wpe.weight"][: figures.T]
-    e = rows.astype(np.float64)
-    normal = (e - e.mean(1, keepdims=True)) / np.sqrt(e.var(1, keepdims=True) + EPSILON)
-    X: Array = tensors["h.0.ln_1.weight"] * normal + tensors["h.0.ln_1.bias"]
-    return X
+    gain, bias = tensors["h.0.ln_1.weight"], tensors["h.0.ln_1.bias"]
+    return layer_norm(rows.astype(np.float64), gain, bias, EPSILON)
 
 
 def set_head(tensors: Tensors, figures: Figures, rng: np.random.Generator) -> None:
@@ -294,14 +287,5 @@ def write_checkpoint(directory: Path, vocabulary: Path) -> None:
         shutil.copyfile(vocabulary / name, directory / name)
 
 
-def main() -> None:
-    """Read the two directories from the command line."""
-    parser = argparse.ArgumentParser(description="Write the walkthrough's stand-in for GPT-2.")
-    parser.add_argument("directory", type=Path, help="where to write it")
-    parser.add_argument("vocabulary", type=Path, help="holds vocab.json and merges.txt")
-    arguments = parser.parse_args()
-    write_checkpoint(arguments.directory, arguments.vocabulary)
-
-
 if __name__ == "__main__":
-    main()
+    write_checkpoint(*map(Path, sys.argv[1:]))

@@ -68,7 +68,7 @@ def test_ten_thousand_sentences(chapter: Chapter) -> None:
         by_length[len(tokens)].append(tokens)
     sums = []  # of each text with targets: their number, and the weights there of both heads
     for texts in by_length.values():
-        forward = attnlab.ForwardPass(np.stack([text.ids for text in texts]), pocket.parameters)
+        forward = pocket.trace(np.stack([text.ids for text in texts]))
         targets = np.stack([induction(text) for text in texts])
         weights = [forward.blocks[n].attention.weights[:, h] for n, h in (PREVIOUS, INDUCTION)]
         sums += ([targets.any(-1).sum(-1), *((w * targets).sum((1, 2)) for w in weights)],)
@@ -77,17 +77,6 @@ def test_ten_thousand_sentences(chapter: Chapter) -> None:
     assert ["{:.3f} ± {:.3f}".format(*one) for one in shown] == ["0.024 ± 0.001", "0.665 ± 0.005"]
     fewer = chapter["measured"].error[INDUCTION]
     assert fewer / shown[1][1] == pytest.approx(2.5, abs=0.1)
-
-
-def test_after_the_last_comma_comes_the_previous_number() -> None:
-    tokens = attnlab.GPT2.from_pretrained("pocket").tokenizer.tokens(
-        "Let’s count: one, two, three."
-    )
-    commas = [i for i, symbol in enumerate(tokens.symbols) if symbol == ","]
-    targets = induction(tokens)
-    assert len(commas) == 2
-    assert np.flatnonzero(targets.any(axis=-1)).tolist() == commas[1:]
-    assert targets[commas[1]].nonzero()[0].tolist() == [commas[1] - 1]
 
 
 def test_the_texts_behind_a_mean(chapter: Chapter) -> None:
