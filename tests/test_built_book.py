@@ -271,20 +271,6 @@ def test_a_playground_in_a_chapter(book: Path, page: Any, width: int) -> None:
     until(inside, "innerHeight === document.documentElement.offsetHeight")
 
 
-def test_tables_of_output_do_not_break_on_a_phone(book: Path, page: Any) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
-    outputs = page.locator(".cell_output pre")
-    looks = outputs.evaluate_all(
-        "outputs => outputs.map(one => [one.textContent, getComputedStyle(one).whiteSpace])"
-    )
-    assert {space for text, space in looks if re.search(r"\S {2,}\S", text)} == {"pre"}
-    assert {space for text, space in looks if not re.search(r"\S {2,}\S", text)} <= {"pre-wrap"}
-    page.set_viewport_size({"width": 1280, "height": 800})
-    widths = "outputs => outputs.every(one => one.scrollWidth <= one.clientWidth)"
-    assert outputs.evaluate_all(widths)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_printed_chapter_is_white_with_answers_unfolded(
     book: Path, page: Any, scheme: str

@@ -214,12 +214,8 @@ def test_script_shows_the_head_of_the_pages_headline(
         output = output_of_the_script(monkeypatch, capsys, model, text, "--page", page)
         assert f"“{text}”: {named}" in output
         assert "It is the head that matters most here" in output
-    curly = output_of_the_script(monkeypatch, capsys, model, "It’s 小", "--page", page)
-    assert "小 2/3" in curly
-    assert "pieces of at most two letters: 小." in " ".join(curly.split())
     arguments = ("Hello", "--layer", "-1", "--page", page)
     chosen = output_of_the_script(monkeypatch, capsys, model, *arguments)
-    assert "Layer 1, head 0.\nWhat" not in chosen
     assert "What comes before layer 1 adds to these vectors." in chosen
     assert "matters most" not in chosen
 

@@ -125,6 +125,7 @@ def test_exercise_3(answer: str) -> None:
                 "Say: lamp two lamp king. Again: lamp"
             )
         },
+        until="# ## 7.6",
     )
     weights = last_weights(chapter, "recital", (1, 2))
     assert f"{weights['Ġking']:.2f} to `Ġking` and {weights['Ġtwo']:.2f} to `Ġtwo`" in answer
@@ -134,7 +135,7 @@ def test_exercise_3(answer: str) -> None:
 
 def test_exercise_4(answer: str) -> None:
     longer = "The dog chased the ball near the lake, but it"
-    chapter = run(CHAPTER, {"OTHERS = [\n": f'OTHERS = [\n    "{longer}",\n'})
+    chapter = run(CHAPTER, {"OTHERS = [\n": f'OTHERS = [\n    "{longer}",\n'}, until="# ## 7.8")
     course = chapter["cosines"][longer]
     assert f"{course[0]:.2f} at the embedding" in answer
     assert f"{course[-1]:.2f} at the end" in answer

@@ -129,6 +129,7 @@ def test_sparse_autoencoder() -> None:
     assert "8 of 256 features explain 0.90 of the variance" in page.printed
 
 
+@pytest.mark.slow
 def test_gradients_of_the_sparse_autoencoder_equal_finite_differences() -> None:
     page = run(
         "sparse_autoencoder", {"STEPS, BATCH, RATE = 300, 512": "STEPS, BATCH, RATE = 1, 40"}
@@ -174,6 +175,7 @@ def test_tuned_lens() -> None:
     assert "Ġhissed" in page.printed.split("tuned lens")[2]
 
 
+@pytest.mark.slow
 def test_gradients_of_the_tuned_lens_equal_finite_differences() -> None:
     page = run(
         "tuned_lens", {"STEPS, BATCH, RATE = 100, 256, 0.3": "STEPS, BATCH, RATE = 1, 40, 0.3"}
