@@ -19,10 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
 from api import reference
@@ -30,11 +29,9 @@ from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
 from editions import CHAPTERS, EXAMPLES, LATER, lesson, notebook
 from execute import execute
-from folding import fold
 from jinja2 import Template
 from links import ROOT, in_book
 from markdown_it import MarkdownIt
-from nbformat.v4 import new_code_cell
 
 import attnlab
 from attnlab.pages.saved import source
@@ -100,18 +97,6 @@ def say(what: str, how_long: str) -> None:
     print(f"{what:<40}{how_long:>10}\n", end="", flush=True)  # one write, as threads take turns
 
 
-def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
-    """A notebook's cells, each split into the parts that the page shows and folds."""
-    code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
-    for number, cell in enumerate(cells, 1):
-        if cell.cell_type != "code" or "nbgrader" in cell.metadata:
-            yield cell
-            continue
-        for part, is_folded in fold(cell.source, code[number:]):
-            metadata = {"tags": ["hide-input"]} if is_folded else {}
-            yield new_code_cell(part, metadata=metadata)  # type: ignore[no-untyped-call]
-
-
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     pages = HERE / "pages" / language
@@ -125,7 +110,6 @@ def lay_out(source: Path, language: str) -> None:
             if cell.cell_type == "markdown":
                 text = in_book(cell.source, chapter.parent, language)
                 cell.source = DRAWING.sub(lambda match: as_markdown(match[1], language), text)
-        chapter_notebook.cells = [*split_cells(chapter_notebook.cells)]
         jupytext.write(chapter_notebook, source / f"{chapter.stem}.ipynb")
     shutil.copy((EXAMPLES / "zh" if language == "zh" else EXAMPLES) / "walkthrough.ipynb", source)
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")

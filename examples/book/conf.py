@@ -102,8 +102,6 @@ llms_txt_uri_template = "en/{docname}.html" if is_english else "{docname}.html"
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 nb_execution_mode = "off"  # build.py has executed the chapters
-nb_code_prompt_show = "Show the code" if is_english else "显示代码"
-nb_code_prompt_hide = "Hide the code" if is_english else "收起代码"
 
 add_module_names = False
 autodoc_member_order = "bysource"
