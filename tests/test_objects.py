@@ -28,7 +28,6 @@ from attnlab import (
     causal_mask,
     multi_head_attention,
 )
-from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -182,23 +181,6 @@ def test_tokens_and_parameters_stay_read_only(method: str) -> None:
     assert COPIES[method](best) == best
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("blocks.0.attention.score_bias", "expected 3 for Tk"),
-        ("blocks.1.attention.dropout_mask", "expected 3 for Tk"),
-        ("blocks.0.attention.K_cache", "expected 0 for Tk"),
-        ("blocks.2.mid", "expected 3 for T"),
-    ],
-)
-def test_steps_of_wrong_shape_in_a_pickle_are_refused(path: str, expected: str) -> None:
-    trace = odd().trace([5, 80, 5])
-    trace._run.values[path] = np.ones((2, 7), np.float32)
-    content = pickle.dumps(trace)
-    with pytest.raises(InvalidValueError, match=rf"{path} has shape \(2, 7\); {expected}"):
-        pickle.loads(content)
-
-
 def test_steps_that_do_not_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd().trace([5, 80, 5])
     step = trace.blocks[1].mlp.steps["activated"]
@@ -281,27 +263,6 @@ def test_next_logits_do_not_depend_on_reading_order() -> None:
         assert last.logits.shape == (T, 256)
         assert np.array_equal(first.next_logits, last.next_logits)
         assert np.array_equal(first.logits, last.logits)
-
-
-OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
-
-
-@pytest.mark.parametrize("first", [0, 1], ids=["layer", "head"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: odd().trace([5, 80, 5]).blocks[1].attention,
-        lambda: layer(5, mask=causal_mask(5)),
-        lambda: generation(odd()).steps[1].trace.blocks[1].attention,
-    ],
-    ids=["trace", "heads", "generation"],
-)
-def test_heads_are_views_of_the_layers_arrays(make: Any, first: int) -> None:
-    for name in (*OF_HEAD, "X", "memory", "mask", "W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
-        attention = make()
-        results = (attention, attention.heads[2])
-        seen, other = getattr(results[first], name), getattr(results[1 - first], name)
-        assert seen is None or other is None or np.shares_memory(seen, other), name
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -403,15 +364,6 @@ def test_results_compare_by_identity() -> None:
             assert item in {item}
 
 
-def test_parameters_are_compared_and_searched_without_reading_them() -> None:
-    parameters = odd().parameters
-    assert parameters == parameters
-    assert parameters != odd().parameters
-    assert len({parameters, odd().parameters}) == 2
-    assert "blocks.0.mlp.W_1" in parameters
-    assert "blocks.3.mlp.W_1" not in parameters
-    assert "W_1" not in parameters
-    assert not parameters._loaded
 
 
 def test_bracketed_paths_suggest_dotted_paths() -> None:
