@@ -87,16 +87,8 @@ print(f"\nIts new row: {context[journey].round(4)}\n")
 
 published = figures.load("journey")
 published |= {"X": published["inputs"], "causal mask": np.tri(6, dtype=bool)}
-print(
-    figures.verdict(
-        published | published["no_weights"],
-        {"X": X},
-        decimals=6,
-        scores=raw_scores,
-        weights=weights,
-        context=context,
-    )
-)
+computed = {"scores": raw_scores, "weights": weights, "context": context}
+print(figures.verdict(published | published["no_weights"], {"X": X}, decimals=6, **computed))
 pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 
 # %% [markdown]
@@ -318,11 +310,8 @@ show("The contexts, concatenated (concat)", two_heads.concat, words, columns)
 print()
 stage["weights"] = [each["weights"] for each in recorded_heads]
 inputs = {"X": X, "causal mask": mask}
-print(
-    figures.verdict(
-        stage, inputs, decimals=6, weights=two_heads.weights, concatenated=two_heads.concat
-    )
-)
+computed = {"weights": two_heads.weights, "concatenated": two_heads.concat}
+print(figures.verdict(stage, inputs, decimals=6, **computed))
 pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
 
 # %% [markdown]
