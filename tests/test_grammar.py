@@ -119,6 +119,7 @@ def test_nats_are_frequencies() -> None:
         assert abs(count - expected) < 5 * math.sqrt(expected), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
 def test_equal_texts_have_equal_nats_and_are_as_frequent_as_they_say(kind: str) -> None:
     """Two texts are equal with probability Σ p², the mean of p = exp(-nats)."""

@@ -88,6 +88,7 @@ def test_both_readmes_have_the_same_code() -> None:
         assert other in [(readme.parent / target).resolve() for target in linked]
 
 
+@pytest.mark.slow
 def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gpt2` is replaced by the checkpoint that yields GPT-2’s published figures.
 
