@@ -21,7 +21,7 @@ def test_dir_lists_only_public_names() -> None:
 def test_internals_are_not_completed(result: str) -> None:
     trace = attnlab.GPT2.from_pretrained("pocket").trace([1, 2, 3])
     names = {name for name in dir(eval(result, {"trace": trace})) if not name.startswith("_")}
-    assert {"explain", "plot", "show", "tokens", "title"} <= names
+    assert {"explain", "plot", "tokens", "title"} <= names
     assert set(eval(f"{result}.steps", {"trace": trace})) <= names
     assert not names & {
         "children",

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, AttnlabError, Trace, figures
+from attnlab import GPT2, AttnlabError, figures
 from attnlab.checking.figures import compare
+from attnlab.pages.page import Page
 from attnlab.walkthrough import PROMPT, reproduce, walk
 
 TABLES = [
@@ -170,7 +171,7 @@ def output_of_the_script(
 def test_script_compares_with_published_figures(
     walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Trace, "save", lambda *_: None)  # a large page
+    monkeypatch.setattr(Page, "save", lambda *_: None)  # a large one
     text = " ".join(output_of_the_script(monkeypatch, capsys, walkthrough_model).split())
     published = figures.load("walkthrough")
     weights, symbols = np.array(published["weights"][11]), published["symbols"]

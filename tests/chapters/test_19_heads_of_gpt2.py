@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from book import Chapter, run, run_unchanged
 
+import attnlab
 from attnlab import figures
 
 pytestmark = pytest.mark.slow
