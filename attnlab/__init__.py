@@ -46,7 +46,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.analysis.paths import path_patch
     from attnlab.analysis.why import why
-    from attnlab.checking import check, compare
+    from attnlab.checking import check
     from attnlab.checking import figures as figures
     from attnlab.corpus import atlas, open_atlas
     from attnlab.model.generation import Generation, GenerationStep
@@ -70,7 +70,6 @@ _LAZY = {
     "attribution": "attnlab.analysis.attribution",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
-    "compare": "attnlab.checking",
     "explore": "attnlab.pages.explore",
     "gradients": "attnlab.analysis.gradients",
     "jobs": "attnlab.analysis.jobs",
@@ -113,7 +112,6 @@ __all__ = [
     "attribution_patch",
     "causal_mask",
     "check",
-    "compare",
     "cross_attention",
     "errors",
     "explore",

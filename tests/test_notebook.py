@@ -396,14 +396,13 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
         "measure": (atlas["entropy"], atlas["entropy"].mean),
         "why": (why, why.pairs),
-        "compare": (attnlab.compare(trace, other), []),
         "check": (attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)), []),
     }
 
 
 RESULTS = (
     "lens", "one token", "attribution", "by token", "patch", "by position", "jobs",
-    "atlas", "measure", "why", "compare", "check",
+    "atlas", "measure", "why", "check",
 )  # fmt: skip
 
 
@@ -443,15 +442,6 @@ def test_html_of_a_result_in_chinese(
     assert text.split() == repr(result).split()
     for words in re.findall(r"(?:[A-Za-z]+ ){3,}[a-z]+", before):
         assert not set(words.split()) & {"the", "is", "that", "may", "by", "in"}, words
-
-
-def test_comparisons_show_their_table(results_to_draw: Any, odd: GPT2) -> None:
-    result, _ = results_to_draw["compare"]
-    view = page(result)
-    for line in str(result._table(result._stages_shown())).splitlines():
-        assert "".join(re.split("  +", line)) in view.text
-    same = page(attnlab.compare(odd.trace("the hen"), odd.trace("the hen")))
-    assert "steps agree: rounding explains every difference." in same.text
 
 
 def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:

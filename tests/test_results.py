@@ -31,6 +31,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
     words = [(" barked", " meowed"), (" meowed", " barked")]
     settings: Any = {"metric": words[0], "progress": False}
+    verdict = attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2))
     lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     measures = ["induction", "entropy", "loss"]
@@ -55,9 +56,8 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "next tokens": trace.next_tokens(3),
         "generation": pocket.generate("The dog", 2, temperature=0),
         "traces": texts,
-        "comparison": attnlab.compare(trace, other),
-        "check": attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)),
-        "verification": Verification(attnlab.compare(trace, other).stages, "title", 1),
+        "check": verdict,
+        "verification": Verification(verdict.stages, "title", 1),
         "figures": Reproduction("", "", (figures.compare("ids", [1], [1], 0),)),
         "atlas": atlas,
         "measure": atlas["entropy"],
@@ -144,7 +144,7 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     measures = [standout.measure for standout in results["standouts"]]
     assert frames["standouts"].measure.tolist() == measures
     with using_language("zh"):  # texts are data
-        for name in ("jobs", "why by token", "comparison"):
+        for name in ("jobs", "why by token", "check"):
             assert results[name].to_dataframe().equals(frames[name])
 
 

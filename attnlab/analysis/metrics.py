@@ -64,8 +64,7 @@ def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(
-            f"clean and corrupted must be traces by one model; their parameters differ{note}. "
-            "attnlab.compare(clean, corrupted) compares two models' traces"
+            f"clean and corrupted must be traces by one model; their parameters differ{note}"
         )
 
 

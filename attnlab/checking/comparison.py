@@ -1,4 +1,4 @@
-"""Comparison of two runs, step by step, with tolerances for rounding.
+"""Comparison of steps with the expected numbers, with tolerances for rounding.
 
 Tolerances are measured: every computed number is perturbed relatively by about `PERTURBATION`, and
 the forward pass is run with these perturbations. Like rounding errors, their effects grow where
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,22 +20,13 @@ import numpy as np
 from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
 from attnlab.equations import AnyArray, Array, activated, identity
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.changed import inputs_of
-from attnlab.forward.forward_pass import ForwardPass
 from attnlab.steps import Result, Run, at
 from attnlab.steps.labels import TOKEN_AXES, label
 from attnlab.support import door
 from attnlab.support.messages import Message
-from attnlab.support.tables import (
-    Document,
-    Format,
-    Heading,
-    Paragraph,
-    Table,
-    header,
-    listed,
-)
+from attnlab.support.tables import Document, Format, Paragraph, Table, listed
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
@@ -66,15 +56,6 @@ STAGES_NOTE = Message(
     "x rounding is the largest difference divided by what rounding explains: up to 1 the numbers "
     "agree. Two runs that agree here may still differ on another text."
 )
-
-# Longer tables show only the residual stream and the block of the first difference.
-MAX_STAGES = 48
-
-# The number of heads listed, those that changed most first.
-HEADS_SHOWN = 12
-
-# The steps of the residual stream, without their block.
-STREAM_STEPS = ("embedding", "mid", "output", "final", "logits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,125 +116,6 @@ class Stages(Document):
         return door.document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Differences(Stages):
-    """How two results differ, as `compare` returns it; `repr` is a table.
-
-    Attributes
-    ----------
-    titles : the two results' titles
-    note : other differences in words, such as the tokens
-    changes : (L, H), the fraction of each head's attention that moved to other keys, see
-        `moved_attention`; None unless whole traces are compared
-    heads : (layer, head) pairs, most changed first; () without `changes`
-    are_models : whether the results are traces of one text by two models, without edits
-    stages, first, agrees : see `Stages`
-    """
-
-    titles: tuple[str, str]
-    note: str
-    changes: Array | None = None
-    are_models: bool = False
-
-    @property
-    def heads(self) -> tuple[tuple[int, int], ...]:
-        if self.changes is None:
-            return ()
-        order = np.argsort(-self.changes, axis=None, kind="stable")
-        layers, heads = np.unravel_index(order, self.changes.shape)
-        return tuple(zip(layers.tolist(), heads.tolist(), strict=True))
-
-    def pieces(self) -> Iterator[str | Table]:
-        first, count = self.first, len(self.stages)
-        if first is None:
-            verdict = Message(
-                "All {count} steps agree: rounding explains every difference.", count=count
-            )
-        elif self.are_models:
-            verdict = Message("Two models; the first step that differs is {path}.", path=first.path)
-        else:
-            verdict = Message(
-                "{differing} of {count} steps differ by more than rounding explains; the first is "
-                "{first}.",
-                differing=sum(not stage.agrees for stage in self.stages),
-                count=count,
-                first=join_words(filter(None, (first.path, first.place))),
-            )
-        yield Heading("a  {first}\nb  {second}", first=self.titles[0], second=self.titles[1])
-        if self.note:
-            yield self.note
-        yield verdict
-        if first is not None and self.are_models and self.changes is not None:
-            yield Message("Heads by the fraction of their attention that moved to other tokens:")
-            ranked = [
-                (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
-                for layer, head in self.heads[:HEADS_SHOWN]
-            ]
-            yield Table([header("layer", "head", "moved"), *ranked], left=())
-        yield self._table(self._stages_shown())
-
-    def _stages_shown(self) -> tuple[Stage, ...]:
-        if len(self.stages) <= MAX_STAGES:
-            return self.stages
-        block = block_of(self.first.path) if self.first else ""
-        return tuple(
-            stage
-            for stage in self.stages
-            if block_of(stage.path) == block or path_in_block(stage.path) in STREAM_STEPS
-        )
-
-
-def compare(a: Result, b: Result) -> Differences:
-    """Compare two traces step by step, in the order of the forward pass.
-
-    Traces that agree may still differ on another text.
-
-    Parameters
-    ----------
-    a, b : two traces, for example by two models, in two precisions or with two edits; or the same
-        part of two traces. The tokens may differ, but not their number.
-
-    Returns
-    -------
-    Differences
-        `print` shows each step's largest difference (absolute, relative and compared with rounding)
-        and its index
-
-    Examples
-    --------
-    >>> compare(trace, trace.edited({"blocks.1.attention.heads.2.context": 0})).first.place
-    """
-    for result in (a, b):
-        if not isinstance(result, Result):
-            hint = ". Use its .compare method" if hasattr(result, "compare") else ""
-            raise InvalidTypeError(
-                f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
-            )
-        check_comparable(result)
-    if type(a) is not type(b):
-        raise InvalidTypeError(
-            f"a and b must have the same type; got {type(a).__name__} and {type(b).__name__}"
-        )
-    shapes = [x._run.scores_shape for x in (a, b)]
-    if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
-        raise InvalidValueError(
-            f"a and b must have the same numbers of tokens, heads and layers; got {a.title}, "
-            f"with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
-        )
-    moved: list[Array] = []
-    differences = Differences(
-        tuple(compare_steps(a, b, moved)), (title_of(a), title_of(b)), note_on_tokens(a, b)
-    )
-    if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
-        return differences
-    is_same_text = not (differences.note or a.edited_steps or b.edited_steps)
-    return replace(
-        differences,
-        changes=np.array(moved),
-        are_models=is_same_text and a.parameters is not b.parameters,
-    )
-
-
 def check_comparable(result: Result) -> None:
     """Raise for gradients, and for a step of generation: it has no rows for cached tokens."""
     title = result.title
@@ -264,66 +126,6 @@ def check_comparable(result: Result) -> None:
         )
     if result.tokens_before:
         raise InvalidValueError(f"{title} is a step of generation. Use its Generation's .trace")
-
-
-def title_of(result: Result) -> str:
-    """A result's title; for a trace, with the dtype and origin of the parameters."""
-    if not isinstance(result, ForwardPass):
-        return result.title
-    return Message(
-        "{title}, {dtype}, {origin}",
-        title=result.title,
-        dtype=str(result.parameters.dtype),
-        origin=result.parameters.origin,
-    )
-
-
-def note_on_tokens(a: Result, b: Result) -> str:
-    """The positions at which the tokens of two results differ, in words."""
-    if a.tokens is None or b.tokens is None:
-        return ""
-    differing = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
-    if not differing.size:
-        return ""
-    positions = ", ".join([*map(str, differing[:8]), *(["…"] if differing.size > 8 else [])])
-    return Message("Their tokens differ at {positions}.", positions=positions)
-
-
-def moved_attention(weights: Array, other_weights: Array) -> Array:
-    """The fraction of each head's attention that moved to other keys, (H,), from 0 to 1.
-
-    Σ over keys |other_weights - weights| / 2, averaged over queries
-    """
-    by_query = np.abs(other_weights - weights).sum(axis=-1) / 2
-    return np.asarray(by_query.mean(axis=(*range(by_query.ndim - 2), -1)))
-
-
-def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
-    """Compare the steps block by block, to save memory; append `moved_attention` to `moved`."""
-    names = forward_order(a, activations(type(a), a._run.graph.n_layer))
-    runs = [a._run.fork(), b._run.fork()]
-    runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
-    prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
-    for block, names_in_block in groupby(names, key=block_of):
-        forks = [run.fork() for run in runs]  # freed after the block
-        for name in names_in_block:
-            numbers, other_numbers, *variants = (
-                fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
-            )
-            if numbers.shape != other_numbers.shape:
-                raise InvalidValueError(
-                    f"{name} must have the same shape in both; got {numbers.shape} and "
-                    f"{other_numbers.shape}"
-                )
-            if block and name == f"{block}.attention.weights":
-                moved.append(moved_attention(numbers, other_numbers))
-            tolerance = tolerance_of(
-                numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
-            )
-            yield compare_values(a, name, other_numbers, numbers, tolerance)
-        if block:  # keep only its output, the next block's input
-            for run in runs:
-                run.value(f"{block}.output")
 
 
 def compare_values(
@@ -389,21 +191,6 @@ def axes_of(result: Result, name: str) -> list[str]:
     return part.axes_of(step).split()
 
 
-def activations(result_type: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
-    """The steps of a type of result that have a row for each token, except aliases."""
-    for name in result_type._table_steps:
-        step = result_type.steps[name]
-        is_alias = step.equation is identity or name in ("mask", "score_bias", "dropout_mask")
-        if step.has_rows_for_tokens and not is_alias:
-            yield prefix + name
-    for child, child_type in result_type._children.items():
-        if child == "blocks":
-            for layer in range(n_layer):
-                yield from activations(child_type, n_layer, f"{prefix}blocks.{layer}.")
-        elif child != "heads":  # heads are slices of the layer's arrays
-            yield from activations(child_type, n_layer, f"{prefix}{child}.")
-
-
 def block_of(path: str) -> str:
     """The block of a step, such as blocks.3; "" if it has none."""
     match = re.match(r"blocks\.\d+", path)
@@ -435,7 +222,7 @@ def perturbation_for(epsilon: float) -> float:
     return epsilon if epsilon > HALF_EPSILON else PERTURBATION
 
 
-def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float = 0.0) -> list[Run]:
+def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float) -> list[Run]:
     """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):
