@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from attnlab.analysis.base import Target
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
@@ -110,14 +113,17 @@ def in_pair(number: int) -> Iterator[None]:
         raise InvalidValueError(f"pair {number}: {error}") from None
 
 
-def for_each_pair(
+def effects_of_pairs(
     clean: Traces,
     corrupted: Traces,
     metric: Any,
     analyse: Callable[..., Any],
     progress: bool = False,
-) -> list[Any]:
-    """Return `analyse(clean, corrupted, metric=...)` of each pair; traces are freed by group."""
+) -> tuple[AnyArray, AnyArray]:
+    """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair.
+
+    `analyse(clean, corrupted, metric=...)` is the patching of one pair. Traces are freed by group.
+    """
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
     with progress_bar(progress, total=len(clean), unit="pair") as bar:
@@ -127,4 +133,7 @@ def for_each_pair(
                 with in_pair(i):
                     results[i] = analyse(*pair, metric=metrics[i])
                 bar.update()
-    return [results[i] for i in range(len(clean))]
+    in_order = [results[i] for i in range(len(clean))]
+    baselines = np.array([(result.clean, result.corrupted) for result in in_order]).T
+    restored = np.array([result.restored.ravel() for result in in_order])
+    return restored * (baselines[0] - baselines[1])[:, np.newaxis], baselines

@@ -21,7 +21,7 @@ from attnlab.analysis.metrics import (
     check_pairs,
     check_traces,
     describe_metric,
-    for_each_pair,
+    effects_of_pairs,
     in_pair,
     parse_metric,
 )
@@ -273,8 +273,8 @@ def patch_pairs(
     description = describe_metric(clean, metric)
     if None in targets or not can_be_batched(corrupted[0], parts):
         analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
-        results = for_each_pair(clean, corrupted, metric, analyse, progress)
-        return Patching(corrupted[0], parts, by_position, description, *effects_of(results))
+        measured = effects_of_pairs(clean, corrupted, metric, analyse, progress)
+        return Patching(corrupted[0], parts, by_position, description, *measured)
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(progress, total=effects.size, unit="run") as bar:
@@ -362,13 +362,6 @@ def groups_of_pairs(clean: Traces, corrupted: Traces) -> list[list[int]]:
     return group_equal(keys)
 
 
-def effects_of(results: Sequence[Patching]) -> tuple[AnyArray, AnyArray]:
-    """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair."""
-    baselines = np.array([(result.clean, result.corrupted) for result in results]).T
-    restored = np.array([result.restored.ravel() for result in results])
-    return restored * (baselines[0] - baselines[1])[:, np.newaxis], baselines
-
-
 def attribution_patch(
     clean: Trace | Traces,
     corrupted: Trace | Traces,
@@ -388,11 +381,9 @@ def attribution_patch(
         clean, corrupted = check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)
         analyse = partial(attribution_patch, parts=parts, by_position=by_position)
-        results = for_each_pair(clean, corrupted, metric, analyse)
+        measured = effects_of_pairs(clean, corrupted, metric, analyse)
         description = describe_metric(clean, metric)
-        return AttributionPatching(
-            corrupted[0], parts, by_position, description, *effects_of(results)
-        )
+        return AttributionPatching(corrupted[0], parts, by_position, description, *measured)
     check_traces(clean, corrupted)
     measure, description, target = parse_metric(clean, metric)
     if target is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,11 +21,10 @@ from attnlab.analysis.metrics import (
     check_pairs,
     check_traces,
     describe_metric,
-    for_each_pair,
+    effects_of_pairs,
     parse_metric,
 )
-from attnlab.analysis.patching import Patching, effects_of, expand
-from attnlab.equations import Array
+from attnlab.analysis.patching import Patching, expand
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
@@ -39,32 +38,20 @@ SENDERS = ("embedding", HEAD_OUTPUTS, "blocks.*.mlp.output")
 RECEIVERS = (*(f"blocks.*.attention.heads.*.{name}" for name in "QKV"), "blocks.*.mlp.X", "final")
 
 
-class Receiver(NamedTuple):
-    """A step that is computed from LayerNorm of the residual stream."""
-
-    path: str
-    stream: str  # path of the stream that it reads
-    stage: int  # the number of attention layers and MLPs before it
-
-
-def receiver_at(path: str, n_layer: int) -> Receiver:
-    if path == "final":
-        return Receiver(path, f"blocks.{n_layer - 1}.output", 2 * n_layer)
-    layer = layer_of(path)
-    if ".mlp." in path:
-        return Receiver(path, f"blocks.{layer}.mid", 2 * layer + 1)
-    return Receiver(path, f"blocks.{layer}.attention.residual", 2 * layer)
+def stage_of(path: str, n_layer: int) -> int:
+    """The number of attention layers and MLPs before a receiver, or up to and with a sender."""
+    if path in ("embedding", "final"):
+        return 0 if path == "embedding" else 2 * n_layer
+    stage = 2 * int(path.split(".")[1]) + (".mlp." in path)
+    return stage + path.endswith(".output")
 
 
-def stage_of(sender: str) -> int:
-    """The number of attention layers and MLPs up to and with the sender; 0 for the embedding."""
-    if sender == "embedding":
-        return 0
-    return 2 * layer_of(sender) + (2 if ".mlp." in sender else 1)
-
-
-def layer_of(path: str) -> int:
-    return int(path.split(".")[1])
+def stream_of(receiver: str, n_layer: int) -> str:
+    """The path of the stream that a receiver reads."""
+    if receiver == "final":
+        return f"blocks.{n_layer - 1}.output"
+    _, layer, part, *_ = receiver.split(".")
+    return f"blocks.{layer}.mid" if part == "mlp" else f"blocks.{layer}.attention.residual"
 
 
 def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
@@ -73,36 +60,16 @@ def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
         raise InvalidValueError(f"{name} must be one of {', '.join(patterns)}; got {quoted(path)}")
 
 
-def check_no_cache(clean: Trace, corrupted: Trace) -> None:
-    """Refuse steps of generation, since no sender writes their cached keys and values."""
-    if clean.tokens_before or corrupted.tokens_before:
-        raise InvalidValueError(
-            "paths are measured in traces of whole texts; got a step of "
-            "generation with a cache. Use model.trace(ids) of all its tokens"
-        )
-
-
-def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
-    """A sender's output in the clean run minus its output in the corrupted run, (T, D)."""
-    return at(clean, sender) - at(corrupted, sender)
-
-
-def receiver_value(corrupted: Trace, receiver: Receiver, change: Array) -> Array:
-    """A receiver's step in the corrupted run, with `change` added to the stream that it reads."""
-    stream = at(corrupted, receiver.stream) + change
-    return at(corrupted.edited({receiver.stream: stream}), receiver.path)
-
-
-def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[Receiver]) -> Trace:
+def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[str]) -> Trace:
     """The corrupted trace, with receivers that read a sender's clean output."""
-    change = difference(clean, corrupted, sender)
-    return corrupted.edited(
-        {
-            receiver.path: receiver_value(corrupted, receiver, change)
-            for receiver in receivers
-            if stage_of(sender) <= receiver.stage  # otherwise there is no path between them
-        }
-    )
+    change = at(clean, sender) - at(corrupted, sender)  # (T, D)
+    n_layer, edits = corrupted.config.n_layer, {}
+    for receiver in receivers:
+        if stage_of(sender, n_layer) <= stage_of(receiver, n_layer):  # else there is no path
+            stream = stream_of(receiver, n_layer)
+            read = corrupted.edited({stream: at(corrupted, stream) + change})
+            edits[receiver] = at(read, receiver)
+    return corrupted.edited(edits)
 
 
 class PathPatching(Patching):
@@ -171,15 +138,17 @@ def path_patch(
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         clean, corrupted = check_pairs(clean, corrupted)
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        effects, baselines = effects_of_pairs(clean, corrupted, metric, analyse, progress)
         trace, description = corrupted[0], describe_metric(clean, metric)
-        effects, baselines = effects_of(results)
     else:
         check_traces(clean, corrupted)
-        check_no_cache(clean, corrupted)
+        if clean.tokens_before or corrupted.tokens_before:  # no sender wrote the cached keys
+            raise InvalidValueError(
+                "paths are measured in traces of whole texts; got a step of "
+                "generation with a cache. Use model.trace(ids) of all its tokens"
+            )
         trace, (measure, description, _) = corrupted, parse_metric(clean, metric)
-        n_layer = trace.config.n_layer
-        receivers = [receiver_at(path, n_layer) for name in names for path in expand(trace, name)]
+        receivers = [path for name in names for path in expand(trace, name)]
         paths = expand(trace, sender)
         effects = np.empty((1, len(paths)))
         with progress_bar(progress, total=len(paths), unit="run") as bar:
