@@ -81,12 +81,9 @@ class Analysis(Document):
         return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
 
     def _repr_html_(self) -> str:
+        lines = (piece for piece in self._tables() if isinstance(piece, str))
         notes = map(Paragraph, filter(None, (self.meaning, *self._notes())))
-        return door.document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
-
-    def _below_grids(self) -> list[str]:
-        """What a notebook shows below the heatmaps: the lines of text that `print` shows."""
-        return [piece for piece in self._tables() if isinstance(piece, str)]
+        return door.document_view(self, [self.title, *self._grids(), *lines, *notes])
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None

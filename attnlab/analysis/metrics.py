@@ -14,7 +14,6 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
-from attnlab.steps import Result
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
@@ -54,8 +53,8 @@ def as_metric(measured: Any) -> float:
 
 def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
     """Raise unless one trace can be patched into the other; `note` ends the message."""
-    for trace in (clean, corrupted):  # other results can't be edited
-        if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
+    for trace in (clean, corrupted):
+        if not isinstance(trace, Trace):
             raise InvalidTypeError(
                 "clean and corrupted must be traces, as model.trace returns them; got "
                 f"{type(trace).__name__}"
