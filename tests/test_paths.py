@@ -1,4 +1,4 @@
-"""Path patching by hand; tests/pytorch_paths.py compares it with PyTorch."""
+"""Path patching, with what each receiver reads computed by hand."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from conftest import REFERENCE
 
 import attnlab
 from attnlab import GPT2, Trace
+from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 
 TOKEN, OTHER = 9, 60
@@ -43,6 +44,37 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
         assert patching.restored[layer, head] == pytest.approx(share, abs=1e-12)
     assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(patching)
     assert patching.note.split()[0] in repr(patching)
+
+
+def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    x = x - x.mean(axis=-1, keepdims=True)
+    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon) * gain + bias
+
+
+def test_receivers_read_a_changed_stream(pair: tuple[Trace, Trace]) -> None:
+    """Each sender, to Q, K and V of a head and the MLP of layer 1, alone and together."""
+    clean, corrupted = pair
+    block, ends = corrupted.blocks[1], (metric(clean), metric(corrupted))
+    attention, head, mlp = block.attention, corrupted.head(1, 2), block.mlp
+    paths = [*(f"blocks.1.attention.heads.2.{name}" for name in "QKV"), "blocks.1.mlp.X"]
+    before = ["embedding", "blocks.0.attention.heads.3.output", "blocks.0.mlp.output"]
+    for sender in (*before, "blocks.1.attention.heads.4.output", "blocks.1.mlp.output"):
+        change = attnlab.at(clean, sender) - attnlab.at(corrupted, sender)
+        X = layer_norm(block.input + change, attention.gain, attention.bias, attention.epsilon)
+        read: dict[str, Array] = {}
+        if sender in before:
+            for path in paths[:3]:
+                W, b = (getattr(head, f"{kind}_{path[-1]}") for kind in "Wb")
+                read[path] = X @ W + b
+        if sender != "blocks.1.mlp.output":
+            read[paths[3]] = layer_norm(block.mid + change, mlp.gain, mlp.bias, mlp.epsilon)
+        for receivers in (*([path] for path in paths), paths):
+            edits = {path: read[path] for path in receivers if path in read}
+            share = (metric(corrupted.edited(edits)) - ends[1]) / (ends[0] - ends[1])
+            patching = attnlab.path_patch(
+                clean, corrupted, sender, receivers, metric=METRIC, progress=False
+            )
+            assert patching.restored == pytest.approx(share, abs=1e-12)
 
 
 def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -> None:

@@ -411,7 +411,6 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "libraries", "name"),
     [
-        ("pytorch_paths.py", ("torch",), "odd"),
         ("pytorch_traces.py", ("torch", "transformers"), "odd"),
         *(("pytorch_why.py", ("torch",), name) for name in ("odd", *RELATIVES)),
     ],
