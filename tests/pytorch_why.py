@@ -6,6 +6,7 @@ needs torch. A GPT-2 in float64 in which LayerNorm's deviations, weights and MLP
 as they are, so that each part can have a factor, and what it adds is a derivative.
 """
 
+import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pytorch_checkpoint import checkpoint
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.nn.functional import gelu, relu, silu
@@ -22,7 +23,11 @@ from torch.nn.functional import gelu, relu, silu
 import attnlab
 
 directory = Path(sys.argv[1])
-config, P = checkpoint(directory)
+config = json.loads((directory / "config.json").read_text())
+P = {
+    name.removeprefix("transformer."): tensor.double()
+    for name, tensor in load_file(directory / "model.safetensors").items()
+}
 L, H, D = config["n_layer"], config["n_head"], config["n_embd"]
 Dh, epsilon = D // H, config["layer_norm_epsilon"]
 activation: Callable[[Tensor], Tensor] = {

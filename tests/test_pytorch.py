@@ -408,21 +408,11 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("script", "libraries", "name"),
-    [
-        ("pytorch_traces.py", ("torch", "transformers"), "odd"),
-        *(("pytorch_why.py", ("torch",), name) for name in ("odd", *RELATIVES)),
-    ],
-)
-def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...], name: str) -> None:
-    code = (TESTS / script).read_text(encoding="utf-8")
-    walk(
-        python_with(*libraries),
-        f"import sys; sys.argv[1:] = [{str(REFERENCE / name)!r}]\n"
-        f"sys.path.append({str(TESTS)!r})\n{code}",
-        tmp_path,
-    )
+@pytest.mark.parametrize("name", ["odd", *RELATIVES])
+def test_reasons_of_scores(tmp_path: Path, name: str) -> None:
+    code = (TESTS / "pytorch_why.py").read_text(encoding="utf-8")
+    directory = str(REFERENCE / name)
+    walk(python_with("torch"), f"import sys; sys.argv[1:] = [{directory!r}]\n{code}", tmp_path)
 
 
 CHAPTER = (ROOT / "examples" / "15_write_your_own.py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Several texts side by side; tests/pytorch_traces.py compares with transformers and hooks."""
+"""Several texts side by side: the numbers of each are those of the text alone."""
 
 import copy
 import pickle
@@ -190,14 +190,21 @@ def test_metric_functions_get_one_pair_at_a_time(pairs: tuple[Traces, Traces]) -
     assert measured.title.endswith(": measure")
 
 
-def test_positions_require_texts_of_equal_length(pairs: tuple[Traces, Traces]) -> None:
-    same = [side[::2] for side in pairs]
-    patching = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
-    for number in range(2):
-        pair = [traces[number] for traces in same]
-        alone = attnlab.patch(*pair, metric=METRICS[2 * number], by_position=True, progress=False)
-        expected = alone.restored * (alone.clean - alone.corrupted)
-        np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
+def test_positions_require_texts_of_equal_length(
+    pocket: GPT2, pairs: tuple[Traces, Traces]
+) -> None:
+    # The first two are computed side by side: their first different token has one position.
+    same = (
+        pocket.trace([CLEAN[0], CLEAN[0], CLEAN[2]]),
+        pocket.trace([CORRUPTED[0], "The cat chased the kite, but it", CORRUPTED[2]]),
+    )
+    for by_position in (False, True):
+        settings: Any = {"by_position": by_position, "progress": False}
+        patching = attnlab.patch(*same, metric=METRICS[:3], **settings)
+        for number, metric in enumerate(METRICS[:3]):
+            alone = attnlab.patch(*(traces[number] for traces in same), metric=metric, **settings)
+            expected = alone.restored * (alone.clean - alone.corrupted)
+            np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
     assert "Ġhen" not in patching.table()
     with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
         attnlab.patch(*pairs, metric=METRICS, by_position=True, progress=False)
