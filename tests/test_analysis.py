@@ -164,20 +164,6 @@ def test_attribution_sums_to_the_logit(name: str) -> None:
         assert np.allclose(by_token, result.heads, rtol=1e-9, atol=1e-12)
 
 
-def test_attribution_as_text(it: Trace) -> None:
-    attribution = attnlab.attribution(it, " rolled", " barked")
-    title, header, first, second, rest, *_ = repr(attribution).splitlines()
-    assert title.endswith("the logit of Ġrolled minus that of Ġbarked at position 7")
-    assert re.split("  +", header) == ["layer", "head 0", "head 1", "head 2", "head 3", "MLP"]
-    for layer, line in enumerate((first, second)):
-        expected = [layer, *attribution.heads[layer], attribution.mlps[layer]]
-        assert [float(x) for x in line.split()] == pytest.approx(expected, abs=0.0051)
-    assert rest.endswith(f"total {attribution.total:.2f}")
-    lines = repr(attribution.by_token()).splitlines()
-    assert lines[1].split() == [*it.tokens.symbols]
-    assert lines[9].startswith("layer 1 head 3")
-
-
 def test_attribution_of_edited_traces(it: Trace) -> None:
     head = "blocks.1.attention.heads.2"
     ablated = it.edited({f"{head}.context": 0})
@@ -551,25 +537,6 @@ def test_a_target_reads_edited_logits(it: Trace, step: str) -> None:
     earlier = attnlab.attribution(it, " barked", position=3).target
     expected = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
     assert earlier.value(edited) == pytest.approx(expected)
-
-
-def test_patching_as_text(it: Trace, it_again: Trace) -> None:
-    metric = (" barked", " meowed")
-    heads = attnlab.patch(it, it_again, metric=metric, progress=False)
-    title, header, first, second, *_ = repr(heads).splitlines()
-    assert title.startswith("Patching of blocks.*.attention.heads.*.context: the logit of Ġbarked")
-    assert header.split() == ["0", "1", "2", "3"]
-    assert [float(x) for x in second.split()[1:]] == pytest.approx(heads.restored[1], abs=0.0051)
-    settings: Any = {"metric": metric, "by_position": True}
-    by_position = attnlab.attribution_patch(it, it_again, **settings)
-    lines = repr(by_position).splitlines()
-    assert lines[1].split() == [*it_again.tokens.symbols]
-    assert lines[8].startswith("layer 1 head 2")
-    assert "linear approximation" in repr(by_position)
-    assert first.split()[0] == "0"
-    final = attnlab.attribution_patch(it, it_again, "final", metric=5)
-    for result in (heads, by_position, final):
-        assert np.array_equal(result._grid()[0].ravel(), result.restored.ravel())
 
 
 # ---- circuits --------------------------------------------------------------------------------
