@@ -581,7 +581,7 @@ def test_progress(pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for corpus in (corpus_texts, tmp_path / "corpus.txt", tmp_path / "corpus"):
         assert count_of(corpus) == 3
     attnlab.atlas(pocket, corpus_texts, ["first"], chunk=1)
-    assert re.search(r"3/3 \[\d\d:\d\d<00:00, .* tokens/s", capsys.readouterr().err)
+    assert re.search(r"3/3 \[\d\d:\d\d<00:00, .* tokens\]", capsys.readouterr().err)
     assert count_of(iter(corpus_texts)) is None
     with pytest.raises(InvalidValueError, match="there are no texts"):
         attnlab.atlas("pocket", [])

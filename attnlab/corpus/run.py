@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -188,26 +187,18 @@ def is_within(directory: Path, texts: Any) -> bool:
     return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
 
 
-def add_up(
-    total: Tally, results: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
-) -> None:
+def add_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> None:
     """Add all chunks' tallies to the total, in order, and show progress.
 
     The bar estimates the time left if `count`, the number of texts, is known.
     """
-    started, tokens_from_disk = time.perf_counter(), 0
     # The bar disappears if an error occurs before the first chunk is done.
     with progress_bar(progress, total=count, unit=" texts", leave=False) as bar:
-        for tally, is_new in results:
+        for tally in results:
             total.add(tally)
-            texts = tally.texts + len(tally.faults)
-            if not is_new:  # doesn't count toward the speed
-                tokens_from_disk += tally.tokens
-                bar.initial = bar.n + texts
-            speed = (total.tokens - tokens_from_disk) / (time.perf_counter() - started)
-            bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", refresh=False)
+            bar.set_postfix_str(f"{total.tokens:,} tokens", refresh=False)
             bar.leave = True
-            bar.update(texts)
+            bar.update(tally.texts + len(tally.faults))
     if not total.texts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
         if reasons:
@@ -217,8 +208,8 @@ def add_up(
 
 def tallies(
     task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
-) -> Generator[tuple[Tally, bool], None, None]:
-    """Yield each chunk's tally, in order, and whether it was computed in this run."""
+) -> Generator[Tally, None, None]:
+    """Yield each chunk's tally, in order: that of its file, if it has one."""
     # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     waiting: deque[tuple[Chunk, Tally | Future[Tally] | None]] = deque()
@@ -234,7 +225,7 @@ def tallies(
                 return
             chunk, pending = waiting.popleft()
             if isinstance(pending, Tally):
-                yield pending, False
+                yield pending
                 continue
             if pending is None:
                 tally = task.tally(chunk)
@@ -243,7 +234,7 @@ def tallies(
                     tally = pending.result()
             if directory is not None:
                 write_chunk(task, directory, chunk, tally)
-            yield tally, True
+            yield tally
     finally:
         for _, pending in waiting:
             if isinstance(pending, Future):

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnlab.corpus.heads import TOPS, Plan, largest_of
 from attnlab.corpus.stored import array_of, fits, require
 from attnlab.equations import AnyArray
+from attnlab.support.rest import NOTABLE
 
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
@@ -171,7 +172,10 @@ class Tally:
     def _fits(self, top: Any) -> bool:
         """Whether a top text is a part of one of the windows, with lines between its tokens."""
         window, start, end = self.windows.get(int(top["number"])), top["start"], top["end"]
-        if window is None or not 0 <= start < end <= len(window.ids):
+        if window is None or not 0 <= start < end <= len(window.ids) or not top["strength"] >= 0:
             return False
-        keys = top["lines"]["key"], top["lines"]["query"]
-        return all(((x >= 0) & (x < end)).all() for x in keys) and bool(top["strength"] >= 0)
+        query, key, excess = (top["lines"][x] for x in ("query", "key", "excess"))
+        is_drawn = excess >= NOTABLE  # other lines may be of keys that the query doesn't see
+        first, last = np.where(is_drawn, start, 0), np.where(is_drawn, end, len(window.ids))
+        is_valid = (first <= query) & (query < last) & (0 <= key) & (key < last)
+        return bool(is_valid.all())
