@@ -36,7 +36,7 @@ from attnlab.errors import (
     WorkerError,
 )
 from attnlab.forward.parameters import ParameterVector
-from attnlab.support.blas import one_thread, use_one_thread
+from attnlab.support.blas import _function, one_thread, use_one_thread
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import format_with_error
 from attnlab.views.colours import LIGHT
@@ -196,13 +196,7 @@ def test_every_executor_gives_the_same_bits(
 
 
 def test_blas_thread_count_is_restored() -> None:
-    before = use_one_thread()
-    assert use_one_thread() == 1
-    run(None, 1)
-    assert use_one_thread() == 1
-    from attnlab.support.blas import _function
-
-    set_threads = _function("set_num_threads")
+    set_threads, before = _function("set_num_threads"), use_one_thread()
     if set_threads is not None:
         set_threads(2)
         run(None, 1)
@@ -258,8 +252,9 @@ def test_failing_texts_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> Non
     assert "can't decode byte 0xff" in reason
     assert "1 could not be measured" in repr(atlas)
     mixed: list[Any] = ["The dog barked.", "", 3, "\ud800", "A cat meowed."]
-    atlas = measured(pocket, mixed, ["loss"])
-    assert [name for name, _ in atlas.faults] == ["text 1", "text 2", "text 3"]
+    for _ in range(2):  # measured, then read
+        atlas = measured(pocket, mixed, ["loss"], directory=tmp_path / "run")
+        assert [name for name, _ in atlas.faults] == ["text 1", "text 2", "text 3"]
     (tmp_path / "blank.txt").write_text("\n\n  \n")
     (tmp_path / "none").mkdir()
     for corpus_texts in (tmp_path / "blank.txt", tmp_path / "none"):
@@ -385,6 +380,7 @@ OF_ANY: list[tuple[Damage, str]] = [
     (lambda arrays, about: arrays["passages"].fill(77), "passages"),
     (lambda arrays, about: about.update(texts=-1), "list of texts"),
     (lambda arrays, about: about.update(faults=["text 0"]), "list of texts"),
+    (lambda arrays, about: about.update(faults=[["\ud800", ""]]), "list of texts"),
     (lambda arrays, about: about["windows"][0].pop(), "list of texts"),
     (lambda arrays, about: about["windows"][0][3].append("x"), "list of texts"),
     (lambda arrays, about: about.pop("tokens"), "list of texts"),
@@ -620,10 +616,6 @@ def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
         expected[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
     standouts = atlas.standouts()
     assert {s.measure: (s.layer, s.head, s.errors) for s in standouts} == expected
-    first, *_ = (line.split() for line in str(standouts).splitlines()[1:])
-    largest = standouts[0]
-    assert first[:3] == [largest.measure, str(largest.layer), str(largest.head)]
-    assert float(first[3]) == pytest.approx(largest.mean, rel=0.05)
     errors = [standout.errors for standout in standouts]
     assert errors == sorted(errors, reverse=True)
     page = attnlab.page(atlas, language="en").html

@@ -74,6 +74,8 @@ def fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, dict):
         is_object = isinstance(value, dict) and value.keys() == kind.keys()
         return is_object and all(fits(value[name], kind[name]) for name in kind)
+    if kind is str:  # without lone surrogates, which can't be written anywhere
+        return isinstance(value, str) and value == value.encode(errors="replace").decode()
     if kind is int:
         return type(value) is int and 0 <= value < 2**63
     return type(value) is kind

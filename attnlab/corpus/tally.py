@@ -177,5 +177,5 @@ class Tally:
         query, key, excess = (top["lines"][x] for x in ("query", "key", "excess"))
         is_drawn = excess >= NOTABLE  # other lines may be of keys that the query doesn't see
         first, last = np.where(is_drawn, start, 0), np.where(is_drawn, end, len(window.ids))
-        is_valid = (first <= query) & (query < last) & (0 <= key) & (key < last)
+        is_valid = (first <= query) & (query < last) & (key >= 0) & (key < last)
         return bool(is_valid.all())

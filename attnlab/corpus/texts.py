@@ -30,6 +30,7 @@ from attnlab.support.files import (
     read_text,
     reading,
 )
+from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens, check_ids
 
 # A chunk ends once it has this many characters.
@@ -135,7 +136,7 @@ def _texts_in_directory(directory: Path) -> Iterator[Text]:
     for parent, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for file in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
-            name = file.relative_to(directory).as_posix()
+            name = printable(file.relative_to(directory).as_posix())  # it may not be Unicode
             try:
                 if _has_records(file):
                     for text in _texts_in_records(file):
