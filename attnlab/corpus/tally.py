@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnlab.corpus.heads import TOPS, Plan, largest_of
 from attnlab.corpus.stored import array_of, fits, require
 from attnlab.equations import AnyArray
-from attnlab.support.rest import NOTABLE
+from attnlab.support.sink import NOTABLE
 
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
