@@ -514,12 +514,12 @@ def test_means_and_passages_of_a_head(serial: Atlas) -> None:
     assert induction.least(1, 2)[0].value <= passages[-1].value
     assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
     profile = serial.head(1, 2)
-    assert profile.mean[0] == induction.mean[1, 2]
-    mean, error = (f"{x[0]:.3f}" for x in (profile.mean, profile.error))
+    assert profile.columns["mean"][0] == induction.mean[1, 2]
+    mean, error = (f"{profile.columns[name][0]:.3f}" for name in ("mean", "error"))
     assert profile.table().splitlines()[1].split()[:3] == ["induction", mean, error]
     assert serial.get("first") is None
     assert list(serial) == list(MEASURES)
-    assert profile.measures == ("induction", "entropy", "writer")
+    assert profile.columns["measure"] == ["induction", "entropy", "writer"]
     loss = serial["loss"]
     assert len(loss.most()) == len(loss.least()) == EXTREMES
     trace = GPT2.from_pretrained("pocket").trace(loss.most()[0].ids)

@@ -364,8 +364,6 @@ def test_results_compare_by_identity() -> None:
             assert item in {item}
 
 
-
-
 def test_bracketed_paths_suggest_dotted_paths() -> None:
     trace = odd().trace("the hen")
     advice = "in a path, write numbers between dots, from 0: "

@@ -33,64 +33,61 @@ from attnlab.support.tables import (
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
 
-# The columns of each table and the kind of their cells, see `stored.fits`. Lists aren't printed.
+# Each table's title, the definition of its numbers, and the kind of each column's cells, see
+# `stored.fits`; lists aren't printed.
 NUMBERS = {"mean": float, "error": float}
-COLUMNS: dict[str, dict[str, Any]] = {
-    "positions": {"from": int, "to": int, **NUMBERS, "texts": int},
-    "distances": {"from": int, "to": int, **NUMBERS, "texts": int},
-    "pairs": {"query": str, "key": str, **NUMBERS, "texts": int, "queries": int},
-    "tops": {
-        "text": str,
-        "window": int,
-        "from": int,
-        "strength": float,
-        "query": str,
-        "key": str,
-        "weight": float,
-        "content": str,
-        "promotes": [str],
-        "ids": [int],
-        "earlier": [int],
-        "tokens": [str],
-        "lines": [(int, int, float, float)],  # a query and a key of `tokens`, weight and excess
-    },
-    "writes": {"token": str, "id": int, **NUMBERS},
-    "twins": {"layer": int, "head": int, **NUMBERS},
-}
-
-# The title of each table, and the definition of its numbers.
-TABLES = {
+TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "positions": (
         "Weight by position of the key",
         "Mean weight that a query gives to a key at this position of its window, among the queries "
         "that see it. The first query is skipped, so position 0 is what rests on the first token.",
+        {"from": int, "to": int, **NUMBERS, "texts": int},
     ),
     "distances": (
         "Weight by distance",
         "Mean weight that a query gives to the token this many tokens back, among the queries that "
         "have one; a window’s first token is left out.",
+        {"from": int, "to": int, **NUMBERS, "texts": int},
     ),
     "pairs": (
         "Token pairs",
         "Mean weight that a query token gives to all earlier occurrences of a key token together, "
         "among the queries that see one. A window’s first token is left out, and so are pairs in "
         "fewer than {texts} texts.",
+        {"query": str, "key": str, **NUMBERS, "texts": int, "queries": int},
     ),
     "writes": (
         "What it writes to the next word",
         "What the head’s output, context W_O, adds to a token’s logit, less the mean of all "
         "tokens; mean over positions, each with its own scale of the last LayerNorm. What later "
         "heads and MLPs make of it is left out.",
+        {"token": str, "id": int, **NUMBERS},
     ),
     "twins": (
         "Twin heads",
         "Correlation of the two heads’ weights: over all keys but the first token, less each "
         "query’s mean, in each window’s first {compared} queries.",
+        {"layer": int, "head": int, **NUMBERS},
     ),
     "tops": (
         "Top texts",
         "Where the head attends most strongly away from the first token: the sum, over up to "
         "{shown} successive queries, of how far the largest weight exceeds uniform attention.",
+        {
+            "text": str,
+            "window": int,
+            "from": int,
+            "strength": float,
+            "query": str,
+            "key": str,
+            "weight": float,
+            "content": str,
+            "promotes": [str],
+            "ids": [int],
+            "earlier": [int],
+            "tokens": [str],
+            "lines": [(int, int, float, float)],  # query and key in `tokens`, weight and excess
+        },
     ),
 }
 LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1}
@@ -109,7 +106,7 @@ def meaning_of(name: str) -> Message:
 
 def check_details(details: Any, heads: int) -> None:
     """Raise unless what was read from JSON are the details of so many heads, or of none."""
-    tables = {name: {x: [kind] for x, kind in cells.items()} for name, cells in COLUMNS.items()}
+    tables = {name: {x: [kind] for x, kind in y.items()} for name, (_, _, y) in TABLES.items()}
     is_valid = fits(details, [tables]) and len(details) in (0, heads)
     for one in details if is_valid else ():
         is_valid &= all(len({*map(len, columns.values())}) == 1 for columns in one.values())
@@ -197,7 +194,7 @@ def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[st
             for q, k, weight, excess in lines
         ]
         rows.append(row)
-    return {name: [row[name] for row in rows] for name in COLUMNS["tops"]}
+    return {name: [row[name] for row in rows] for name in TABLES["tops"][2]}
 
 
 def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Columns:
@@ -293,7 +290,7 @@ class HeadTable(Document):
 
     def _tables(self) -> Iterator[str | Table]:
         """The columns but lists, and the definition."""
-        cells = COLUMNS[self.name]
+        cells = TABLES[self.name][2]
         shown = {x: y for x, y in self.columns.items() if not isinstance(cells[x], list)}
         yield listed(
             shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}

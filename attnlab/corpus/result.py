@@ -238,22 +238,30 @@ class HeadProfile(Document):
 
     Attributes
     ----------
-    measures : their names; loss is left out
-    mean, error : (M,), by measure
+    columns : its mean, error, rank and texts, by measure; loss is left out
     positions, distances, pairs, writes, twins, tops : in an atlas made with `heads=True`, what the
         head's page shows, a `HeadTable` each
     """
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
-        self.measures = atlas._per_head()
-        self._measured = [atlas[name] for name in self.measures]
+        measured = [atlas[name] for name in atlas._per_head()]
         self._index = index = (
             Numbered("layer", range(atlas.n_layer)).item(layer),
             Numbered("head", range(atlas.n_head)).item(head),
         )
-        self.mean = read_only(np.array([measure.mean[index] for measure in self._measured]))
-        self.error = read_only(np.array([measure.error[index] for measure in self._measured]))
+        means = [measure.mean[index] for measure in measured]
+        self.columns: Columns = {
+            "measure": [measure.name for measure in measured],
+            "mean": means,
+            "error": [measure.error[index] for measure in measured],
+            "rank": [
+                None if np.isnan(mean) else 1 + int((measure.mean > mean).sum())
+                for measure, mean in zip(measured, means, strict=True)
+            ],
+            "texts": [measure.texts[index] for measure in measured],
+        }
         self.title = title_of_mean(head_name(*index), atlas)
+        self._count = atlas.n_layer * atlas.n_head
         self._details = atlas.details[index[0] * atlas.n_head + index[1]] if atlas.details else {}
 
     def _table(self, name: str) -> HeadTable:
@@ -278,21 +286,11 @@ class HeadProfile(Document):
         yield Paragraph(Measured.note)
 
     def _tables(self) -> Iterator[Table]:
-        count = self._measured[0].mean.size
-        ranks = {"rank": lambda rank: Message("{rank} of {count}", rank=rank, count=count)}
-        yield listed(self._data(), {"mean": ".3f", "error": ".3f", "texts": ",", **ranks})
+        ranks = {"rank": lambda rank: Message("{rank} of {count}", rank=rank, count=self._count)}
+        yield listed(self.columns, {"mean": ".3f", "error": ".3f", "texts": ",", **ranks})
 
     def _data(self) -> Columns:
-        return {
-            "measure": self.measures,
-            "mean": self.mean,
-            "error": self.error,
-            "rank": [
-                None if np.isnan(own) else 1 + int((measure.mean > own).sum())
-                for measure, own in zip(self._measured, self.mean, strict=True)
-            ],
-            "texts": [measure.texts[self._index] for measure in self._measured],
-        }
+        return self.columns
 
 
 class Atlas(Document, Mapping[str, Measured]):

@@ -233,7 +233,8 @@ def tallies(
                 with worker_errors(chunk):
                     tally = pending.result()
             if directory is not None:
-                write_chunk(task, directory, chunk, tally)
+                arrays, about = tally.to_store()
+                stored.write(file_of(directory, chunk), arrays, [asked_of(task, chunk), about])
             yield tally
     finally:
         for _, pending in waiting:
@@ -258,11 +259,6 @@ def worker_errors(chunk: Chunk) -> Iterator[None]:
 
 def file_of(directory: Path, chunk: Chunk) -> Path:
     return directory / f"chunk-{chunk.number:08}.safetensors"
-
-
-def write_chunk(task: Task, directory: Path, chunk: Chunk, tally: Tally) -> None:
-    arrays, about = tally.to_store()
-    stored.write(file_of(directory, chunk), arrays, [asked_of(task, chunk), about])
 
 
 def read_chunk(task: Task, directory: Path, chunk: Chunk) -> Tally | None:
