@@ -8,13 +8,12 @@ import pickle
 import re
 import shutil
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import safetensors
 from conftest import MODELS, REFERENCE
 from files import (
     INDEX,
@@ -198,19 +197,13 @@ NO_SAFETENSORS = "isn't a safetensors file"
 
 # Damage to `model.safetensors`.
 UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda x: b"", "is empty"),
-    "web page": (lambda x: b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", "web page"),
-    "web page, indented": (lambda x: b"\n  <html></html>", "web page"),
+    "empty": (lambda x: b"", "truncated"),
+    "web page": (lambda x: b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", NO_SAFETENSORS),
     "Git LFS pointer": (lambda x: LFS_POINTER, "run `git lfs pull`"),
-    "random": (lambda x: np.random.default_rng(0).bytes(2000), NO_SAFETENSORS),
     "7 bytes": (lambda x: x[:7], "truncated"),
-    "half the header": (lambda x: x[:500], "truncated"),
-    "no tensors": (lambda x: x[: 8 + int.from_bytes(x[:8], "little")], "truncated"),
     "last byte missing": (lambda x: x[:-1], "truncated"),
     "a byte too many": (lambda x: x + b"\0", NO_SAFETENSORS),
     "a header of 2^63 bytes": (lambda x: b"\0" * 7 + b"\x80" + x[8:], "truncated"),
-    "a header too short": (lambda x: b"\x09" + x[1:], NO_SAFETENSORS),
-    "a header that is no JSON": (with_header(lambda header: header[1:]), NO_SAFETENSORS),
     "a header that is a list": (with_header(lambda header: "[]"), NO_SAFETENSORS),
     "tensors that overlap": (with_header(shift_one_tensor), NO_SAFETENSORS),
     "a shape that lies": (
@@ -218,8 +211,6 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         NO_SAFETENSORS,
     ),
     "a header of 2 MB": (with_header(lambda header: header + " " * 2_000_000), "header of 2,00"),
-    "GGUF": (lambda x: b"GGUF\3\0\0\0" + x, "GGUF format"),
-    "a pickle": (lambda x: b"PK\3\4" + x, "is a zip file, such as a PyTorch pickle"),
     "an unknown dtype": (
         with_header(lambda header: header.replace('"F32"', '"F31"', 1)),
         NO_SAFETENSORS,
@@ -233,12 +224,6 @@ OTHER_NAMES = (
     *("h.0.attn.bias.x", "h.x.attn.bias", "attn.bias", "h.0.attn.masked_biases", "x.h.0.attn.bias"),
 )
 SHORT_DTYPES = {"int64": "I64", "int32": "I32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
-QUANTIZED = (
-    "h.0.attn.c_attn.qweight",
-    "h.0.attn.c_attn.SCB",
-    "h.0.mlp.c_fc.weight.absmax",
-    "h.0.mlp.c_fc.weight.quant_state.bitsandbytes__nf4",
-)
 OUTSIDE = ("../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream")
 INVALID_INDEX = {
     "can't be read as JSON": (b"", b"shards", b'{"weight_map": ', b"[" * 100_000),
@@ -288,7 +273,6 @@ IN_ODD = [
     case(settings(tie_word_embeddings=False), "missing: lm_head.weight"),
     case(two_tokens_more, "ids up to 264 (<|x|>)", "has 263 rows", error=VocabularyError),
     *(case(prefixed(x), f"GPT-2's names, only {x}h.0.attn") for x in OTHER_PREFIXES),
-    *(case(added({x: np.zeros(3, "i1")}), f"({x}, I8). ", "dequantize()") for x in QUANTIZED),
     case(renamed(lora), "unmerged LoRA layers", "merge_and_unload()"),
     case(renamed(llama), "only embed_tokens.weight, layers.0.self", " and 9 more"),
 ]
@@ -348,19 +332,14 @@ class Bomb:
         return Path.touch, (self.file,)
 
 
-@pytest.mark.parametrize("pickled", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
-def test_pickles_are_never_opened(odd: Path, tmp_path: Path, pickled: str) -> None:
-    opened = tmp_path / "opened"
-    (odd / pickled).write_bytes(pickle.dumps(Bomb(opened)))
+def test_pickles_are_never_opened(odd: Path, tmp_path: Path) -> None:
+    opened, pickled = tmp_path / "opened", odd / "pytorch_model.bin"
+    pickled.write_bytes(pickle.dumps(Bomb(opened)))
     assert trace(odd).logits.shape == (12, 263)
     (odd / WEIGHTS).unlink()
-    message = refusal(odd, MissingFileError)
+    assert "save_pretrained" in refusal(odd, MissingFileError)
     assert not opened.exists()
-    assert f"no {WEIGHTS}" in message
-    assert pickled in message
-    assert str(odd) in message
-    assert "save_pretrained" in message
-    pickle.loads((odd / pickled).read_bytes())
+    pickle.loads(pickled.read_bytes())
     assert opened.exists()
 
 
@@ -543,21 +522,6 @@ def test_task_heads_are_reported_and_ignored(
     assert parameter_count(opened.config) == parameter_count(GPT2Config.from_file(odd / CONFIG))
     opened.save(odd.parent / "saved")
     assert not set(names) & set(load_file(odd.parent / "saved" / WEIGHTS))
-
-
-def test_float8_weights_are_recognized(odd: Path) -> None:
-    content = (odd / WEIGHTS).read_bytes()
-    end = 8 + int.from_bytes(content[:8], "little")
-    header, shift = json.loads(content[8:end]), 0
-    for entry in sorted(
-        (entry for entry in header.values() if "dtype" in entry), key=lambda e: e["data_offsets"]
-    ):
-        size = (entry["data_offsets"][1] - entry["data_offsets"][0]) // 4
-        entry.update(dtype="F8_E4M3", data_offsets=[shift, shift + size])
-        shift += size
-    text = json.dumps(header).encode()
-    (odd / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(shift))
-    assert re.search(r"contains quantized weights \([^ ]+, F8_E4M3\)", refusal(odd))
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
@@ -801,54 +765,14 @@ def rewrite_the_last_byte(file: Path) -> None:
     os.utime(file, ns=times)
 
 
-def cut_short_and_date_back(file: Path) -> None:
-    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-    halve(file)
-    os.utime(file, ns=times)
-
-
-@pytest.mark.parametrize(
-    "change", [replace_by_a_copy, rewrite_the_last_byte, cut_short_and_date_back]
-)
+@pytest.mark.parametrize("change", [replace_by_a_copy, rewrite_the_last_byte])
 def test_files_modified_after_opening_are_detected(
     odd: Path, change: Callable[[Path], None]
 ) -> None:
-    opened, before = trace(odd), (odd / WEIGHTS).stat()
+    opened = trace(odd)
     change(odd / WEIGHTS)
-    after = (odd / WEIGHTS).stat()
-    same = [getattr(before, f"st_{x}") == getattr(after, f"st_{x}") for x in ("ino", "mtime_ns")]
-    assert same.count(False) == (change is not cut_short_and_date_back)
     with pytest.raises(CheckpointError, match="has changed since it was opened"):
         opened.logits  # noqa: B018
-
-
-def test_file_replaced_by_a_pipe(odd: Path) -> None:
-    opened = trace(odd)
-    (odd / WEIGHTS).unlink()
-    os.mkfifo(odd / WEIGHTS)
-    with pytest.raises(CheckpointError, match=r"can't be read: it isn't a regular file"):
-        opened.logits  # noqa: B018
-
-
-@pytest.mark.parametrize("damage", [delete, empty, halve])
-@pytest.mark.parametrize("late", [True, False])
-def test_file_modified_while_being_opened(
-    odd: Path, damage: Callable[[Path], None], late: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before or after the safetensors library reads it."""
-    sound = safetensors.safe_open
-
-    @contextlib.contextmanager
-    def look(file: Path, framework: str) -> Iterator[None]:
-        if not late:
-            damage(file)
-        with sound(file, framework):
-            yield
-        if late:
-            damage(file)
-
-    monkeypatch.setattr(safetensors, "safe_open", look)
-    assert str(odd / WEIGHTS) in refusal(odd)
 
 
 # Arguments
@@ -1032,32 +956,4 @@ def test_rows_of_parameters_other_than_embeddings() -> None:
     parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     stored = stored_tensors("odd")
     assert np.array_equal(parameters.rows("W_P")[[2, 0, 2]], stored["wpe.weight"][[2, 0, 2]])
-    assert parameters.rows("W_P")[[]].shape == (0, 35)
     assert np.array_equal(parameters.rows("gain")[[1]], stored["ln_f.weight"][[1]])
-
-
-NO_ROWS: tuple[Any, ...] = (
-    *([17], [-1], np.array([[3, 100]]), np.array([2**63], np.uint64), [0.5], ["a"], "a", None),
-    *([True], [[1, 2], [3]], np.array([1], "m8[s]")),
-)
-
-
-def test_refused_arguments() -> None:
-    directory = REFERENCE / "odd"
-    config = GPT2Config.from_file(directory / CONFIG)
-    assert np.array_equal(
-        Checkpoint(str(directory), config)["W_P"], Checkpoint(directory, config)["W_P"]
-    )
-    checkpoint: Any = Checkpoint
-    cases: list[tuple[Callable[[], Any], str]] = [
-        (lambda: checkpoint(5, config), "directory must be a str or a Path; got 5"),
-        (lambda: checkpoint(directory, {}), r"config must be a GPT2Config; got {}"),
-        (lambda: ParameterVector(5), "config must be a GPT2Config; got 5"),  # type: ignore[arg-type]
-        (lambda: ParameterVector(config, [1.0]), r"vector must be a ndarray; got \[1.0\]"),  # type: ignore[arg-type]
-        (lambda: ParameterVector(config, np.zeros(3)), r"float dtype .*; got shape \(3,\)"),
-        (lambda: ParameterVector(config, dtype="int8"), "dtype must be float32 or float64"),
-        *((lambda x=x: checkpoint(directory, config).rows("W_P")[x], "rows") for x in NO_ROWS),
-    ]
-    for call, message in cases:
-        with pytest.raises(AttnlabError, match=message):
-            call()

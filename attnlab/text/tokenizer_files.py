@@ -72,11 +72,9 @@ WORD_PIECES: JsonObject = {
 # tiktoken and the tokenizers library store ids in 32 bits.
 MAX_IDS = 2**32 - 1
 
-SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 # The original names of vocab.json and merges.txt.
 OPENAI = ("encoder.json", "vocab.bpe")
 
-HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
 HOW_TO_CONVERT = (
     "In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) "
     "writes one"
@@ -92,7 +90,7 @@ class Settings(dict[str, Any]):
 def has_tokenizer_files(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
-    return any(_exists(directory, name) for name in (*files, *OPENAI, *SENTENCE_PIECE))
+    return any(_exists(directory, name) for name in (*files, *OPENAI))
 
 
 @contextmanager
@@ -490,14 +488,9 @@ def _check_merges_complete(settings: Settings) -> None:
 
 
 def _no_tokenizer(directory: Path) -> MissingFileError:
-    advice = HOW_TO_SAVE
-    if pieces := [name for name in SENTENCE_PIECE if _exists(directory, name)]:
-        advice = (
-            f"SentencePiece's {pieces[0]} isn't supported; a tokenizer.json is. {HOW_TO_CONVERT}"
-        )
     return MissingFileError(
         f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
-        f"merges.txt, nor vocab.txt. {advice}"
+        f"merges.txt, nor vocab.txt. {HOW_TO_CONVERT}"
     )
 
 
