@@ -17,25 +17,11 @@ ROWS = 21_128
 
 # Settings as published models have them.
 CONFIG = {
-    "architectures": ["GPT2LMHeadModel"],
-    "attn_pdrop": 0.1,
-    "gradient_checkpointing": False,
     "model_type": "gpt2",
     "n_ctx": 64,
     "output_past": True,
     "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 320}},
     "tokenizer_class": "BertTokenizer",
-}
-TOKENIZER = {
-    "do_lower_case": False,
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-    "tokenize_chinese_chars": True,
-    "strip_accents": None,
-    "model_max_length": 1024,
 }
 
 
@@ -55,10 +41,7 @@ def vocabulary() -> list[str]:
     special = [
         "[PAD]",
         *(f"[unused{n}]" for n in range(1, 100)),
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
+        *["[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     ]
     signs = [*string.punctuation, *"，。！？：；、（）《》“”‘’…—·"]
     letters = [*string.digits, *string.ascii_lowercase, *string.ascii_uppercase]
@@ -78,7 +61,7 @@ def vocabulary() -> list[str]:
         "##σ",
     ]
     pieces = [f"##{letter}" for letter in letters]
-    start = [*special, *signs, *letters, *words, *pieces]
+    start = [*special, *signs, *letters, *words, *ends, *pieces]
     return [*start, *(chr(0x4E00 + n) for n in range(ROWS - len(start)))]
 
 
@@ -90,6 +73,6 @@ def write_checkpoint(directory: Path, do_lower_case: bool = False) -> Path:
     file = directory / "config.json"
     file.write_text(json.dumps(CONFIG | json.loads(file.read_text())))
     (directory / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
-    settings = TOKENIZER | {"do_lower_case": do_lower_case}
+    settings = {"do_lower_case": do_lower_case, "model_max_length": 1024}
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return directory

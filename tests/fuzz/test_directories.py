@@ -6,15 +6,13 @@ and its parameters are what the safetensors library reads.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-import guarded
 import numpy as np
 import pytest
+from conftest import posix
 from damage import (
     DAMAGE,
     DIRECTORIES,
@@ -31,14 +29,14 @@ from damage import (
     tensors_of,
     write,
 )
-from guarded import directory, fuzz, linux, outcome
+from guarded import directory, fuzz, outcome
 from hypothesis import note
 from hypothesis import strategies as st
 
 import attnlab
 from attnlab.checkpoints.checkpoint import tensor_name
 
-pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
+pytestmark = [posix, pytest.mark.filterwarnings("ignore")]  # pipes, and links
 
 TEXTS = ["the thin the", "in a heath, than  then \n\tin", "é’猫🙈 don't 12½ ___\x00\x7f", "", " "]
 IDS = [71, 259, 3, 71]
@@ -84,8 +82,7 @@ def opened(path: Path, files: Files, dtype: str, texts: list[str], saves: bool) 
             assert np.array_equal(again.trace(ids).logits, logits), "the saved model differs"
         return model, tokens, {name: model.parameters[name] for name in model.parameters}
 
-    size = sum(len(content) for content in files.values() if not callable(content))
-    return outcome(attack, lambda: texts_of(files), size)
+    return outcome(attack, lambda: texts_of(files))
 
 
 @fuzz(40, 1000, data=st.data())
@@ -122,13 +119,13 @@ def test_the_same_model_in_other_words_has_the_recorded_numbers(data: st.DataObj
     base, files = changed(data, MODELS, NEUTRAL)
     with directory() as parent:
         write(files, parent / "model")
-        check_recorded(base, parent / "model", files)
+        check_recorded(base, parent / "model")
 
 
-def check_recorded(base: str, path: Path, files: Files) -> None:
+def check_recorded(base: str, path: Path) -> None:
     """Check a model's logits against transformers', and its tokens against the base's."""
     expected = np.load(REFERENCE / base / "expected.npz")
-    result = opened(path, files, "float64", TEXTS, True)
+    result = opened(path, {}, "float64", TEXTS, True)
     assert not isinstance(result, Exception), f"refused: {result}"
     model, tokens, _ = result
     traced = outcome(lambda: model.trace(expected["ids"]).logits, list)
@@ -155,33 +152,19 @@ def test_damaged_tokenizers_are_refused_or_encode(data: st.DataObject) -> None:
 TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
 
 
-def hanging(*_: object, **__: object) -> Any:
-    while True:  # in code that catches every Exception
-        with contextlib.suppress(Exception):
-            time.sleep(60)
-
-
-def allocating(*args: Any, **kwargs: Any) -> Any:
-    assert b"\1" * (100 << 20)
-    return TRACE(*args, **kwargs)
-
-
-FAULTS: dict[str, tuple[type, str, Any]] = {
-    "other logits": (attnlab.GPT2, "trace", lambda model, ids: TRACE(model, list(ids)[::-1])),
-    "decode_bytes": (attnlab.Tokenizer, "encode", lambda *args, **_: ENCODE(*args)[:-1]),
-    "hangs": (attnlab.GPT2, "trace", hanging),
-    "takes more than": (attnlab.GPT2, "trace", allocating),
-}
-
-
-@pytest.mark.parametrize("message", FAULTS)
-def test_injected_faults_are_detected(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    owner, name, fault = FAULTS[message]
+@pytest.mark.parametrize(
+    ("message", "owner", "name", "fault"),
+    [
+        ("other logits", attnlab.GPT2, "trace", lambda self, ids: TRACE(self, list(ids)[::-1])),
+        ("decode_bytes", attnlab.Tokenizer, "encode", lambda *args, **_: ENCODE(*args)[:-1]),
+    ],
+)
+def test_injected_faults_are_detected(
+    monkeypatch: pytest.MonkeyPatch, message: str, owner: type, name: str, fault: Any
+) -> None:
     monkeypatch.setattr(owner, name, fault)
-    monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
-    monkeypatch.setattr(guarded, "MEMORY", guarded.MEMORY // 4)
     with directory() as parent:
         write(MODELS["odd"], parent / "odd")
         with pytest.raises(AssertionError) as error:
-            check_recorded("odd", parent / "odd", MODELS["odd"])
+            check_recorded("odd", parent / "odd")
     assert message in f"{error.value} {error.traceback[-1].statement}"
