@@ -38,28 +38,12 @@ TEXTS = (
 
 def vocabulary() -> list[str]:
     """A vocabulary in the order of BERT's Chinese one."""
-    special = [
-        "[PAD]",
-        *(f"[unused{n}]" for n in range(1, 100)),
-        *["[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    ]
+    unused = (f"[unused{n}]" for n in range(1, 100))
+    special = ["[PAD]", *unused, "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     signs = [*string.punctuation, *"，。！？：；、（）《》“”‘’…—·"]
     letters = [*string.digits, *string.ascii_lowercase, *string.ascii_uppercase]
-    words = [
-        "the",
-        "it",
-        "in",
-        "was",
-        "cat",
-        "play",
-        "12",
-        "2021",
-        "##ed",
-        "##ing",
-        "##ion",
-        "α",
-        "##σ",
-    ]
+    words = ["the", "it", "in", "was", "cat", "play", "12", "2021", "α"]
+    ends = ["##ed", "##ing", "##ion", "##σ"]
     pieces = [f"##{letter}" for letter in letters]
     start = [*special, *signs, *letters, *words, *ends, *pieces]
     return [*start, *(chr(0x4E00 + n) for n in range(ROWS - len(start)))]

@@ -398,7 +398,7 @@ MATRIX = np.ones((35, 105), np.float32)
             np.ones((8, 35)),
             "^the model in memory contains unmerged LoRA layers",
         ),
-        (f"{QKV}.weight", Tensor(MATRIX, "float8_e4m3fn"), "quantized"),
+        (f"{QKV}.weight", Tensor(MATRIX, "float8_e4m3fn"), "unsupported dtype: h.0"),
         (f"{QKV}.weight", Tensor(MATRIX, device="meta"), r"c_attn\.weight can't be .*meta tensor"),
     ],
 )
@@ -738,9 +738,6 @@ def test_attentions_and_hidden_states_like_transformers(model: str) -> None:
 
 
 def test_objects_of_other_kinds(odd: GPT2) -> None:
-    for tokenizer in (None, 5, Path(), Tokenizer, Contrary()):
-        with pytest.raises(AttnlabError, match="tokenizer must be a Tokenizer"):
-            GPT2(odd.parameters, tokenizer)  # type: ignore[arg-type]
     for call, words in (
         (lambda: GPT2.from_hf(Contrary()), r"got an? .*Contrary"),
         (lambda: GPT2.from_arrays(odd.config, odd.parameters, Contrary()), r"got an? .*Contrary"),

@@ -113,7 +113,6 @@ def _tokenizer_rules() -> dict[str, Any]:
             "types": bpe.WORD_PIECE_TYPES,
         },
         "openai": tokenizer_files.OPENAI,
-        "sentence_piece": tokenizer_files.SENTENCE_PIECE,
         "special": tokenizer_files.SPECIAL,
         "looks_special": tokenizer_files.LOOKS_SPECIAL,
         "unsupported_model_settings": bpe.UNSUPPORTED_MODEL_SETTINGS,

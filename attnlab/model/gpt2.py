@@ -31,7 +31,6 @@ from attnlab.support.checks import (
     as_flag,
     as_numpy,
     check_choice,
-    check_kind,
     reraised_as,
 )
 from attnlab.support.files import as_path, make_directory
@@ -60,8 +59,6 @@ class GPT2:
     """
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
-        check_kind(parameters, Parameters, "parameters")
-        check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E

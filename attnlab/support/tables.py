@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidValueError
 from attnlab.support import door
-from attnlab.support.checks import as_array, as_count, is_real
+from attnlab.support.checks import as_array, as_count, check_kind, is_real
 from attnlab.support.console import StdoutSafe, StdoutSafeStr
 from attnlab.support.messages import Message
 
@@ -299,12 +299,10 @@ def matrix_table(
 
 def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
     """Convert labels of rows or columns to text; by default the indices."""
-    try:
-        texts = [printable(str(label)) for label in (range(count) if values is None else values)]
-    except Exception:  # __iter__ and __str__ may raise anything
-        raise InvalidTypeError(
-            f"{name} must be {count} labels, such as tokens.symbols; got {quoted(values)}"
-        ) from None
+    if values is None:
+        return [*map(str, range(count))]
+    check_kind(values, Iterable, name, f"{count} labels, such as tokens.symbols")
+    texts = [printable(str(label)) for label in values]
     if len(texts) != count:
         raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts

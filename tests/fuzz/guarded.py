@@ -79,10 +79,14 @@ def outcome(attack: Callable[[], Any], inputs: Callable[[], Sequence[str]]) -> A
     ----------
     inputs : texts that a message must not quote at length
     """
+    refused: attnlab.AttnlabError | None = None
     try:
-        return attack()
+        result = attack()
     except attnlab.AttnlabError as error:
-        message = str(error)
-        problem = problem_of(message, inputs() if len(message) > LONGEST_QUOTE else ())
-        assert not problem, f"{type(error).__name__} {problem}: {message[:160]!a}"
-        return error
+        refused = error
+    if refused is None:
+        return result
+    message = str(refused)
+    problem = problem_of(message, inputs() if len(message) > LONGEST_QUOTE else ())
+    assert not problem, f"{type(refused).__name__} {problem}: {message[:160]!a}"
+    return refused

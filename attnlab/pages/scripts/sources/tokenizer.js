@@ -52,12 +52,12 @@ export async function tokenizerIn(directory, rows) {
 
 /** The settings in files other than tokenizer.json, as in one, after the vocabulary's name; the class decides if there are two. */
 async function olderSettings(directory, ofClass) {
-  const { bert, gpt2, openai, sentence_piece } = directory.rules.tokenizer;
+  const { bert, gpt2, openai } = directory.rules.tokenizer;
   const [vocab, merges] = directory.has("vocab.json") || !directory.has(openai[0]) ? ["vocab.json", "merges.txt"] : openai;
   const hasPairs = directory.has(vocab) || directory.has(merges);
   const isKnown = !ofClass || [...gpt2.classes, ...bert.classes].includes(ofClass);
-  const what = hasPairs || directory.has("vocab.txt") ? !isKnown && `tokenizer_class ${ofClass}` : sentence_piece.find(directory.has);
-  if (what) throw new Refusal("{what} requires a tokenizer.json. In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one.", { what });
+  const what = `tokenizer_class ${ofClass}`;
+  if (!isKnown && (hasPairs || directory.has("vocab.txt"))) throw new Refusal("{what} requires a tokenizer.json. In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one.", { what });
   if (directory.has("vocab.txt") && (bert.classes.includes(ofClass) || !hasPairs)) {
     const lines = (await directory.read("vocab.txt", textIn)).replace(/\n$/, "").split("\n");
     return ["vocab.txt", { ...bert.settings, model: { ...bert.settings.model, vocab: Object.fromEntries(lines.map((line, id) => [line, id])) } }];
