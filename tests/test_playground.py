@@ -594,14 +594,8 @@ FOREIGN = "A page supports only GPT-2's byte pair encoding and BERT's word piece
 
 # Names of files, what they are renamed to, and what the page then says.
 RENAMED = (
-<<<<<<< HEAD
     ({SAFETENSORS: "pytorch_model.bin"}, "files, only pytorch_model.bin. attnlab explore DIR"),
     ({SAFETENSORS: "ckpt.pt", CONFIG: "x"}, "files, only ckpt.pt. attnlab explore DIR"),
-    ({"vocab.json": "spiece.model", "merges.txt": "x"}, "spiece.model requires a tokenizer.json"),
-=======
-    ({SAFETENSORS: "pytorch_model.bin"}, "files, only pytorch_model.bin. attnlab explore --model"),
-    ({SAFETENSORS: "ckpt.pt", CONFIG: "x"}, "files, only ckpt.pt. attnlab explore --model"),
->>>>>>> 8340a186 (A directory without a tokenizer says how to save one; a model's constructor trusts)
     ({"vocab.json": "x", "merges.txt": "y"}, "There is no tokenizer among the files: neither"),
 )
 
