@@ -19,6 +19,7 @@
 #   what differs between two texts.
 
 # %%
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -27,17 +28,9 @@ import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
-from attnlab.pocket.truth import (
-    ABLATIONS,
-    OUTPUTS,
-    ablated,
-    kept_parts,
-    means,
-    open_truth,
-    spearman,
-)
+from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.truth import open_truth, shapley_values
 from attnlab.support.console import prepare_script
-from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -55,7 +48,6 @@ for task in truth.tasks:
     print(f"  {task:<11}{sentence.clean} ...{sentence.right}")
 
 parts, tasks = truth.parts, truth.tasks
-zero, mean = ABLATIONS
 row = tasks.index(TASK)
 
 # %% [markdown]
@@ -69,7 +61,9 @@ row = tasks.index(TASK)
 
 # %%
 v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
-sizes = kept_parts(range(len(v))).sum(axis=1)
+# Bit i of a subset's index in v says whether part i is kept.
+kept = (np.arange(1024)[:, None] >> np.arange(10) & 1).astype(bool)  # (1024, 10)
+sizes = kept.sum(axis=1)
 v_by_size = [v[sizes == n] for n in range(len(parts) + 1)]
 lines = np.array([[scores.min(), scores.mean(), scores.max()] for scores in v_by_size])
 
@@ -92,10 +86,25 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [each.task for each in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-means_by_path = means(pocket)
-replacement = {mean: means_by_path, zero: None}[ABLATION]
+others = [pocket.trace(text.text) for text in corpus(HELD_OUT_SEED, 200).samples]
 
-logits = ablated(pocket.trace(sentence.clean), is_kept, replacement).next_logits
+
+# %%
+def ablation_of(path: str, is_kept: Array) -> Callable[[Array], Array]:
+    """Replace what is written by its mean over the other texts, or by 0, where it isn't kept."""
+    written = np.concatenate([attnlab.at(other, path) for other in others], axis=-2)
+    replacement = written.mean(axis=-2, keepdims=True) if ABLATION == "mean" else np.zeros(1)
+    return lambda x: np.where(is_kept, x, replacement)
+
+
+# %%
+edits = {}
+for n in (0, 1):
+    attention, mlp = f"blocks.{n}.attention.context", f"blocks.{n}.mlp.output"
+    edits[attention] = ablation_of(attention, is_kept[5 * n : 5 * n + 4, None, None])
+    edits[mlp] = ablation_of(mlp, is_kept[5 * n + 4])
+
+logits = pocket.trace(sentence.clean).edited(edits).next_logits
 correct, wrong = (pocket.tokenizer.encode(word)[0] for word in (sentence.right, sentence.wrong))
 by_hand = float(logits[correct] - logits[wrong])
 in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]
@@ -114,7 +123,6 @@ print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
 #     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
 
 # %%
-# Bit i of a subset's index in v says whether part i is kept.
 alone = v[1 << np.arange(10)] - v[0]
 without = v[-1] - v[1023 - (1 << np.arange(10))]
 shapley = truth.shapley(ABLATION)
@@ -140,13 +148,19 @@ shapley.plot()
 # one can replace the other.
 
 # %%
-interactions = truth.interactions(TASK, ABLATION)
-pairs = sorted(combinations(range(10), 2), key=lambda pair: interactions.values[pair], reverse=True)
+subsets, interactions = np.arange(1024), np.full((10, 10), np.nan)
+for j in range(10):
+    # The same as the difference that part j makes to the Shapley values of the others.
+    without_j = subsets[~kept[:, j]]
+    with_j = without_j + (1 << j)
+    difference = shapley_values(v[with_j]) - shapley_values(v[without_j])
+    interactions[np.delete(np.arange(10), j), j] = difference
+pairs = sorted(combinations(range(10), 2), key=lambda pair: interactions[pair], reverse=True)
 
 print(f"\n18.3 The strongest interactions, of both signs: {TASK}\n")
 for i, j in (*pairs[:4], *pairs[-2:]):
-    print(f"  {parts[i]:>5} and {parts[j]:<5}  {interactions.values[i, j]:5.2f}")
-interactions.plot()
+    print(f"  {parts[i]:>5} and {parts[j]:<5}  {interactions[i, j]:5.2f}")
+pictures.heatmap(interactions, rows=parts, columns=parts)
 
 # %% [markdown]
 # With the settings above, MLP 0, head 1.2 and MLP 1 need each other: 2.17, 2.01, 1.87 for their
@@ -163,11 +177,16 @@ interactions.plot()
 
 # %%
 def smallest_circuit(task: str) -> str:
-    try:
-        (chosen, faithfulness), *others = truth.circuits(task, FAITHFUL, ABLATION)
-    except attnlab.AttnlabError as error:
-        return str(error)
-    return f"{len(chosen):2}  {faithfulness:.2f}  {', '.join(chosen)}  ({len(others)} more)"
+    v = truth.values(task, ABLATION).mean(axis=0)
+    faithfulness = (v - v[0]) / (v[-1] - v[0])
+    is_faithful = faithfulness >= FAITHFUL
+    if not is_faithful.any():
+        return f"no subset has {FAITHFUL:g}; the highest is {faithfulness.max():.3g}"
+    size = sizes[is_faithful].min()
+    circuits = np.flatnonzero(is_faithful & (sizes == size))
+    best = circuits[faithfulness[circuits].argmax()]
+    chosen = ", ".join(np.array(parts)[kept[best]])
+    return f"{size:2}  {faithfulness[best]:.2f}  {chosen}  ({len(circuits) - 1} more)"
 
 
 print(f"\n18.4 The smallest circuits with a faithfulness of {FAITHFUL:g}\n")
@@ -185,24 +204,39 @@ for task in tasks:
 #
 # Now let other methods rank the ten parts: patching, its estimate by gradients (attribution
 # patching), and the sum of a part's [edges by EAP and EAP-IG](later/edges.py). Each compares two
-# sentences, in which different words are right. Their scores come with the table;
-# `truth.methods(pocket)` computes them again, in a few seconds. How well does their ranking agree
-# with that of the Shapley values? Spearman's correlation is 1 for the same order, 0 on average by
-# chance.
+# sentences, in which different words are right. Their scores come with the table. How well does
+# their ranking agree with that of the Shapley values? Spearman's correlation is 1 for the same
+# order, 0 on average by chance.
 
 # %%
-methods = truth.methods(ablation=ABLATION)  # scores[0]: patching, scores[-1]: removing a part
-with_patching = [
-    np.mean([spearman(*methods.scores[[0, m], t]) for t in range(len(tasks))])
-    for m in range(len(methods.names))
-]
+METHODS = ["patching", "attribution patching", "EAP", "EAP-IG", "removal"]
+v_of_tasks = np.array([truth.values(task, ABLATION).mean(axis=0) for task in tasks])
+removal = v_of_tasks[:, -1:] - v_of_tasks[:, 1023 - (1 << np.arange(10))]
+by_method = np.array([*truth.scores, removal])  # (methods, tasks, parts)
+
+
+# %%
+def spearman(a: Array, b: Array) -> float:
+    """The correlation of the ranks; equal numbers have their mean rank."""
+    ranks = [(x[:, None] > x).sum(axis=1) + (x[:, None] == x).sum(axis=1) / 2 for x in (a, b)]
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def correlations_with(truths: Array) -> Array:
+    """For each method and task, the correlation with these values of the parts, (tasks, parts)."""
+    return np.array([[*map(spearman, scores, truths)] for scores in by_method])
+
+
+# %%
+correlations = correlations_with(shapley.values)
+with_patching = correlations_with(by_method[0]).mean(axis=1)
 
 print("\n18.5 Correlation with the Shapley values\n")
-print(methods.table())
+with_means = np.column_stack([correlations, correlations.mean(axis=1)])
+print(attnlab.table(with_means, rows=METHODS, columns=[*tasks, "mean"], decimals=2))
 print("\nMean correlation with patching\n")
-agreement = zip(methods.names, with_patching, strict=True)
-print(align([[str(name), f"{correlation:.2f}"] for name, correlation in agreement], left=(0,)))
-methods.plot()
+print(attnlab.table(with_patching[:, None], rows=METHODS, columns=["mean"], decimals=2))
+pictures.heatmap(correlations, rows=METHODS, columns=tasks)
 
 # %% [markdown]
 # With the settings above, the four agree with each other (at least 0.939 with patching) and not
@@ -218,7 +252,7 @@ methods.plot()
 
 # %%
 part = parts.index(WATCHED)
-scores = np.array([*methods.scores[[0, -1], :, part], shapley.values[:, part]]).T
+scores = np.array([*by_method[[0, -1], :, part], shapley.values[:, part]]).T
 
 print(f"\n18.6 Two questions: {WATCHED}\n")
 names = ["patching", "lost without it", "Shapley value"]
@@ -266,10 +300,11 @@ def share_on_path(sender: str) -> float:
 
 # %%
 answers = []
-for n, output in enumerate(OUTPUTS[:5]):
+for n in range(5):
+    output = f"blocks.0.attention.heads.{n}.output" if n < 4 else "blocks.0.mlp.output"
     left = why.without(output)
     lost = [1 - left.held / left.score, 1 - left.ablated / left.score]
-    answers.append([*lost, share_on_path(output), interactions.values[n, parts.index(READER)]])
+    answers.append([*lost, share_on_path(output), interactions[n, parts.index(READER)]])
 
 print(f"\nWhat head {READER} at the end looks at {clean.tokens.symbols[attended]} for\n")
 names = ["in the sum", "lost without it", "path to keys", "interaction"]
@@ -290,11 +325,11 @@ print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-shapley_values = [truth.shapley(ablation).values for ablation in (mean, zero)]
+both = [truth.shapley(ablation).values for ablation in ("mean", "zero")]
 mlp_columns = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
     [*by_mean[mlp_columns], *by_zero[mlp_columns], spearman(by_mean, by_zero)]
-    for by_mean, by_zero in zip(*shapley_values, strict=True)
+    for by_mean, by_zero in zip(*both, strict=True)
 ]
 
 print("\n18.7 Ablation by mean, and by zero\n")
@@ -377,7 +412,9 @@ def my_ablation(
 # %%
 print("\n18.9 Your own ablation")
 trace, path, kept_heads = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
-layer, head_means = trace.blocks[1].attention, means_by_path["blocks.1.attention.context"]
+layer = trace.blocks[1].attention
+contexts = np.concatenate([other.blocks[1].attention.context for other in others], axis=-2)
+head_means = contexts.mean(axis=-2, keepdims=True)
 edited = trace.edited(
     {f"{path}.context": np.where(kept_heads[:, None, None], layer.context, head_means)}
 )

@@ -749,8 +749,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
     (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
-    (lambda on: open_truth().interactions(ablation=HUGE), ValueError, "ablation must be one of"),
-    (lambda on: open_truth().methods(ablation=HUGE), ValueError, "ablation must be one of"),
     (lambda on: attnlab.playground(on.pocket, ["The dog"]), TypeError, r"one text; got \['The dog"),
 ]
 

@@ -12,7 +12,6 @@ import pytest
 from book import CHAPTERS, LATER
 
 from attnlab import GPT2, causal_mask, check, self_attention
-from attnlab.pocket import truth
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -90,10 +89,7 @@ def test_both_readmes_have_the_same_code() -> None:
 
 @pytest.mark.slow
 def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`gpt2` is replaced by the checkpoint that yields GPT-2’s published figures.
-
-    Methods take their scores from the table, which test_truth computes again.
-    """
+    """`gpt2` is replaced by the checkpoint that yields GPT-2’s published figures."""
     model = GPT2.from_pretrained(walkthrough_directory)
     open_model = GPT2.from_pretrained
 
@@ -101,7 +97,6 @@ def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyP
         return model if name == "gpt2" else open_model(name, **settings)
 
     monkeypatch.setattr(GPT2, "from_pretrained", opened)
-    monkeypatch.setattr(truth, "scores_of", lambda *_: truth.open_truth().scores)
     results = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8")
     assert results.attempted >= 9
     assert results.failed == 0

@@ -68,10 +68,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "passages": atlas["entropy"].most(1, 2),
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
         "truth": truth,
-        "truth's circuits": truth.circuits("pronoun"),
         "Shapley values": truth.shapley(),
-        "interactions": truth.interactions("pronoun"),
-        "methods": truth.methods(),
     }
 
 
@@ -107,7 +104,6 @@ NUMBERS: dict[str, tuple[list[str], str, Any]] = {
     "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
     "lens": (["position"], "probability", lambda x: x.probabilities[0]),
     "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
-    "interactions": ([], "interaction", lambda x: x.values),
     "why by token": (["key"], "total", lambda x: x.shares),
     "atlas": (["layer", "head"], "error", lambda x: x["induction"].error),
     "measure": (["layer", "head"], "mean", lambda x: x.mean),

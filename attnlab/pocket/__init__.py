@@ -1,6 +1,5 @@
-"""The pocket model, a small GPT-2 in the package, and the code that made it.
+"""The pocket model, a small GPT-2 in the package, and the grammar of its sentences.
 
-`grammar` generates the training texts, `vocabulary` learns the tokenizer, and `make` is the command
-that creates all files of the model; `jobs` measures its heads for its card. `truth` has the results
-of every subset of its heads and MLPs.
+`grammar` generated the training texts, and `jobs` measures heads on them. `truth` has the results
+of every subset of its heads and MLPs. `examples/pocket` makes the model.
 """

@@ -6,7 +6,6 @@ from book import Chapter, run, run_unchanged
 
 import attnlab
 from attnlab.equations import AnyArray
-from attnlab.pocket.truth import kept_parts
 
 CHAPTER = "18"
 SETTINGS = {
@@ -74,7 +73,7 @@ def test_value_of_one_part(chapter: Chapter) -> None:
 
 def test_interactions(chapter: Chapter) -> None:
     shown = [
-        ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["interactions"].values[i, j], 2))
+        ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["interactions"][i, j], 2))
         for i, j in chapter["pairs"]
     ]
     assert shown[:3] == [
@@ -89,11 +88,11 @@ def test_interactions(chapter: Chapter) -> None:
     together = np.array([v[s | i | j] - v[s | i] - v[s | j] + v[s] for s in without])
     sizes = np.array([bin(s).count("1") for s in without])
     mean = np.mean([together[sizes == n].mean() for n in range(9)])
-    assert mean == pytest.approx(chapter["interactions"].values[2, 3])
+    assert mean == pytest.approx(chapter["interactions"][2, 3])
 
 
 def test_circuits(chapter: Chapter) -> None:
-    counts, sizes = {}, kept_parts(range(1024)).sum(axis=1)
+    counts, sizes = {}, np.array([bin(number).count("1") for number in range(1024)])
     for task in chapter["tasks"]:
         v = table_of(task)
         share = (v - v[0]) / (v[-1] - v[0])
@@ -106,7 +105,7 @@ def test_circuits(chapter: Chapter) -> None:
 
 
 def test_methods_and_two_questions(chapter: Chapter) -> None:
-    found, correlations = chapter["methods"], chapter["methods"].correlations.mean(axis=1)
+    correlations = chapter["correlations"].mean(axis=1)
     assert [round(sentence, 2) for sentence in correlations] == [0.57, 0.58, 0.58, 0.58, 0.91]
     assert min(chapter["with_patching"][:4]) > 0.939 > 0.6 > chapter["with_patching"][4]
     patching, without, shapley = chapter["scores"].T
@@ -115,7 +114,7 @@ def test_methods_and_two_questions(chapter: Chapter) -> None:
     family = chapter["tasks"].index("family")
     assert chapter["shapley"].values[family].argmax() == found_part("0.2")
     assert shapley[family] == chapter["shapley"].values[family].max()
-    assert found.scores.shape == (5, 8, 10)
+    assert chapter["by_method"].shape == (5, 8, 10)
     differ = []
     for sentence in chapter["truth"].sentences:
         pair = (chapter["pocket"].trace(text).head(0, 2).context for text in sentence[1:3])
@@ -211,5 +210,5 @@ def test_exercise_4(answer: str) -> None:
         assert round(float(row.max()), 2) == 0.97
         shares = attnlab.attribution(trace, sentence.wrong, sentence.right)
         assert shares.heads[1, 2] > 1
-    assert not kept_parts([v.argmax()])[0, found_part("1.2")]
+    assert not v.argmax() >> found_part("1.2") & 1
     assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in answer

@@ -1,11 +1,11 @@
-"""Create the pocket model: corpus, vocabulary, training and model card.
+"""Make the pocket model: corpus, vocabulary, training and model card.
 
     pip install attnlab tokenizers
-    python -m attnlab.pocket.make DIRECTORY
+    python examples/pocket/make.py DIRECTORY
 
-Repeat the command to resume an interrupted run. At the end, DIRECTORY has the package's files:
-config.json, model.safetensors, vocab.json, merges.txt, MODEL_CARD.md. A directory that already has
-a model is refused.
+At the end, DIRECTORY, which must have no model, has the package's files: config.json,
+model.safetensors, vocab.json, merges.txt, MODEL_CARD.md. `attnlab.pocket.grammar` generates the
+training texts, and `attnlab.pocket.jobs` measures the heads.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import tokenizers
 
-from attnlab.errors import AttnlabError
-from attnlab.forward.config import GPT2Config
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, train
 from attnlab.forward.parameters import parameter_count
-from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, Corpus, corpus
 from attnlab.pocket.jobs import head_jobs
-from attnlab.pocket.vocabulary import learn_vocabulary
-from attnlab.support.files import write_atomically
 from attnlab.support.tables import align
-from attnlab.training.run import STATE, Training, train
+from attnlab.training import Training
 
 SAMPLES = 60_000
 STEPS, WARMUP = 7_000, 200
+MAX_TOKENS = 1024
 
 PROMPTS = (
     "It’s very hot in summer. Swimming is",
@@ -45,7 +43,7 @@ def make(directory: Path) -> str:
     """Make all files in a directory, created if needed; return the model card."""
     text = corpus(TRAINING_SEED, SAMPLES).text
     with tempfile.TemporaryDirectory() as scratch:
-        tokenizer = learn_vocabulary(text, scratch)
+        tokenizer = learn_vocabulary(text, Path(scratch))
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=128, n_layer=2, n_head=4)
     run = train(
         config,
@@ -59,9 +57,28 @@ def make(directory: Path) -> str:
         directory=directory,
     )
     model_card = card(run)
-    write_atomically(directory / "MODEL_CARD.md", model_card.encode())
-    (directory / STATE).unlink()
+    (directory / "MODEL_CARD.md").write_text(model_card, encoding="utf-8")
     return model_card
+
+
+def learn_vocabulary(text: str, directory: Path) -> Tokenizer:
+    """Learn a byte-level BPE: the 256 bytes, then a token for each merge.
+
+    Every word of the grammar becomes one token, so that MAX_TOKENS isn't reached. There is no
+    `<|endoftext|>`: the texts end with a line break.
+
+    Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, in
+    the tokenizers library.
+    """
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=MAX_TOKENS, initial_alphabet=alphabet, show_progress=False
+    )
+    learner.train_from_iterator(text.splitlines(keepends=True), trainer)
+    learner.model.save(str(directory))
+    return Tokenizer.from_directory(directory)
 
 
 def card(run: Training) -> str:
@@ -85,7 +102,7 @@ def card(run: Training) -> str:
             millions=settings.steps * settings.batch_size * settings.sequence_length / 1e6,
             numpy=np.__version__,
             minutes=run.seconds / 60,
-            machine=f"{os.cpu_count()} cores ({processor()})",
+            machine=f"{os.cpu_count()} cores ({platform.processor() or platform.machine()})",
             held_out_seed=HELD_OUT_SEED,
             losses=align(losses),
             jobs=head_jobs(model).table(),
@@ -118,19 +135,9 @@ def held_out_losses(model: GPT2, samples: int = 1000) -> dict[str, Loss]:
     return {**kinds, "all": mean(*np.sum([*sums.values()], axis=0))}
 
 
-def processor() -> str:
-    """The processor's name, as Linux reports it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    names = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
-
-
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m attnlab.pocket.make DIRECTORY")
+        sys.exit("usage: python examples/pocket/make.py DIRECTORY")
     try:
         print(make(Path(sys.argv[1])))
     except AttnlabError as error:
