@@ -303,9 +303,11 @@ print(attnlab.table(measured, rows=[*variants], columns=columns, decimals=2))
 # animal or thing it is the "it" after them.)
 
 # %%
-from attnlab.analysis.jobs import measure_jobs
+from attnlab.analysis.jobs import JOBS, measure_jobs
 from attnlab.pocket.grammar import Sample, sample
-from attnlab.pocket.jobs import JOBS, MEASURED, targets
+
+RELATIONS = ["previous", "first", "induction", "adjective", "animal", "thing"]
+RELATIONS += ["separator", "determiner"]
 
 
 def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
@@ -314,12 +316,20 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     symbols, earlier = trace.tokens.symbols, np.tri(len(trace.tokens), k=-1, dtype=bool)
     key_symbols = {"separator": [",", ".", ":"], "determiner": ["The", "A", "Ġthe", "Ġa"]}
     masks = {name: earlier & np.isin(symbols, keys) for name, keys in key_symbols.items()}
-    return trace, masks | targets(text, trace.tokens)
+    for name, keys_of in JOBS.items():
+        if name in RELATIONS and (name != "induction" or text.kind == "recital"):
+            masks[name] = np.asarray(keys_of(trace.tokens))
+    for name, word, key_word in text.links:  # such as a noun and its adjective
+        query, key = (
+            len(pocket.tokenizer.encode(text.text[:end])) - 1 for _, end in (word, key_word)
+        )
+        masks.setdefault(name, np.zeros_like(earlier))[query, key] = True
+    return trace, masks
 
 
-RELATIONS = [*JOBS, "separator", "determiner"]
+KINDS = ("recital", "creature", "pronoun")
 rng = np.random.default_rng(0)
-gallery = measure_jobs((relations(sample(rng, kind)) for kind in 50 * MEASURED), RELATIONS)
+gallery = measure_jobs((relations(sample(rng, kind)) for kind in 50 * KINDS), RELATIONS)
 print("\nA gallery of heads: mean weight on the key of the relation\n")
 print(gallery.table())
 gallery.plot()

@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import gc
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -263,6 +264,14 @@ def short_story(monkeypatch: pytest.MonkeyPatch) -> None:
 def odd() -> GPT2:
     """The tiny reference model with 5 heads, whose sizes are odd numbers."""
     return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.fixture
+def pocket_maker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program that makes the pocket model."""
+    needs("tokenizers", "tokenizers")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples" / "pocket"))
+    return import_module("make")
 
 
 @pytest.fixture(scope="module")

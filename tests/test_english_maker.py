@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import needs
 from pytorch import ROOT, python_with, walk
 
 from attnlab import GPT2
@@ -31,7 +32,7 @@ def write_texts(directory: Path) -> None:
 
 @pytest.fixture
 def maker(monkeypatch: pytest.MonkeyPatch) -> Any:
-    pytest.importorskip("tokenizers")
+    needs("tokenizers", "tokenizers")
     monkeypatch.syspath_prepend(str(EXAMPLE))
     return importlib.import_module("corpus")
 

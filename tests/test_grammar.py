@@ -1,5 +1,6 @@
 """pocket/grammar.py: texts whose predictable words can be derived, and their information."""
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -15,7 +16,6 @@ from attnlab.pocket.grammar import (
     LEXICON,
     WEIGHTED_KINDS,
     Corpus,
-    Dice,
     Sample,
     corpus,
     sample,
@@ -44,6 +44,9 @@ def test_a_corpus_follows_its_seed_a_sample_a_line() -> None:
     result = corpus(1, 30)
     assert result.text.endswith("\n")
     assert result.text.splitlines() == [each.text for each in result.samples]
+    # The beginning of the text that the pocket model was trained on.
+    digest = hashlib.sha256(corpus(0, 2000).text.encode()).hexdigest()
+    assert digest.startswith("167e427cb22f3b5e")
 
 
 def test_every_kind_occurs_as_often_as_it_should() -> None:
@@ -79,23 +82,6 @@ def test_lexicon_has_each_word_once() -> None:
     assert all(re.fullmatch(r"[A-Za-z][a-z]*", word) for word in LEXICON)
 
 
-# ---------------------------------------------------------------------------------------- nats
-
-
-def test_dice_add_up_their_nats() -> None:
-    dice = Dice(np.random.default_rng(0))
-    dice.pick("abcd")
-    assert dice.nats == pytest.approx(math.log(4))
-    assert len(set(dice.pick_several(3, range(5)))) == 3
-    assert dice.nats == pytest.approx(math.log(4 * 5 * 4 * 3))
-    dice = Dice(np.random.default_rng(0))
-    happens = dice.chance(0.2)
-    assert dice.nats == pytest.approx(-math.log(0.2 if happens else 0.8))
-    dice = Dice(np.random.default_rng(0))
-    favourite = dice.mostly("a", "abcd") == "a"
-    assert dice.nats == pytest.approx(math.log(2) if favourite else math.log(2 * 3))
-
-
 def test_nats_by_hand() -> None:
     for each in samples("gift"):
         # the two names, who gives, the thing, the place
@@ -117,19 +103,6 @@ def test_nats_are_frequencies() -> None:
     for text, count in Counter(each.text for each in drawn).items():
         expected = 20_000 * math.exp(-nats[text])
         assert abs(count - expected) < 5 * math.sqrt(expected), text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
-def test_equal_texts_have_equal_nats_and_are_as_frequent_as_they_say(kind: str) -> None:
-    """Two texts are equal with probability Σ p², the mean of p = exp(-nats)."""
-    drawn, nats_of = samples(kind, 8000), dict[str, float]()
-    for each in drawn:
-        assert nats_of.setdefault(each.text, each.nats) == pytest.approx(each.nats)
-    pairs = sum(math.comb(count, 2) for count in Counter(each.text for each in drawn).values())
-    expected = math.comb(8000, 2) * np.mean([math.exp(-each.nats) for each in drawn])
-    assert expected > 50
-    assert abs(pairs - expected) < 0.3 * expected
 
 
 def test_corpus_counts_the_choice_of_kinds() -> None:
@@ -162,31 +135,6 @@ def test_links_point_to_the_determining_words(kind: str) -> None:
     assert set(jobs) == ({"adjective"} if kind == "creature" else {"animal", "thing"})
 
 
-def test_only_some_kinds_have_links() -> None:
-    linked = {each.kind for each in corpus(0, 500).samples if each.links}
-    assert linked == {"creature", "pronoun"}
-
-
-# ------------------------------------------------------------------------- predictable words
-
-
-def test_quotes_are_closed_and_never_mixed() -> None:
-    marks = Counter[str]()
-    for each in corpus(0, 3000).samples:
-        curly, straight = set(each.text) & set("“”’"), set(each.text) & set("\"'")
-        assert not (curly and straight)
-        marks.update(curly | straight)
-    assert set(marks) == set("“”’\"'")
-    assert 0.8 < marks["’"] / marks["'"] < 1.25
-    forms = Counter[str]()
-    for text in texts("quote"):
-        form = re.sub(r"\b(?!said|that|The|the)\w+(’t)?\b ?", "", text)
-        forms[form] += 1
-        assert text.count("“") == text.count("”") <= 1
-        assert re.search(r"“The [^“”]+[.,]”", text) or "said that the" in text
-    assert len(forms) == 3
-
-
 def test_verbs_agree_with_their_subject() -> None:
     attracted = 0
     for text in texts("agreement"):
@@ -214,37 +162,21 @@ def test_verdicts() -> None:
     assert len(verdicts) == 4
 
 
-def test_both_names_recur() -> None:
-    for text in texts("family"):
-        names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
-        assert len(names) == 4
-        assert set(names[:2]) == set(names[2:])
-        assert {*names} <= set(grammar.BOYS if " sons" in text else grammar.GIRLS)
-    for text in texts("gift"):
-        names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
-        assert len(names) == 4
-        assert set(names[:2]) == set(names[2:])
-    for text in texts("question"):
-        facts, request, answer, _ = re.split(r"\. Who has the |\? |\.$", text)
-        assert re.search(rf"{answer} has an? {request}\b", facts)
-
-
-def test_colours_comparisons_and_numbers_are_continued() -> None:
+def test_names_recur_and_colours_and_comparisons_are_continued() -> None:
+    for kind in ("family", "gift"):
+        for text in texts(kind):
+            names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
+            assert len(names) == 4
+            assert set(names[:2]) == set(names[2:])
     for text in texts("colours"):
         first, recalled = text.lower().rstrip(".").split(". so ")
-        facts = recalled.split(" and ")
-        assert len(set(facts)) == 2
-        assert set(facts) <= set(first.split(" and "))
+        assert set(recalled.split(" and ")) <= set(first.split(" and "))
     for text in texts("comparison"):
         match = re.fullmatch(
             r"The (\w+) is (\w+) than the (\w+), so the \3 is (\w+) than the \1\.", text
         )
         assert match
         assert grammar.OPPOSITES[match[2]] == match[4]
-    for text in texts("counting"):
-        words = text.removeprefix("Let’s count: ").rstrip(".").split(", ")
-        first = grammar.NUMBERS.index(words[0])
-        assert tuple(words) == grammar.NUMBERS[first : first + len(words)]
 
 
 def test_recitals_repeat_their_words() -> None:

@@ -112,7 +112,7 @@ def test_card_agrees_with_the_table(truth: Truth) -> None:
 
 
 def test_invalid_arguments_are_refused(truth: Truth) -> None:
-    for settings in ({"task": "x"}, {"ablation": "noise"}):
+    for arguments in (("x", "mean"), ("pronoun", "noise")):
         with pytest.raises(InvalidValueError, match="must be one of"):
-            truth.values(**settings)
+            truth.values(*arguments)
     assert truth.values("pronoun").shape == (6, 1024)

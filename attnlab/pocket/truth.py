@@ -67,14 +67,14 @@ class Truth(Document):
         self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
-    def values(self, task: str | None = None, ablation: str = "mean") -> NDArray[np.float64]:
-        """The difference of logits for each sentence of a task, or of all, and each subset.
+    def values(self, task: str, ablation: str = "mean") -> NDArray[np.float64]:
+        """The difference of logits for each sentence of a task and each subset.
 
         (sentences, 1024); the ablation is by "mean" or "zero". `table` also has log-probabilities.
         """
-        check_choice(task, (None, *self.tasks), "task")
+        check_choice(task, self.tasks, "task")
         check_choice(ablation, ABLATIONS, "ablation")
-        rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
+        rows = [n for n, sentence in enumerate(self.sentences) if sentence.task == task]
         return self.table[ABLATIONS.index(ablation), rows, :, 0].astype(np.float64)
 
     def shapley(self, ablation: str = "mean") -> Shapley:

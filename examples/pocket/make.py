@@ -5,7 +5,7 @@
 
 At the end, DIRECTORY, which must have no model, has the package's files: config.json,
 model.safetensors, vocab.json, merges.txt, MODEL_CARD.md. `attnlab.pocket.grammar` generates the
-training texts, and `attnlab.pocket.jobs` measures the heads.
+training texts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,31 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, train
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, train
+from attnlab.analysis.jobs import HeadJobs, first, induction, measure_jobs, previous
+from attnlab.equations import Mask
 from attnlab.forward.parameters import parameter_count
-from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, Corpus, corpus
-from attnlab.pocket.jobs import head_jobs
+from attnlab.pocket.grammar import (
+    HELD_OUT_SEED,
+    KINDS,
+    TRAINING_SEED,
+    Corpus,
+    Sample,
+    corpus,
+    sample,
+)
 from attnlab.support.tables import align
 from attnlab.training import Training
 
 SAMPLES = 60_000
 STEPS, WARMUP = 7_000, 200
 MAX_TOKENS = 1024
+
+JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
+
+# The kinds of texts that heads are measured on, which together have targets for every job, and the
+# number of texts of each kind.
+MEASURED, TEXTS = ("recital", "creature", "pronoun"), 40
 
 PROMPTS = (
     "It’s very hot in summer. Swimming is",
@@ -111,6 +126,29 @@ def card(run: Training) -> str:
     )
 
 
+def head_jobs(model: GPT2) -> HeadJobs:
+    """Measure what each head does on newly sampled texts."""
+    rng = np.random.default_rng(HELD_OUT_SEED)
+    texts = [sample(rng, kind) for kind in MEASURED for _ in range(TEXTS)]
+    return measure_jobs((targets(model, text) for text in texts), JOBS)
+
+
+def targets(model: GPT2, sampled: Sample) -> tuple[Trace, dict[str, Mask]]:
+    """The trace of a sample, and the target keys of each query by job, bool (T, T)."""
+    trace = model.trace(sampled.text)
+    tokens = trace.tokens
+    masks = {"previous": previous(tokens), "first": first(tokens)}
+    if sampled.kind == "recital":
+        masks["induction"] = induction(tokens)
+    for job, source, target in sampled.links:
+        # Every word of the grammar is one token: the last one up to its end.
+        query, key = (
+            len(model.tokenizer.encode(sampled.text[:end])) - 1 for _, end in (source, target)
+        )
+        masks.setdefault(job, np.zeros((len(tokens),) * 2, bool))[query, key] = True
+    return trace, masks
+
+
 @dataclass(frozen=True)
 class Loss:
     """Mean losses on texts, in nats per token."""
@@ -123,10 +161,10 @@ class Loss:
 def held_out_losses(model: GPT2, samples: int = 1000) -> dict[str, Loss]:
     """The losses on held-out texts, each between line breaks, by kind, and of "all" together."""
     sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, the model's nats, the grammar's nats
-    for sample in corpus(HELD_OUT_SEED, samples).samples:
-        trace = model.trace(f"\n{sample.text}\n")
+    for text in corpus(HELD_OUT_SEED, samples).samples:
+        trace = model.trace(f"\n{text.text}\n")
         tokens = len(trace.tokens) - 1
-        sums[sample.kind] += tokens, trace.loss * tokens, Corpus((sample,)).nats
+        sums[text.kind] += tokens, trace.loss * tokens, Corpus((text,)).nats
 
     def mean(tokens: float, model_nats: float, grammar_nats: float) -> Loss:
         return Loss(int(tokens), model_nats / tokens, grammar_nats / tokens)
