@@ -41,11 +41,11 @@ def be_killed_at(number: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().write(content)
 
-    def make(path: Path, opener: Any) -> io.BufferedWriter:
-        return Written(io.FileIO(path, "x", opener=opener))
+    def make(path: Path) -> io.BufferedWriter:
+        return Written(io.FileIO(path, "x"))
 
-    def opened(path: Path, mode: str, opener: Any) -> Any:
-        return counted(make)(path, opener) if mode == "xb" else open(path, mode, opener=opener)
+    def opened(path: Path, mode: str) -> Any:
+        return counted(make)(path) if mode == "xb" else open(path, mode)
 
     files: Any = attnlab.support.files
     files.open = opened
