@@ -19,8 +19,9 @@ from attnlab.checking.figures import Comparison, compare
 from attnlab.equations import Array
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Format, Heading, Paragraph, Table, listed
+from attnlab.support.tables import Format, Heading, Paragraph, Table, listed
 from attnlab.views.labelled_step import LabelledStep, labelled_step
 
 PROMPT = "It’s very hot in summer. Swimming is"

@@ -37,9 +37,9 @@ from attnlab.errors import (
 )
 from attnlab.forward.parameters import ParameterVector
 from attnlab.support.blas import _function, one_thread, use_one_thread
+from attnlab.support.colours import LIGHT
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import format_with_error
-from attnlab.views.colours import LIGHT
 
 measured = partial(attnlab.atlas, progress=False)
 

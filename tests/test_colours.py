@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import attnlab
 from attnlab import GPT2
 from attnlab.pages.saved import style
+from attnlab.support.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.support.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
-from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 

@@ -1,4 +1,4 @@
-"""Steps with named axes, for pandas and xarray."""
+"""Steps with named axes, for pandas."""
 
 import sys
 from importlib import import_module
@@ -16,7 +16,6 @@ from attnlab.errors import MissingExtraError
 @pytest.fixture(autouse=True)
 def libraries() -> None:
     needs("pandas", "frames")
-    needs("xarray", "frames")
 
 
 def test_data_frame_by_position_and_by_symbol(odd: GPT2) -> None:
@@ -57,43 +56,6 @@ def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
     assert frame.columns.tolist() == expected
 
 
-def test_data_frames_of_a_whole_trace(odd: GPT2) -> None:
-    trace = odd.trace("the hen in a thin inn")
-    data = trace.to_xarray()
-    assert data.weights.dims == ("layer", "head", "query", "key")
-    assert dict(data.sizes) == {
-        "layer": 3,
-        "head": 5,
-        "query": 12,
-        "key": 12,
-        "position": 12,
-        "Dk": 7,
-        "Dv": 7,
-        "D": 35,
-    }
-    for layer, head in ((0, 0), (2, 4)):
-        row = data.sel(query=11).isel(layer=layer, head=head)
-        assert np.array_equal(row.weights, trace.head(layer, head).weights[11])
-        assert np.array_equal(data.Q[layer, head], trace.head(layer, head).Q)
-        assert np.array_equal(data.V[layer, head], trace.head(layer, head).V)
-    assert np.array_equal(data.mid[1], trace.blocks[1].mid)
-    assert data.query_token.values.tolist() == list(trace.tokens.symbols)
-    attended = data.weights.where(data.key_token == "n", drop=True)
-    assert attended.key.values.tolist() == [3, 11]
-    assert data.weights.attrs["long_name"] == "weights = softmax(masked_scores)"
-    rows = data.weights.sum("key")
-    assert np.allclose(rows, 1)
-
-
-def test_chosen_steps(odd: GPT2) -> None:
-    trace = odd.trace("the hen")
-    data = trace.to_xarray(["embedding", "scores", "logits"])
-    assert list(data.data_vars) == ["embedding", "scores", "logits"]
-    assert data.embedding.dims == ("position", "D")
-    assert np.array_equal(data.logits, trace.logits)
-    assert list(trace.to_xarray("weights").data_vars) == ["weights"]
-
-
 @pytest.mark.parametrize(
     ("export", "message"),
     [
@@ -101,9 +63,7 @@ def test_chosen_steps(odd: GPT2) -> None:
         (lambda trace: trace.head(0, 0).to_dataframe("scale"), r"scale is a single number, 2\.646"),
         (lambda trace: trace.blocks[0].attention.to_dataframe(), "first choose a head"),
         (lambda trace: trace.blocks[0].to_dataframe(), "name of a step: input, mid, output"),
-        (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts'; steps are .*weights"),
-        (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
-        (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
+        (lambda trace: trace.head(0, 0).to_dataframe("dropout_mask"), "made without dropout_mask"),
     ],
 )
 def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
@@ -133,14 +93,6 @@ def test_without_an_optional_library(
     assert isinstance(caught.value, ImportError)
 
 
-def test_data_frames_do_not_need_xarray(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "xarray", None)
-    monkeypatch.delitem(sys.modules, "attnlab.views.frames", raising=False)
-    assert len(odd.trace("the hen").next_tokens(3).to_dataframe()) == 3
-    with pytest.raises(MissingExtraError, match="this needs xarray: pip install xarray"):
-        odd.trace("the hen").to_xarray()
-
-
 class WithoutRepr:
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -151,22 +103,14 @@ class WithoutRepr:
 )
 def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
     trace = odd.trace("the hen")
-    for call in (
-        trace.head(0, 0).to_dataframe,
-        trace.to_xarray,
-        lambda name: trace.to_xarray([name]),
-    ):
-        with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
-            call(name)
-        assert len(str(caught.value)) < 1000
+    with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
+        trace.head(0, 0).to_dataframe(name)
+    assert len(str(caught.value)) < 1000
 
 
 def test_edits_are_marked(odd: GPT2) -> None:
     path = "blocks.1.attention.heads.2.weights"
     edited = odd.trace("the hen").edited({path: 0.25})
-    data = edited.to_xarray()
-    assert data.title.endswith(f"edited: {path}")
-    assert (data.weights.sel(layer=1, head=2) == 0.25).all()
     assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
     assert path in edited.head(1, 2).to_dataframe().attrs["title"]
 

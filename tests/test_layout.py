@@ -16,7 +16,6 @@ from packaging.requirements import Requirement
 
 import attnlab
 from attnlab.pages.modules import GENERATED, SCRIPTS, imported, source
-from attnlab.support import door
 
 PACKAGE = Path(attnlab.__file__).parent
 
@@ -27,21 +26,18 @@ FLOORS = (
     "support",
     "text",
     "steps",
+    "views",
     "forward",
     "checkpoints",
     "model",
     "analysis",
     "checking corpus training",
     "pocket english",
-    "views",
     "pages",
     "walkthrough",
     "cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
-
-# The one module that may import from above: the methods of results take analyses and views from it.
-DOOR = PACKAGE / "support" / "door.py"
 
 # The most entries in one folder.
 ENTRIES = 22
@@ -63,7 +59,7 @@ def imports_of(room: str) -> set[str]:
     """The other packages that a package imports."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).rglob("*.py"))
-    names = {name for source in sources if source != DOOR for name in modules_of(source)}
+    names = {name for source in sources for name in modules_of(source)}
     return ({name.split(".")[1] for name in names} & set(ORDER)) - {room}
 
 
@@ -94,32 +90,11 @@ def test_no_circular_imports() -> None:
     files = {
         ".".join(("attnlab", *file.relative_to(PACKAGE).with_suffix("").parts)): file
         for file in PACKAGE.rglob("*.py")
-        if file.name != "__init__.py" and file != DOOR
+        if file.name != "__init__.py"
     }
     graph = {name: modules_of(file) & set(files) - {name} for name, file in files.items()}
     assert len(graph["attnlab.model.gpt2"]) > 5
     assert tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle
-
-
-def test_the_door_leads_up_to_analyses_and_views() -> None:
-    tree = ast.parse(DOOR.read_text(encoding="utf-8"))
-    imported = {
-        alias.name: str(node.module)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("attnlab")
-        for alias in node.names
-    }
-    assert imported == door._MODULES
-    rooms = {name: module.split(".")[1] for name, module in imported.items()}
-    assert {*rooms.values()} == {"views"}
-    for name, module in imported.items():
-        assert getattr(door, name).__module__ == module
-    # What takes a name from the door is below the room of that name, or in it.
-    taken = re.compile(r"\bdoor\.([A-Za-z]\w*)")
-    for file in PACKAGE.rglob("*.py"):
-        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        for name in taken.findall(file.read_text(encoding="utf-8")) if file != DOOR else ():
-            assert ORDER.index(room) <= ORDER.index(rooms[name]), (file, name)
 
 
 def test_the_first_step_loads_nothing_unused() -> None:
@@ -139,7 +114,8 @@ def test_the_first_step_loads_nothing_unused() -> None:
     late = {"argparse", "asyncio", "concurrent", "email", "gettext", "html", "http", "logging"}
     late |= {"importlib.metadata", "multiprocessing", "shutil", "socket", "ssl", "subprocess"}
     late |= {"filelock", "huggingface_hub", "starlette", "tempfile", "tiktoken", "tokenizers"}
-    optional = {"analysis", "checking", "cli", "corpus", "pages", "training", "views"}
+    optional = {"analysis", "checking", "cli", "corpus", "pages", "training"}
+    optional |= {f"views.{name}" for name in ("explaining", "labelled_step", "notebook", "plot")}
     optional |= {"model.generation", "model.sampling"}
     assert not (late | {f"attnlab.{name}" for name in optional}) & looked
     assert lines[2:] == ["False", "True"]

@@ -15,8 +15,9 @@ from runs import replace_tokens, stored_steps
 import attnlab
 from attnlab import GPT2, Token, Tokens, causal_mask
 from attnlab.analysis.base import Analysis, heads_axis, numbered_axis
-from attnlab.steps.labels import Axis, label
-from attnlab.views.colours import DARK, LIGHT
+from attnlab.steps.labels import Axis
+from attnlab.support.colours import DARK, LIGHT
+from attnlab.support.tables import label
 
 VOID = {"br", "img", "hr", "meta", "link", "input"}
 
@@ -291,7 +292,7 @@ def test_html_of_a_trace(odd: GPT2) -> None:
 def test_html_of_a_long_trace_computes_nothing(
     pocket: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnlab.views.notebook.SCORES_SHOWN", 1000)
+    monkeypatch.setattr("attnlab.model.trace.SCORES_SHOWN", 1000)
     trace = pocket.trace("The dog ran. " * 9)
     before = stored_steps(trace)
     view = page(trace)

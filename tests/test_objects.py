@@ -285,7 +285,7 @@ def test_repr_retains_nothing(kind: str) -> None:
 
 def test_views_retain_nothing() -> None:
     needs("matplotlib", "plot")
-    needs("xarray", "frames")
+    needs("pandas", "frames")
     trace = odd().trace([5, 80, 5])
     assert trace.next_logits.shape == (263,)
     there = dict(trace._run.values)
@@ -297,7 +297,6 @@ def test_views_retain_nothing() -> None:
     trace.head(0, 0).to_dataframe("masked_scores")
     trace.plot()
     trace.plot_tokens(2, 1)
-    trace.to_xarray(["raw_scores", "mid"])
     attnlab.page(trace)
     assert trace._run.values.keys() == there.keys()
 
@@ -306,7 +305,7 @@ def test_views_retain_nothing() -> None:
 def test_unused_objects_are_freed_immediately(T: int) -> None:
     """After heads, tables, views and edits, memory is freed without the garbage collector."""
     needs("matplotlib", "plot")
-    needs("xarray", "frames")
+    needs("pandas", "frames")
     model = in_memory()
     trace = model.trace(np.arange(T))
     head = trace.head(1, 2)

@@ -33,7 +33,7 @@ import attnlab
 from attnlab import GPT2, GPT2Config, Head
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.forward.parameters import ParameterVector
-from attnlab.views.colours import LIGHT
+from attnlab.support.colours import LIGHT
 
 
 def click_cell(page: Any, i: int, j: int, nth: int = 0) -> None:

@@ -14,9 +14,10 @@ from attnlab.checking.comparison import Stages
 from attnlab.checking.hugging_face import Verification
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
+from attnlab.support.document import Document
 from attnlab.support.language import using_language
 from attnlab.support.messages import translations
-from attnlab.support.tables import Document, Table
+from attnlab.support.tables import Table
 from attnlab.walkthrough import Reproduction
 
 TINY = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, RELATIVES, lacking, needs
+from conftest import lacking, needs
 
 import attnlab
 from attnlab import GPT2, AttnlabError
@@ -20,7 +20,6 @@ needs("openpyxl", "test")
 
 import openpyxl  # noqa: E402
 
-from attnlab.text.tokens import symbol_bytes  # noqa: E402
 from attnlab.views.sheets import Derived  # noqa: E402
 
 # LibreOffice recomputes a file's formulas on opening only if its profile says so.
@@ -29,7 +28,7 @@ PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
 
-TEXT, OTHER_ID = "The dog chased the ball, but it", 100
+TEXT = "The dog chased the ball, but it"
 
 # A head of the pocket model, with one cell changed: sheet, cell, and the cell's index and value.
 CHANGED = {
@@ -67,29 +66,18 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
     head = home / "head.xlsx"
-    trace_of("pocket").head(1, 2).to_xlsx(head)
-    for name in ("pocket", *RELATIVES):
-        trace_of(name).to_xlsx(home / f"{name}.xlsx")
+    GPT2.from_pretrained("pocket").trace(TEXT).head(1, 2).to_xlsx(head)
     with_bias().to_xlsx(home / "heads.xlsx")
     with_bias().heads[1].to_xlsx(home / "head_1.xlsx")
     for sheet, (cell, _, value) in CHANGED.items():
         book = openpyxl.load_workbook(head)
         book[sheet][cell] = value
         book.save(home / f"{sheet}.xlsx")
-    book = openpyxl.load_workbook(home / f"{RELATIVES[0]}.xlsx")
-    book["ids"]["B4"] = OTHER_ID
-    book.save(home / "ids.xlsx")
     files = [*home.glob("*.xlsx")]
     for file in files:
         without_numbers(file)
     run_libreoffice(home, "xlsx:Calc MS Excel 2007 XML", made, files)
     return lambda name: openpyxl.load_workbook(made / f"{name}.xlsx", data_only=True)
-
-
-def trace_of(name: str) -> attnlab.Trace:
-    if name == "pocket":
-        return GPT2.from_pretrained("pocket").trace(TEXT)
-    return GPT2.from_pretrained(REFERENCE / name).trace("the hen in")
 
 
 def with_bias() -> attnlab.MultiHeadAttention:
@@ -119,7 +107,7 @@ def close(book: Any, sheet: str, expected: Any) -> None:
 
 @pytest.fixture
 def pocket() -> Any:
-    return trace_of("pocket")
+    return GPT2.from_pretrained("pocket").trace(TEXT)
 
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
@@ -227,29 +215,6 @@ def test_libreoffice_computes_with_a_scale_and_a_bias(workbooks: Callable[[str],
             close(book, step, getattr(result, step))
 
 
-def readable(symbol: str) -> str:
-    """A symbol, or its bytes in hexadecimal if they are no character."""
-    try:
-        return symbol_bytes(symbol).decode() and symbol
-    except UnicodeDecodeError:
-        return f"<{symbol_bytes(symbol).hex(' ')}>"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pocket", *RELATIVES])
-def test_libreoffice_computes_the_next_token(name: str, workbooks: Callable[[str], Any]) -> None:
-    trace, book = trace_of(name), workbooks(name)
-    for layer, block in enumerate(trace.blocks):
-        close(book, f"{layer}.attention.weights", block.attention.weights)
-        close(book, f"{layer}.mlp.activated", block.mlp.activated)
-        close(book, f"{layer}.output", block.output)
-    close(book, "next_logits", trace.next_logits)
-    best = trace.next_tokens(1)[0]
-    answer = {row[0]: row[1] for row in book["steps"].iter_rows(values_only=True)}
-    assert answer["the most probable next token"] == readable(best.symbol)
-    assert numbers(book, "probabilities").max() == pytest.approx(best.probability, abs=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sheet", CHANGED)
 def test_changed_cells_change_dependent_cells(
@@ -262,15 +227,6 @@ def test_changed_cells_change_dependent_cells(
     book = workbooks(sheet)
     for step in ("Q", "masked_scores", "weights", "context", "output"):
         close(book, step, getattr(edited, step))
-
-
-@pytest.mark.slow
-def test_workbook_with_a_different_token(workbooks: Callable[[str], Any]) -> None:
-    ids, book = trace_of(RELATIVES[0]).ids.copy(), workbooks("ids")
-    ids[1] = OTHER_ID
-    other = GPT2.from_pretrained(REFERENCE / RELATIVES[0]).trace(ids)
-    close(book, "next_logits", other.next_logits)
-    assert book["1.attention.weights"]["A4"].value == f"0: {other.tokens.readable[1]}"
 
 
 def test_edited_steps_are_constants(pocket: Any, tmp_path: Path) -> None:
@@ -286,14 +242,9 @@ def test_edited_steps_are_constants(pocket: Any, tmp_path: Path) -> None:
 def test_unsupported_workbooks(pocket: Any, tmp_path: Path) -> None:
     path = tmp_path / "none.xlsx"
     model = GPT2.from_pretrained("pocket")
-    long = model.trace("The dog chased the ball, but it chased the dog, and the dog sat.")
     step = model.generate("The dog", 2, temperature=0, trace=True).steps[-1].trace
-    for result, message in (
-        (long, "at most 12 tokens; the text has 1"),
-        (step.head(1, 0), "cached keys can.t be written"),
-    ):
-        with pytest.raises(AttnlabError, match=message):
-            result.to_xlsx(path)
+    with pytest.raises(AttnlabError, match=r"cached keys can.t be written"):
+        step.head(1, 0).to_xlsx(path)
     with pytest.raises(AttnlabError, match="be written as formulas"):
         attnlab.gradients(pocket).blocks[1].attention.to_xlsx(path)
     T = 1100

@@ -12,16 +12,16 @@ from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
 from attnlab.steps import at
 from attnlab.steps.labels import Axis, Grid, axis_of, long_columns, token_index
-from attnlab.support import door
 from attnlab.support.checks import as_floats, as_index
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Document, Heading, Paragraph, Table, matrix_table
+from attnlab.support.tables import Columns, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token, TokenLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.support.door import Picture
+    from attnlab.views.plot import Picture
 
 
 class Analysis(Document):
@@ -83,7 +83,9 @@ class Analysis(Document):
     def _repr_html_(self) -> str:
         lines = (piece for piece in self._tables() if isinstance(piece, str))
         notes = map(Paragraph, filter(None, (self.meaning, *self._notes())))
-        return door.document_view(self, [self.title, *self._grids(), *lines, *notes])
+        from attnlab.views.notebook import document_view
+
+        return document_view(self, [self.title, *self._grids(), *lines, *notes])
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -93,8 +95,10 @@ class Analysis(Document):
         Parameters and result are as in `Attention.plot`; `tokens` are the positions to show, if
         there is a number for each.
         """
-        with door.drawing_in(language):
-            return door.plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
+        from attnlab.views.plot import drawing_in, plot_table
+
+        with drawing_in(language):
+            return plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
 
 
 def numbered_axis(name: str, count: int) -> Axis:

@@ -19,19 +19,20 @@ from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import at, read_only
-from attnlab.steps.labels import Axis, Grid, label, token_index
+from attnlab.steps.labels import Axis, Grid, token_index
 from attnlab.support.checks import as_count, as_index, check_choice, check_kind
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import (
     ELLIPSIS,
     PLUS_MINUS,
     Columns,
-    Document,
     Format,
     Paragraph,
     Table,
     elide,
+    label,
 )
 from attnlab.text.tokens import Token, TokenLike
 

@@ -20,8 +20,9 @@ from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Document, Format, Table, header, printable
+from attnlab.support.tables import Columns, Format, Table, header, printable
 
 # Pairs in a printed table; parts along each axis of a heatmap.
 PAIRS_SHOWN, PARTS_SHOWN = 8, 12

@@ -23,10 +23,10 @@ from attnlab.equations import AnyArray, Array, activated, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.changed import inputs_of
 from attnlab.steps import Result, Run, at
-from attnlab.steps.labels import TOKEN_AXES, label
-from attnlab.support import door
+from attnlab.steps.labels import TOKEN_AXES
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Format, Paragraph, Table, listed
+from attnlab.support.tables import Format, Paragraph, Table, label, listed
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
@@ -113,7 +113,9 @@ class Stages(Document):
         return self.first is None
 
     def _repr_html_(self) -> str:
-        return door.document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
+        from attnlab.views.notebook import document_view
+
+        return document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
 
 
 def check_comparable(result: Result) -> None:

@@ -17,18 +17,10 @@ from attnlab.corpus.stored import fits, require
 from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
-from attnlab.steps.labels import label
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import (
-    PLUS_MINUS,
-    Columns,
-    Document,
-    Heading,
-    Paragraph,
-    Table,
-    listed,
-)
+from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Table, label, listed
 
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3

@@ -39,21 +39,21 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.steps import Numbered, read_only
-from attnlab.steps.labels import Axis, Grid, label, long_columns
-from attnlab.support import door
+from attnlab.steps.labels import Axis, Grid, long_columns
 from attnlab.support.checks import reraised_as
+from attnlab.support.document import Document
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.tables import (
     PLUS_MINUS,
     Columns,
-    Document,
     Format,
     Heading,
     Paragraph,
     Table,
     header,
+    label,
     listed,
 )
 
@@ -413,7 +413,9 @@ class Atlas(Document, Mapping[str, Measured]):
             if is_per_head(name) and split_name(name)[1] == ALL_TOKENS
         ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
-        return door.document_view(self, [title, *grids, *others])
+        from attnlab.views.notebook import document_view
+
+        return document_view(self, [title, *grids, *others])
 
     @property
     def title(self) -> str:

@@ -24,16 +24,18 @@ from attnlab.forward import fast
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Result, Run, Step, step_at
-from attnlab.support import door
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
+from attnlab.views.shown import ShownResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from attnlab.support.door import Explanation, Picture, View
+    from attnlab.views.explaining.explanation import Explanation
+    from attnlab.views.notebook import View
+    from attnlab.views.plot import Picture
 
 
 # Optional biases.
@@ -56,7 +58,7 @@ def projection(axes: str, x: str, W: str, b: str) -> Step[Array]:
     return Step(axes, f"{x} {W} + {b}{SPLIT}", equations.projected_heads, x=x, W=W, b=b)
 
 
-class Attention(Result):
+class Attention(ShownResult):
     """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
     Steps are computed on first access, then kept. T x T steps are kept only if you access them;
@@ -163,8 +165,9 @@ class Attention(Result):
         >>> head.explain("it", "dog")
         >>> head.explain("it", step="Q", component=3)
         """
-        # Explanations are views, which import results: the door finds them on first use.
-        return door.explain(*step_at(self, step), query, component, key)
+        from attnlab.views.explaining.explain import explain
+
+        return explain(*step_at(self, step), query, component, key)
 
     def plot(
         self,
@@ -190,12 +193,16 @@ class Attention(Result):
             a notebook displays it, `.save("picture.svg")` writes it; it has `.axes`, `.figure` and
             `.alt`, a description
         """
-        with door.drawing_in(language):
-            return door.plot_step(self, step, ax, tokens)
+        from attnlab.views.plot import drawing_in, plot_step
+
+        with drawing_in(language):
+            return plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
         """Return the notebook view of selected tokens, chosen as in `plot`."""
-        return door.view_of_tokens(self, tokens)
+        from attnlab.views.notebook import view_of_tokens
+
+        return view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
         """Return a step of one head as a labelled pandas DataFrame.
@@ -224,7 +231,9 @@ class Attention(Result):
         ----------
         path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets
         """
-        door.write_sheets(self, path)
+        from attnlab.views.sheets import write_sheets
+
+        write_sheets(self, path)
 
     @property
     def scores_shape(self) -> tuple[int, ...]:

@@ -31,13 +31,13 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
-from attnlab.support import door
 from attnlab.support.checks import as_array, check_kind
 from attnlab.support.messages import Message, counted
 from attnlab.text.tokens import Tokens, check_ids
+from attnlab.views.shown import ShownResult
 
 if TYPE_CHECKING:
-    from attnlab.support.door import Explanation
+    from attnlab.views.explaining.explanation import Explanation
 
 # The number of multiplications allowed just to show a table; they take less than 50 ms.
 MAX_MULTIPLICATIONS = 10**9
@@ -93,7 +93,7 @@ class KeyValueCache:
         }
 
 
-class Explainable(Result):
+class Explainable(ShownResult):
     """A result whose numbers can be explained."""
 
     # The step that is explained by default.
@@ -132,7 +132,9 @@ class Explainable(Result):
                 f"tokens: trace.head(layer, head).explain({step}, {key})"
             )
         step = self._default_step if step is None else step
-        return door.explain(*step_at(self, step), token, component)
+        from attnlab.views.explaining.explain import explain
+
+        return explain(*step_at(self, step), token, component)
 
 
 class MLP(Explainable):

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
-from attnlab.support import door
 from attnlab.support.checks import as_floats
+from attnlab.support.document import Document
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Columns, Document, Heading, Paragraph, Table
+from attnlab.support.tables import Columns, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.support.door import Picture
+    from attnlab.views.plot import Picture
 
 
 # The number of singular values that a table shows.
@@ -140,9 +140,11 @@ class Product(Document):
 
     def plot(self, ax: Axes | None = None) -> Picture:
         """Plot the singular values, into matplotlib's Axes or a new figure."""
+        from attnlab.views.pictures import curves
+
         values = self.singular_values
         count = np.arange(1, len(values) + 1)
-        return door.curves({"singular values": values}, count, title=self.title, ax=ax)
+        return curves({"singular values": values}, count, title=self.title, ax=ax)
 
 
 def r_factor(W: Array) -> Array:

@@ -16,10 +16,10 @@ from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
-from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts
-from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Document, Format, Table, listed
+from attnlab.support.document import Document
+from attnlab.support.messages import Message, say
+from attnlab.support.tables import Columns, Format, Table, listed, printable
 from attnlab.text.tokens import Tokens, Vocabulary, text_in_quotes
 
 
@@ -106,7 +106,21 @@ class Generation(Document):
         }
 
     def _repr_html_(self) -> str:
-        return door.generation_view(self)
+        """The generated text after the prompt, and each new token with its probability."""
+        from attnlab.support import markup  # here, so that `import attnlab` is quick
+
+        title, table = self.pieces()
+        assert isinstance(title, str)
+        assert isinstance(table, Table)
+        texts = (
+            b"".join(part.bytes).decode("utf-8", "replace") for part in (self.prompt, self.new)
+        )
+        prompt, new = (
+            markup.escape("\n".join(map(printable, text.split("\n"))), quote=True) for text in texts
+        )
+        written = f"<div class=written>{prompt}<b>{new}</b></div>"
+        probabilities = [token.share for token in self.chosen]
+        return markup.page(say(title), written, markup.table(table, probabilities))
 
 
 def generation_steps(
@@ -149,7 +163,7 @@ def generation_steps(
         index, probability = sampling.draw(trace.next_logits[candidates], rng)
         id = int(candidates[index])
         model_probability = float(equations.softmax(trace.next_logits)[id])
-        token = trace.candidate(id, probability, model_probability)
+        token = trace._candidate(id, probability, model_probability)
         yield GenerationStep(trace, token)
         ids.append(token.id)
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""

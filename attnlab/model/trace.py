@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -19,12 +20,11 @@ from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.notice import notice_on
 from attnlab.steps import Step, read_only
-from attnlab.support import door
 from attnlab.support.checks import as_count
-from attnlab.support.files import FilePath
-from attnlab.support.messages import Message
+from attnlab.support.document import Document, frame_of
+from attnlab.support.messages import Message, say
 from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import Columns, Document, Format, Paragraph, percent
+from attnlab.support.tables import Columns, Format, Paragraph, listed, percent
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
@@ -32,11 +32,11 @@ from attnlab.text.words import LONGEST_CHARACTER
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
-    from xarray import Dataset
 
-    from attnlab.support.door import (
-        Picture,
-    )
+    from attnlab.views.plot import Picture
+
+# In a notebook, a trace with more scores than this leaves out the heads.
+SCORES_SHOWN = 2**18
 
 
 class Trace(ForwardPass):
@@ -133,8 +133,40 @@ class Trace(ForwardPass):
         return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
-        # Views import traces, so no trace can import views: the door finds them on first use.
-        return super()._repr_html_() if self.ids.ndim > 1 else door.trace_view(self)
+        """The tokens, the next tokens and, of a short text, all heads."""
+        if self.ids.ndim > 1:  # several texts side by side
+            return super()._repr_html_()
+        from attnlab.support import markup  # here, so that `import attnlab` is quick
+        from attnlab.text.chips import chips
+        from attnlab.views.notebook import all_heads, collapsed
+
+        fork, body = self.fork(), [chips(self.tokens)]  # a fork, so that this trace keeps no steps
+        layers = [block.attention for block in fork.blocks]
+        if len(layers) * math.prod(layers[0].scores_shape) <= SCORES_SHOWN:
+            for view in (fork._prediction, partial(all_heads, layers)):
+                try:
+                    body.append(view())
+                except AttnlabError as error:  # such as logits that an edit made infinite
+                    body.append(markup.faint(str(error)))
+        else:
+            words = (
+                "The heads aren't shown for a long text. Use trace.next_tokens(), trace.plot() or "
+                "trace.head(layer, head)."
+            )
+            body.append(markup.faint(say(words)))
+        body.append(collapsed(f"<pre>{markup.escape(fork._table())}</pre>"))
+        return markup.page(
+            say(self.title), *body, *(markup.faint(say(x)) for x in (self._hint, self.notice))
+        )
+
+    def _prediction(self) -> str:
+        """The next tokens as HTML."""
+        from attnlab.support.markup import safe
+
+        last = f"<b>{safe(self.tokens.readable[-1], 24)}</b>"
+        return (
+            f"<div>{say('Next tokens after {last}', last=last)}</div>{self.next_tokens()._bars()}"
+        )
 
     @property
     def attentions(self) -> tuple[Array, ...]:
@@ -168,8 +200,11 @@ class Trace(ForwardPass):
         language: str | None = None,
     ) -> Picture:
         """Plot a step of all heads as small heatmaps, one row per layer; see `Attention.plot`."""
-        with door.drawing_in(language):
-            return door.plot_heads(self, step, ax, tokens)
+        from attnlab.views.plot import drawing_in, plot_heads
+
+        with drawing_in(language):
+            layers = [block.attention for block in self.blocks]
+            return plot_heads(self.title, layers, step, ax, tokens)
 
     def plot_tokens(
         self,
@@ -190,8 +225,10 @@ class Trace(ForwardPass):
         query : the attending token: its index, which may be negative, or its text, such as "it"
         ax, language : as in `Attention.plot`
         """
-        with door.drawing_in(language):
-            return door.plot_tokens(self, layer, head, query, ax)
+        from attnlab.views.plot import drawing_in, plot_tokens
+
+        with drawing_in(language):
+            return plot_tokens(self.head(layer, head), query, ax)
 
     def to_dataframe(self, step: str | None = None) -> DataFrame:
         """Return a step as a labelled DataFrame, see `Attention.to_dataframe`.
@@ -200,34 +237,7 @@ class Trace(ForwardPass):
         """
         if step is not None:
             return super().to_dataframe(step)
-        return door.frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
-
-    def to_xarray(
-        self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
-    ) -> Dataset:
-        """Steps of all layers and heads as an xarray Dataset with named dimensions.
-
-        Parameters
-        ----------
-        steps : names of steps of the trace, of its blocks or of its heads; each (T, T) step of a
-            head takes L · H · T² numbers
-
-        Returns
-        -------
-        Dataset
-            with dimensions layer, head, query, key, position, Dk, ... The coordinates query_token,
-            key_token and position_token are the tokens' symbols. For example,
-            `data.weights.sel(layer=0, head=3, query=11)`
-        """
-        return door.dataset(self, steps)
-
-    def to_xlsx(self, path: FilePath) -> None:
-        """Write a spreadsheet of the whole model, from ids to next-token probabilities.
-
-        For at most 12 tokens and a million cells. `trace.head(1, 2).to_xlsx(path)` writes a head,
-        `trace.blocks[1].attention.to_xlsx(path)` a layer; see `Attention.to_xlsx`.
-        """
-        door.write_model(self, path)
+        return frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
 
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k most probable next tokens, most probable first.
@@ -240,7 +250,7 @@ class Trace(ForwardPass):
         # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         ids = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
-        found = NextTokens(self.candidate(int(id), float(probabilities[id])) for id in ids)
+        found = NextTokens(self._candidate(int(id), float(probabilities[id])) for id in ids)
         found._before = self.tokens[1 - LONGEST_CHARACTER :]
         return found
 
@@ -274,7 +284,7 @@ class Trace(ForwardPass):
         with np.errstate(over="ignore"):  # of a loss above 709: inf
             return float(np.exp(self.loss))
 
-    def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
+    def _candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A possible next token; `share` is its probability before temperature, top_k, top_p."""
         token = self.vocabulary.token(id)
         return NextToken(
@@ -311,7 +321,15 @@ class NextTokens(Document, tuple[NextToken, ...]):
         }
 
     def _repr_html_(self) -> str:
-        return door.candidates_view(self)
+        """The candidates, with bars for their probabilities."""
+        from attnlab.support import markup  # here, so that `import attnlab` is quick
+
+        return markup.page(say("Next tokens"), self._bars())
+
+    def _bars(self) -> str:
+        from attnlab.support.markup import table
+
+        return table(listed(self._data(), self._shown), [token.share for token in self])
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:

@@ -15,11 +15,11 @@ from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly
-from attnlab.steps.labels import label
 from attnlab.support.checks import as_index
+from attnlab.support.document import Document
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
-from attnlab.support.tables import Columns, Document, Heading, Table, elide, header
+from attnlab.support.tables import Columns, Heading, Table, elide, header, label
 from attnlab.text.tokens import Tokens, Vocabulary
 
 if TYPE_CHECKING:

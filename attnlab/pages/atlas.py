@@ -19,11 +19,11 @@ import numpy as np
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured
 from attnlab.pages.saved import MARK, as_json, digest, source, style
+from attnlab.support.colours import DARK, LIGHT, ink_on
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
-from attnlab.views.colours import DARK, LIGHT, ink_on
 
 # Characters of a passage that are shown.
 PASSAGE_LENGTH = 200

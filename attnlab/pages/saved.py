@@ -42,6 +42,7 @@ from attnlab.pages.modules import (
 )
 from attnlab.pages.packs import edited_heads, elements, pack
 from attnlab.steps import as_data
+from attnlab.support.colours import DARK, LIGHT
 from attnlab.support.files import as_path, open_regular
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import Message, message_as_data, say, translations
@@ -49,7 +50,6 @@ from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import in_heading, printable
 from attnlab.text.tokens import Token
 from attnlab.text.words import characters_of, words_of
-from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.explaining import derivations
 from attnlab.views.purposes import purpose
 

@@ -24,8 +24,9 @@ from attnlab.equations import AnyArray
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import check_choice
+from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Document, Format, Heading, Table, header, listed
+from attnlab.support.tables import Columns, Format, Heading, Table, header, listed
 
 FILE = Path(__file__).parent / "truth.npz"
 

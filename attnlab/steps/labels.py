@@ -16,14 +16,11 @@ from attnlab.steps.result import Result
 from attnlab.support.checks import as_index
 from attnlab.support.messages import say
 from attnlab.support.scale import Scale
-from attnlab.support.tables import printable
+from attnlab.support.tables import label
 from attnlab.text.tokens import Token, Tokens
 
 # What the axes of tokens are called.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
-
-# The most characters of a token in a label.
-LABEL_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -112,13 +109,6 @@ def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[
             array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
             columns[f"other_{name}" if name in columns else name] = array[index]
     return columns | {name: array.ravel() for name, array in numbers.items()}
-
-
-def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """A text with escaped control characters, cut to `length`."""
-    # One character more than fits, which shows whether it must be cut.
-    safe = printable(text[: length + 1])
-    return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
 def numbered_label(number: int, text: str) -> str:

@@ -14,7 +14,6 @@ from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, qu
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import steps_below
 from attnlab.steps.run import Run
-from attnlab.support import door
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
@@ -23,7 +22,7 @@ from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 
 class Computation(NamedTuple):
@@ -235,13 +234,6 @@ class Result(ReadOnly, StdoutSafe):
             heading = Message(name)
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
-    def to_dataframe(self, step: str = "") -> DataFrame:
-        """Return a step as a labelled pandas DataFrame, see `Attention.to_dataframe`."""
-        if isinstance(step, str) and not step:
-            steps = ", ".join(self._steps_shown())
-            raise InvalidValueError(f"to_dataframe needs the name of a step: {steps}")
-        return door.dataframe(self, step)
-
     def _steps_shown(self) -> tuple[str, ...]:
         return self._table_steps
 
@@ -266,9 +258,6 @@ class Result(ReadOnly, StdoutSafe):
 
     def __repr__(self) -> str:
         return "\n".join(map(str, filter(None, (self.title, self._table(), Message(self._hint)))))
-
-    def _repr_html_(self) -> str:
-        return door.result_view(self)
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Utilities that don't depend on GPT-2.
 
 `checks` (of arguments), `files` (atomic writes), `formats` (of checkpoint files), `tables`,
-`console` (encodings, pipes, progress), `names` (paths with Python indices), `blas` (threads of
-matrix products), `messages` (that can be translated), `language` (the user's), `parts` (of
-results), `scale` (of colours), `sink` (attention on the first token); `door` leads from results up
-to analyses and views.
+`document` (of a result), `markup` (HTML for notebooks), `console` (encodings, pipes, progress),
+`names` (paths with Python indices), `blas` (threads of matrix products), `messages` (that can be
+translated), `language` (the user's), `parts` (of results), `scale` and `colours` (of numbers),
+`sink` (attention on the first token).
 """

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.support import door
 from attnlab.support.checks import as_array, as_count, check_kind, is_real
-from attnlab.support.console import StdoutSafe, StdoutSafeStr
+from attnlab.support.console import StdoutSafeStr
 from attnlab.support.messages import Message
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 ELLIPSIS = "…"
 
@@ -38,6 +37,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The maximum number of lines in a repr: GPT-2's longest text has 1,024 tokens.
 MAX_LINES = 1024
 
+# The most characters of a token in a label.
+LABEL_LENGTH = 16
+
 # Width of a repr's paragraphs.
 WIDTH = 79
 
@@ -52,6 +54,13 @@ def display_width(text: str) -> int:
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     combining = sum(unicodedata.combining(character) != 0 for character in text)
     return len(text) + wide - combining
+
+
+def label(text: str, length: int = LABEL_LENGTH) -> str:
+    """A text with escaped control characters, cut to `length`."""
+    # One character more than fits, which shows whether it must be cut.
+    safe = printable(text[: length + 1])
+    return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
 def printable(text: str) -> str:
@@ -186,49 +195,6 @@ def cell(value: Any, form: str | Callable[[Any], str]) -> str:
     if isinstance(value, str):
         return value
     return "" if value != value else f"{value:{form}}"  # NaN differs from itself
-
-
-class Document(StdoutSafe):
-    """An object printed as headings, tables and paragraphs; a terminal fits them to its width.
-
-    It declares its numbers once, as columns: they are its data frame, and `listed` prints them.
-    """
-
-    # The columns that are printed in a format or under another heading; without `_data`, all.
-    _shown: ClassVar[Mapping[str, Format]] = NOTHING
-
-    def pieces(self) -> Iterator[str | Table]:
-        """The headings, tables and paragraphs, from top to bottom."""
-        yield from self._tables()
-
-    def table(self) -> str:
-        """The numbers as text."""
-        return "\n".join(map(str, self._tables()))
-
-    def _tables(self) -> Iterator[str | Table]:
-        """The table, and lines of text."""
-        yield listed(self._data(), self._shown)
-
-    def _data(self) -> Columns:
-        """The columns of the data frame: attributes of the rows, unless a subclass has others."""
-        return {name: [getattr(row, name) for row in self._records()] for name in self._shown}
-
-    def _records(self) -> Any:
-        """The objects that have the columns as attributes."""
-        return self
-
-    def to_dataframe(self) -> DataFrame:
-        """Return the numbers as a pandas DataFrame: all of them, unrounded, one a row.
-
-        Other columns say what each number is of, such as `layer`, `head` and `position`.
-        """
-        return door.frame_of(self._data(), getattr(self, "title", ""))
-
-    def __repr__(self) -> str:
-        return "\n".join(map(str, self.pieces()))
-
-    def _repr_html_(self) -> str:
-        return door.document_view(self)
 
 
 def header(*names: str) -> tuple[str, ...]:

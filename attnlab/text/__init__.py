@@ -1,6 +1,7 @@
 """Text to token ids and back.
 
-Start with `tokens`: a token's id, symbol, text and bytes. `words` says which words are in pieces.
+Start with `tokens`: a token's id, symbol, text and bytes. `words` says which words are in pieces,
+`chips` shows tokens in a notebook.
 `bpe` is GPT-2's byte pair encoding, `tokenizer_files` reads a tokenizer from a directory, and
 `tokenizer` joins them.
 """

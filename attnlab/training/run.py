@@ -29,8 +29,9 @@ from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
+from attnlab.support.document import Document
 from attnlab.support.files import as_path
-from attnlab.support.tables import Columns, Document, Table
+from attnlab.support.tables import Columns, Table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients

@@ -1,8 +1,9 @@
 """Views of results, for a notebook, a picture and a browser.
 
-`labelled_step` is a step with its labels, which all views draw. `notebook` makes HTML, `plot` and
-`pictures` draw with matplotlib, `frames` makes pandas DataFrames and xarray Datasets, `sheets` a
-spreadsheet of formulas. All use `colours`.
+They draw labelled steps, documents and the graph of steps, and know nothing of models: results
+import them when they are shown. `shown` is a result with views, `labelled_step` a step with its
+labels. `notebook` makes HTML, `plot` and `pictures` draw with matplotlib,
+`frames` makes pandas DataFrames, `sheets` a spreadsheet of formulas.
 
 `explaining/` shows how a number is computed; `purposes` says what each step is for, and `attended`
 where a token's attention goes.

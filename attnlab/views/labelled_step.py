@@ -11,11 +11,11 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Result
-from attnlab.steps.labels import Axis, axis_of, label, numbered_label
+from attnlab.steps.labels import Axis, axis_of, numbered_label
 from attnlab.support.checks import as_index, check_kind
 from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
-from attnlab.support.tables import elide, table
+from attnlab.support.tables import elide, label, table
 
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"

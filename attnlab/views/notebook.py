@@ -1,8 +1,7 @@
 """HTML views for notebooks, readable without a kernel, scripts or style sheets.
 
 Jupyter removes style elements from untrusted notebooks, so a heatmap is a table of numbers with
-inline colours. The style sheet turns its cells into squares and adapts them to dark pages. All
-text from tokens is escaped by `safe`.
+inline colours. The style sheet, in `attnlab.support.markup`, turns its cells into squares.
 """
 
 from __future__ import annotations
@@ -15,24 +14,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
-from attnlab.forward.attention import Attention
-from attnlab.model.trace import Trace
 from attnlab.steps import Result
-from attnlab.steps.labels import Axis, Grid, label, token_axes
+from attnlab.steps.labels import Axis, Grid, token_axes
+from attnlab.support.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import counted, say
+from attnlab.support.document import Document
+from attnlab.support.markup import document as html_document
+from attnlab.support.markup import faint, page, piece, safe
+from attnlab.support.messages import say
 from attnlab.support.scale import SHADES
-from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
-from attnlab.text.tokens import Token
-from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.explaining.explanation import Explanation, Line, translate
+from attnlab.support.tables import ELLIPSIS, Table, elide
+from attnlab.text.chips import chips, description
 from attnlab.views.labelled_step import (
     MASKED,
     SHOW_ALL,
@@ -43,8 +41,7 @@ from attnlab.views.labelled_step import (
     omission_note,
 )
 
-# The most tokens in a row of tokens, and along each axis of a small heatmap.
-CHIPS_SHOWN = 64
+# The most tokens along each axis of a small heatmap.
 SMALL_SHOWN = 16
 
 # The most columns that are not tokens, such as the 64 of Q.
@@ -60,9 +57,6 @@ NUMBERS_SHOWN = 24
 # The most heatmaps of a result.
 GRIDS_SHOWN = 12
 
-# The first view of a trace with more scores than this leaves out the heads.
-SCORES_SHOWN = 2**18
-
 # The approximate width in pixels of a layer's row of images, one per head.
 ROW_WIDTH = 760
 
@@ -75,49 +69,6 @@ SHORT = 5
 # The steps of a head whose heatmaps are collapsed below its weights.
 COLLAPSED = ("scores", "score_bias", "masked_scores", "Q", "K", "V", "context")
 
-# The most characters of a token in a tooltip.
-TOOLTIP_LENGTH = 120
-
-
-def _variables(theme: Theme) -> str:
-    return ";".join(f"--{name}:{colour}" for name, colour in theme._asdict().items())
-
-
-def _dark_css(selector: str) -> str:
-    """CSS for dark pages, matched by `selector`; it overrides inline colours, which are light."""
-    return (
-        f"{selector} .attnlab{{{_variables(DARK)}}}"
-        f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
-        f"{selector} .attnlab [style*='--i']{{color:var(--i)!important}}"
-        f"{selector} .attnlab img.light{{display:none}}"
-        f"{selector} .attnlab img.dark{{display:block!important}}"
-    )
-
-
-# How JupyterLab and the book mark a page as light or dark, whatever the system's setting.
-IS_LIGHT = "[data-jp-theme-light=true],[data-theme=light]"
-IS_DARK = ":is([data-jp-theme-light=false],body[data-theme=dark])"
-
-STYLE = (
-    f".attnlab{{{_variables(LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{{_dark_css(f'body:not({IS_LIGHT})')}}}"
-    f"{_dark_css(IS_DARK)}"
-    + Path(__file__).with_suffix(".css").read_text(encoding="utf-8").replace("\n", "")
-)
-
-
-def safe(text: str, length: int = TOOLTIP_LENGTH) -> str:
-    """Text escaped for HTML, with control characters as escapes."""
-    return escape(label(text, length), quote=True)
-
-
-def tokens_view(tokens: Any) -> str:
-    return _page(_count(len(tokens)), _chips(tokens))
-
-
-def _count(T: int) -> str:
-    return say(counted(T, "token"))
-
 
 def result_view(result: Result, tokens: slice | None = None) -> str:
     """Tokens, attention weights as heatmaps, and the table of steps.
@@ -126,61 +77,28 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    if result.tokens is not None and not isinstance(result, Attention):
-        body.append(_chips(result.tokens))
-    if isinstance(result, Attention):
+    if result.tokens is not None and "weights" not in result.steps:
+        body.append(chips(result.tokens))
+    if "weights" in result.steps:
         try:
             body += [*_attention(result, tokens)]
-            steps = _collapse(steps)
+            steps = collapsed(steps)
         except AttnlabError as error:  # the table below still works
-            body.append(_faint_text(say("No weights: {error}", error=error)))
+            body.append(faint(say("No weights: {error}", error=error)))
     body.append(steps)
     if result._hint:
-        body.append(_faint_text(say(result._hint)))
-    return _page(say(result.title), *body)
+        body.append(faint(say(result._hint)))
+    return page(say(result.title), *body)
 
 
-def _collapse(steps: str) -> str:
+def collapsed(steps: str) -> str:
+    """The table of steps, closed until it is clicked."""
     return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
-def _faint_text(text: str) -> str:
-    return f"<div class=faint>{escape(text)}</div>"
-
-
-def trace_view(trace: Trace) -> str:
-    """A trace's first view: tokens, next tokens and, for a short text, all heads."""
-    body = [_chips(trace.tokens)]
-    trace = trace.fork()  # steps computed below aren't kept in the caller's trace
-    if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
-        for view in (_prediction, _all_heads):
-            try:
-                body.append(view(trace))
-            except AttnlabError as error:  # such as logits that an edit made infinite
-                body.append(_faint_text(str(error)))
-    else:
-        body.append(
-            _faint_text(
-                say(
-                    "The heads aren't shown for a long text. Use trace.next_tokens(), "
-                    "trace.plot() or trace.head(layer, head)."
-                )
-            )
-        )
-    steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_collapse(steps), _faint_text(say(trace._hint)), _faint_text(say(trace.notice))]
-    return _page(say(trace.title), *body)
-
-
-def _prediction(trace: Trace) -> str:
-    last = f"<b>{safe(trace.tokens.readable[-1], 24)}</b>"
-    title = say("Next tokens after {last}", last=last)
-    return f"<div>{title}</div>{_candidates(trace.next_tokens())}"
-
-
-def _all_heads(trace: Trace) -> str:
-    """The weights of all heads: a row of small images for each layer."""
-    steps = [labelled_step(block.attention, "weights") for block in trace.blocks]
+def all_heads(layers: Iterable[Result]) -> str:
+    """The weights of all layers' heads: a row of small images for each layer."""
+    steps = [labelled_step(attention, "weights") for attention in layers]
     H, _, Tk = steps[0].array.shape
     size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
     numbers = "".join(f"<th width={(Tk + 1) * size}>{h}</th>" for h in range(H))
@@ -203,8 +121,8 @@ def _all_heads(trace: Trace) -> str:
         "{heading}: a row for each layer, a picture for each head; in each, query down, key across",
         heading=say(steps[0].heading),
     )
-    layers = f"<table class=layers>{''.join(rows)}</table>"
-    return f"<div>{escape(title)}</div>{layers}{_scale(steps[0])}"
+    table = f"<table class=layers>{''.join(rows)}</table>"
+    return f"<div>{escape(title)}</div>{table}{_scale(steps[0])}"
 
 
 def _pixels(step: LabelledStep) -> AnyArray:
@@ -233,71 +151,6 @@ def _png(indices: AnyArray, theme: Theme) -> bytes:
     )
 
 
-def candidates_view(tokens: Any) -> str:
-    """The candidates for the next token, with bars for their probabilities."""
-    return _page(say("Next tokens"), _candidates(tokens))
-
-
-def _candidates(tokens: Any) -> str:
-    (table,) = tokens.pieces()
-    return _table(table, [token.share for token in tokens])
-
-
-def _table(table: Table, fractions: Sequence[float] = ()) -> str:
-    """A table with its Messages translated; each line ends with a bar if there are `fractions`."""
-    header, *lines = table.lines
-    rows = [f"<tr>{_cells_of('th', header, table.left)}</tr>"]
-    for i in elide(len(lines), CHIPS_SHOWN):
-        cells = _cells_of("td", [ELLIPSIS] * len(header) if i is None else lines[i], table.left)
-        rows.append(f"<tr>{cells}{_bar(fractions[i]) if fractions and i is not None else ''}</tr>")
-    return f"<table class=lines>{''.join(rows)}</table>"
-
-
-def _cells_of(tag: str, line: Iterable[str], left: Iterable[int]) -> str:
-    return "".join(
-        f"<{tag}{' class=l' if column in left else ''}>{safe(str(cell))}</{tag}>"
-        for column, cell in enumerate(line)
-    )
-
-
-def _bar(fraction: float) -> str:
-    style = f"background:{LIGHT.positive};--d:{DARK.positive};width:{100 * fraction:.4g}px"
-    return f'<td><div style="{style};height:10px"></div></td>'
-
-
-def generation_view(generation: Any) -> str:
-    """The generated text after the prompt, and each new token with its probability."""
-    title, table = generation.pieces()
-    prompt, new = _text_with_line_breaks(generation.prompt), _text_with_line_breaks(generation.new)
-    probabilities = [token.share for token in generation.chosen]
-    return _page(
-        say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, probabilities)
-    )
-
-
-def _text_with_line_breaks(tokens: Any) -> str:
-    """The text of tokens with its line breaks; other control characters are escaped."""
-    text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
-    return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
-
-
-def explanation_view(explanation: Explanation) -> str:
-    """The arithmetic of a number: a heading and a line or table for each step."""
-    body = [
-        f"<div>{escape(say(explanation.purpose))}</div>",
-        f"<div class=faint>{escape(say(explanation.note))}</div>",
-    ]
-    for line in explanation.lines:
-        if line.heading:
-            body.append(f"<div class=step>{escape(say(line.heading))}</div>")
-        if isinstance(line, Line):
-            body.append(f"<div class=line>{escape(line.text)}</div>" if line.parts else "")
-        else:
-            rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
-            body.append(_table(Table(rows)))
-    return _page(say(explanation.title), *body)
-
-
 @dataclass(frozen=True, repr=False)
 class View(StdoutSafe):
     """HTML in a notebook, and text elsewhere."""
@@ -312,52 +165,29 @@ class View(StdoutSafe):
         return self.html
 
 
-def frame(page: str, title: str, height: int, call: str) -> View:
-    """A page in a sandboxed frame of `height` pixels; `call` writes the page to a file."""
-    style = f"width:100%;height:{height}px;border:0"
-    html = (
-        f'<iframe title="{safe(title)}" sandbox="allow-scripts" style="{style}" '
-        f'srcdoc="{escape(page, quote=True)}"></iframe>'
-    )
-    return View(html, f"{title}: shown in a notebook; {call} writes it to a file")
+def document_view(document: Document, pieces: Iterable[str | Table | Grid]) -> str:
+    """A document's title and other pieces: heatmaps side by side, then texts and tables.
 
-
-def document_view(document: Document, pieces: Iterable[str | Table | Grid] | None = None) -> str:
-    """A document's heading, tables and paragraphs, or other pieces, the heading first.
-
-    Heatmaps among those are side by side, and the text that `print` shows is collapsed below.
+    The text that `print` shows is collapsed below.
     """
-    rest = [*(document.pieces() if pieces is None else pieces)]
-    title = rest.pop(0) if isinstance(rest[0], str) else ""
-    first, *lines = say(cast(str, title)).splitlines() or [""]
-    body = [f"<div class=title>{safe(line)}</div>" for line in lines]
-    if grids := [piece for piece in rest if isinstance(piece, Grid)]:
-        body.append(_grids(grids))
-    body += [_piece(piece) for piece in rest if not isinstance(piece, Grid)]
-    if pieces is not None:
-        text = f"<summary>{say('as text')}</summary><pre>{escape(repr(document))}</pre>"
-        body.append(f"<details>{text}</details>")
-    return _page(first, *body)
+    title, *rest = pieces
+    assert isinstance(title, str)
+    body = [grids_view([one for one in rest if isinstance(one, Grid)])]
+    body += [piece(one) for one in rest if not isinstance(one, Grid)]
+    text = f"<summary>{say('as text')}</summary><pre>{escape(repr(document))}</pre>"
+    return html_document(title, *body, f"<details>{text}</details>")
 
 
-def _piece(piece: str | Table) -> str:
-    """A table or a text as HTML; Messages are translated."""
-    if isinstance(piece, Table):
-        return _table(piece)
-    escaped = escape("\n".join(map(printable, say(piece).splitlines())))
-    if isinstance(piece, Paragraph):
-        return f"<div class=faint>{escaped}</div>"
-    return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
-
-
-def _grids(grids: list[Grid]) -> str:
+def grids_view(grids: Sequence[Grid]) -> str:
     """Heatmaps side by side, with one legend if they share a scale."""
+    if not grids:
+        return ""
     has_numbers = sum(len(grid.axes[1].positions) for grid in grids) <= NUMBERS_SHOWN
     is_shared = len({grid.scale for grid in grids}) == 1
     drawn = []
     for i in elide(len(grids), GRIDS_SHOWN):
         if i is None:
-            drawn.append(_faint_text(say("… {more} more …", more=len(grids) - GRIDS_SHOWN)))
+            drawn.append(faint(say("… {more} more …", more=len(grids) - GRIDS_SHOWN)))
             continue
         title = f"<div>{safe(say(grids[i].heading))}</div>" if len(grids) > 1 else ""
         legend = "" if is_shared else _scale(grids[i])
@@ -407,55 +237,20 @@ def _omission(axis: Axis, indices: list[int | None]) -> str:
 def _cut_note(words: Iterable[str], hint: str = "") -> str:
     """A note on what is left out, with a hint on how to show it; "" if nothing is left out."""
     cut = [*dict.fromkeys(filter(None, words))]
-    return _faint_text(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
+    return faint(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
 
 
-def view_of_tokens(attention: Attention, tokens: slice | None) -> View:
+def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
     for axis in token_axes(attention):
         indices_of(axis, TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), repr(attention))
 
 
-def _page(title: str, *body: str) -> str:
-    heading = f"<div class=title>{safe(title)}</div>" if title else ""
-    return f'<div class="attnlab"><style>{STYLE}</style>{heading}{"".join(body)}</div>'
-
-
-def _chips(tokens: Any) -> str:
-    chips = []
-    for i in elide(len(tokens), CHIPS_SHOWN):
-        if i is None:
-            more = say("… {more} more …", more=len(tokens) - CHIPS_SHOWN)
-            chips.append(f"<span class=faint>{more}</span>")
-            continue
-        token, shared = tokens[i], printable(tokens.part_of[i])
-        note = f" · {say('part of {shared}', shared=shared)}" if shared else ""
-        tooltip = f"{_describe(token)}{escape(label(note, TOOLTIP_LENGTH))}"
-        chips.append(
-            f'<span class=chip title="{say("token {i}", i=i)} · {tooltip}">'
-            f"<code>{safe(tokens.readable[i], 24)}</code> <small>{token.id}</small></span>"
-        )
-    return f"<div>{' '.join(chips)}</div>"
-
-
-def _describe(token: Token) -> str:
-    """A token's description as HTML."""
-    text = safe(repr(token.text))
-    data = label(token.bytes.hex(" "), TOOLTIP_LENGTH)
-    return say(
-        "symbol {symbol} · text {text} · bytes {bytes} · id {id}",
-        symbol=safe(token.symbol),
-        text=text,
-        bytes=data,
-        id=token.id,
-    )
-
-
-def _attention(attention: Attention, tokens: slice | None) -> Iterator[str]:
+def _attention(attention: Any, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head collapsed."""
     if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
-        yield _faint_text(say("The weights haven't been computed yet, since the text is long."))
+        yield faint(say("The weights haven't been computed yet, since the text is long."))
         return
     fork = attention.fork()  # steps computed below aren't kept in the caller's result
     dimensions = fork.weights.ndim
@@ -471,10 +266,10 @@ def _attention(attention: Attention, tokens: slice | None) -> Iterator[str]:
     elif "concat" in attention._table_steps and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
-        yield _faint_text(say("Several sequences at once are shown as a table only."))
+        yield faint(say("Several sequences at once are shown as a table only."))
 
 
-def _heads(attention: Attention, tokens: slice | None) -> Iterator[str]:
+def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights of a layer's heads as small heatmaps without labels."""
     weights = labelled_step(attention, "weights")
     _, *axes = weights.axes
@@ -485,7 +280,7 @@ def _heads(attention: Attention, tokens: slice | None) -> Iterator[str]:
         head = LabelledStep(weights.name, weights.heading, matrix, tuple(axes), masked)
         cells = _cells(head, indices, css_class="map", size=8, has_labels=False)
         style = "style=display:inline-block;margin-right:10px"
-        yield f"<div {style}>{_faint_text(say('head {h}', h=h))}{cells}</div>"
+        yield f"<div {style}>{faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)
     yield _tokens_note(axes, indices, tokens)
 
@@ -509,7 +304,7 @@ def _indices(axes: Sequence[Axis], limit: int, tokens: slice | None) -> list[lis
 
 def _axes_caption(rows: Axis, columns: Axis) -> str:
     names = {"rows": say(rows.name), "columns": say(columns.name)}
-    return _faint_text(say("{rows} down, {columns} across", **names))
+    return faint(say("{rows} down, {columns} across", **names))
 
 
 def _tokens_note(
@@ -581,7 +376,7 @@ def _axis_label(css_class: str, axis: Axis, index: int | None) -> str:
     if index is None:
         return f"<th class={css_class}>{ELLIPSIS}</th>"
     token = axis.tokens[index]
-    details = "" if token is None else f" · {_describe(token)}"
+    details = "" if token is None else f" · {description(token)}"
     tooltip = f"{say(axis.name)} {axis.positions[index]}{details}"
     return f'<th class={css_class} title="{tooltip}">{escape(axis.labels[index])}</th>'
 

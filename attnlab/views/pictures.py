@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.steps.labels import Axis, label
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_reals, check_kind, check_shape, importing_extra
+from attnlab.support.colours import LIGHT
 from attnlab.support.messages import say
-from attnlab.support.tables import labels
-from attnlab.views.colours import LIGHT
+from attnlab.support.tables import label, labels
 from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, in_title, plot_matrix
 
 with importing_extra("plot"):

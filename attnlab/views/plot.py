@@ -24,20 +24,19 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.attention import Attention
-from attnlab.model.trace import Trace
-from attnlab.steps.labels import Axis, label, token_index
+from attnlab.steps import Result
+from attnlab.steps.labels import Axis, token_index
 from attnlab.support.checks import check_kind, importing_extra
+from attnlab.support.colours import LIGHT, ink_on
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import counted, say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.sink import Attended
-from attnlab.support.tables import ELLIPSIS, display_width, printable
+from attnlab.support.tables import ELLIPSIS, display_width, label, printable
 from attnlab.text.tokens import Token
 from attnlab.views.attended import attention_in_words
-from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.labelled_step import (
     SHOW_ALL,
     TOKENS_SHOWN,
@@ -161,7 +160,7 @@ class Picture(StdoutSafe):
 
 
 def plot_step(
-    attention: Attention, name: str, ax: Axes | None, tokens: slice | None = None
+    attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
     step = labelled_matrix(attention, name, "draw all of them with trace.plot()")
@@ -274,16 +273,18 @@ def plot_matrix(
     return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
-def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
-    """One step of all heads: a row of small heatmaps for each layer; NaN is hatched."""
-    known = per_head(trace.blocks[0].attention)
+def plot_heads(
+    title: str, layers: Sequence[Result], name: str, into: Axes | None, tokens: slice | None = None
+) -> Picture:
+    """One step of all layers' heads: a row of small heatmaps for each layer; NaN is hatched."""
+    known = per_head(layers[0])
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
             f"{quoted(name)} is not a step of each head; choose one of {', '.join(known)}"
         )
-    layers, is_weights = [], True
-    for block in trace.blocks:
-        step = labelled_step(block.attention, name)
+    arrays, is_weights = [], True
+    for attention in layers:
+        step = labelled_step(attention, name)
         axes = step.axes[1:]
         indices = [indices_of(axis, TILE_SHOWN, tokens) for axis in axes]
         visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
@@ -291,10 +292,10 @@ def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None 
         heads = step.array[tile].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[tile]] = np.nan
-        layers.append(heads)
+        arrays.append(heads)
         is_weights = is_weights and step.is_weights
     rows, columns = axes
-    title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
+    title, tiles = f"{say(title)}\n{say(step.heading)}", np.stack(arrays)
     L, H, *_ = tiles.shape
     # Each head gets an empty row below and an empty column to the right.
     framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
@@ -328,15 +329,12 @@ def plot_heads(trace: Trace, name: str, into: Axes | None, tokens: slice | None 
     return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
-def plot_tokens(
-    trace: Trace, layer: int, head: int, query: int | str, into: Axes | None
-) -> Picture:
+def plot_tokens(attention: Result, query: int | str, into: Axes | None) -> Picture:
     """Lines from one token to the tokens it attends to.
 
     They are thicker the more weights exceed uniform attention; that to the first token, where
     attention rests, is thin.
     """
-    attention = trace.head(layer, head)
     step = labelled_step(attention, "weights")
     queries, keys = step.axes
     query = token_index(attention, "query", query, len(queries.positions))

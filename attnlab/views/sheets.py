@@ -17,13 +17,12 @@ import numpy as np
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.model.trace import Trace
 from attnlab.steps import Node, Result, Step, at
 from attnlab.steps.declaration import parameters_of
-from attnlab.steps.labels import axis_of, label
+from attnlab.steps.labels import axis_of
 from attnlab.support.checks import importing_extra
+from attnlab.support.colours import LIGHT
 from attnlab.support.files import FilePath, write_atomically
-from attnlab.views.colours import LIGHT
 from attnlab.views.explaining.derivations import COMPUTING, derivation
 from attnlab.views.explaining.formulas import (
     CONSTANTS,
@@ -41,9 +40,6 @@ with importing_extra("sheets"):
 
 # Larger workbooks take minutes to open.
 MAX_CELLS = 1_000_000
-
-# The most tokens in a workbook of a whole model.
-MAX_TOKENS = 12
 
 # Stands for -inf, which spreadsheets lack.
 MINUS_INFINITY = -1e308
@@ -137,9 +133,6 @@ class Derived:
 
     def texts(self, tree: Leaf) -> AnyArray:
         """The references or ranges of a name in a formula, over rows and columns."""
-        if isinstance(tree, tuple) and isinstance(tree[2], tuple):  # W_E[ids[row], column]
-            columns, ids = self.ranges(("at", tree[1], ":", "column")), self.texts(tree[2])
-            return _each("INDEX({},{}+1)".format, columns, ids)
         if isinstance(tree, tuple) and ":" in tree:
             return _each(str, self.ranges(tree))
         cells = self.values[tree if isinstance(tree, str) else tree[1]]
@@ -221,7 +214,6 @@ class Book:
         )
         self.names: list[str] = []
         self.entries: list[tuple[str, str, str]] = []  # of the table of contents
-        self.token_formulas: list[str] = []
         self.contents = self._sheet("steps")
 
     def _sheet(self, name: str) -> Any:
@@ -242,13 +234,6 @@ class Book:
 
         return _each(of, addresses[..., 0], addresses[..., -1])
 
-    def row_labels(self, cells: Cells) -> str:
-        """The range of a sheet's row labels."""
-        assert cells.addresses is not None
-        # Column 0 of the first and last row.
-        first, last = (cells.addresses.flat[i] // NEXT_ROW * NEXT_ROW for i in (0, -1))
-        return f"{self.reference(first)}:{_name(last % NEXT_SHEET)}"
-
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
         """Write cells to a new sheet, with these last axes, such as "Tq Dk"; return its cells."""
         self.cell_count += cells.values.size
@@ -258,9 +243,7 @@ class Book:
                 f"{ONE_HEAD}, or trace a shorter text"
             )
         shape = cells.shape
-        last_axis = axes.rpartition(" ")[2]
-        is_column = len(shape) == 1 and last_axis in ("T", "vocab")
-        *leading, row_width = (*shape, 1) if is_column else (1, *shape)
+        *leading, row_width = (1, *shape)
         size = (math.prod(leading), row_width)
         address = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
         rows, columns = np.indices(size)
@@ -278,7 +261,7 @@ class Book:
             sheet.repeat_columns(0)
         else:
             sheet.repeat_rows(0, FIRST_ROW - 1)
-        self._label(sheet, shape, axes.split(), is_column)
+        self._label(sheet, shape, axes.split())
         self._write(sheet, cells, size)
         if cells.values.dtype.kind == "f" and shape:
             self._colour(sheet, size, cells.values, name.endswith("weights"))
@@ -301,42 +284,27 @@ class Book:
             ):
                 sheet.write_formula(row, column, f"={text}", None, number)
 
-    def _label(
-        self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str], is_column: bool
-    ) -> None:
+    def _label(self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str]) -> None:
         """Label the rows and columns of a sheet.
 
         Of several matrices, such as one for each head, row labels start with the matrix's index.
         """
-        if is_column:  # one column without a name
-            shape, axes = (*shape, 1), (*axes, "")
-        else:  # a row or a number has no names for the missing axes
-            shape, axes = (1, 1, *shape), ("", "", *axes)
-        *leading, rows, columns = shape
-        for column, (text, formula) in enumerate(self._names(axes[-1], columns), FIRST_COLUMN):
-            _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.bold_right)
+        # A row or a number has no names for the missing axes.
+        *leading, rows, columns = (1, 1, *shape)
+        axes = ("", "", *axes)
+        for column, text in enumerate(self._names(axes[-1], columns), FIRST_COLUMN):
+            sheet.write_string(FIRST_ROW - 1, column, text, self.bold_right)
         row = FIRST_ROW
         for numbers in np.ndindex(*leading):
             matrix = " ".join(str(n) for n, k in zip(numbers, leading, strict=True) if k > 1)
-            for text, formula in self._names(axes[-2], rows):
+            for text in self._names(axes[-2], rows):
                 start = f"{matrix}: " if matrix else ""
-                prefixed = f'"{start}"&{formula}' if formula and start else formula
-                _write_label(sheet, row, 0, start + text, prefixed, self.bold_right)
+                sheet.write_string(row, 0, start + text, self.bold_right)
                 row += 1
 
-    def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
-        """The labels along an axis, each with a formula that computes it, or ""."""
-        if axis in ("", ONE):
-            return [("", "")] * count
-        if axis == "vocab":
-            vocabulary = getattr(self.result, "vocabulary")  # noqa: B009
-            return [(label(vocabulary.token(id).readable), "") for id in range(count)]
-        named = axis_of(self.result, axis, count)
-        if not (named.has_tokens and self.token_formulas):
-            return [(text, "") for text in named.labels]
-        # The formulas look tokens up in the vocabulary, whose labels know no neighbours.
-        texts = (label(token.readable) for token in self.result.tokens)
-        return [*zip(texts, self.token_formulas, strict=True)]
+    def _names(self, axis: str, count: int) -> Sequence[str]:
+        """The labels along an axis."""
+        return [""] * count if axis in ("", ONE) else axis_of(self.result, axis, count).labels
 
     def _colour(
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
@@ -354,8 +322,8 @@ class Book:
             colours |= {f"{end}_type": "num", f"{end}_value": value, f"{end}_color": colour}
         sheet.conditional_format(*area, colours)
 
-    def file_content(self, next_token: tuple[str, str] | None = None) -> bytes:
-        """Fill the table of contents, and the next token's formula and value; return the file."""
+    def file_content(self) -> bytes:
+        """Fill the table of contents; return the file."""
         sheet = self.contents
         _fit_to_pages(sheet, 1)
         sheet.set_column(0, 0, 34)
@@ -364,10 +332,6 @@ class Book:
         for row, note in enumerate(NOTES, 1):
             sheet.write_string(row, 0, note)
         start = len(NOTES) + 2
-        if next_token:
-            sheet.write_string(start, 0, "the most probable next token", self.bold)
-            _write_label(sheet, start, 1, next_token[1], next_token[0], self.bold)
-            start += 2
         for row, (name, heading, shape) in enumerate(self.entries, start):
             sheet.write_url(row, 0, f"internal:{quote_sheetname(name)}!A1", string=name)
             sheet.write_string(row, 1, heading)
@@ -388,8 +352,6 @@ class Sheets:
 
     def value(self, path: str) -> Any:
         """A step: cells, or a value that isn't an array."""
-        if path == "rows_of_W_E":  # the same parameter, read by rows
-            path = "W_E"
         if path not in self.values_by_path:
             self.values_by_path[path] = self._compute(path)
         return self.values_by_path[path]
@@ -413,11 +375,7 @@ class Sheets:
         addresses = step.equation(*(x.addresses if isinstance(x, Cells) else x for x in inputs))
         if not isinstance(addresses, np.ndarray):  # a value that isn't an array
             return addresses
-        # Cells of an earlier sheet, such as W_Q of W_QKV, get no sheet, except rows for tokens.
-        if not step.has_rows_for_tokens:
-            return Cells(value, addresses)
-        references = _each(self.book.reference, addresses)
-        return self.book.put(name, heading, Cells(value, None, references), step.axes)
+        return Cells(value, addresses)  # cells of an earlier sheet, such as W_Q of W_QKV
 
     def _formula(self, path: str, step: Step[Any]) -> str:
         """The step's formula as its result shows it, such as X for the memory of self-attention."""
@@ -472,31 +430,6 @@ def write_sheets(result: Result, path: FilePath) -> None:
     write_atomically(path, book.file_content())
 
 
-def write_model(trace: Trace, path: FilePath) -> None:
-    """Write a whole forward pass up to the next token, see `Trace.to_xlsx`."""
-    T = len(trace.ids)
-    if T > MAX_TOKENS:
-        raise InvalidValueError(
-            f"a workbook of the whole model supports at most {MAX_TOKENS} tokens; the text has "
-            f"{T}. {ONE_HEAD}"
-        )
-    book = _book_of(trace)
-    sheets = Sheets(trace, book)
-    # Row labels are formulas too, so that they change with the ids: the sheet of ids looks up
-    # symbols in the labels of W_E; later sheets refer to the labels of the sheet of ids.
-    symbols = book.row_labels(sheets.value("W_E"))
-    book.token_formulas = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
-    ids = sheets.value("ids")
-    book.token_formulas = [book.reference(address - NEXT_COLUMN) for address in ids.addresses]
-    logits = sheets.value("next_logits")
-    formulas = sheets.formulas(equations.softmax, [logits], "probabilities", "vocab")
-    probabilities = Cells(equations.softmax(logits.values), None, formulas)
-    cells = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
-    line = book.ranges(cells.addresses)
-    best = f"INDEX({book.row_labels(cells)},MATCH(MAX({line}),{line},0))"
-    write_atomically(path, book.file_content((best, label(trace.next_tokens(1)[0].readable))))
-
-
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
         raise InvalidValueError(f"{result.title} can't be written as formulas. Write its trace")
@@ -512,15 +445,6 @@ def _fit_to_pages(sheet: Any, across: int) -> None:
     sheet.fit_to_pages(across, 0)
     sheet.set_margins(left=0.4, right=0.4, top=0.5, bottom=0.6)
     sheet.set_footer("&L&A&R&P / &N")
-
-
-def _write_label(
-    sheet: Any, row: int, column: int, text: str, formula: str, cell_format: Any
-) -> None:
-    if formula:
-        sheet.write_formula(row, column, f"={formula}", cell_format, text)
-    elif text:
-        sheet.write_string(row, column, text, cell_format)
 
 
 def _name(address: int) -> str:

@@ -14,7 +14,7 @@ from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
-from attnlab.support.tables import Document
+from attnlab.support.document import Document
 
 # Modules whose public names are all in the reference.
 MODULES = {

@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnlab.support import door
 from attnlab.support.checks import as_count
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import align, display_width, wrap
+from attnlab.support.tables import Table, align, display_width, wrap
 
 DIGITS = 5
 
@@ -109,7 +108,21 @@ class Explanation(StdoutSafe):
         return self.text()
 
     def _repr_html_(self) -> str:
-        return door.explanation_view(self)
+        """The heading, then a line or table for each step."""
+        from attnlab.support import markup
+
+        body = [f"<div>{markup.escape(say(self.purpose))}</div>", markup.faint(say(self.note))]
+        for line in self.lines:
+            if line.heading:
+                body.append(f"<div class=step>{markup.escape(say(line.heading))}</div>")
+            if isinstance(line, Line):
+                body.append(
+                    f"<div class=line>{markup.escape(line.text)}</div>" if line.parts else ""
+                )
+            else:
+                rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
+                body.append(markup.table(Table(rows)))
+        return markup.page(say(self.title), *body)
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:

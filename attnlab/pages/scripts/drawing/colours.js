@@ -1,5 +1,5 @@
 // From numbers to colours: the palette, the scales, and bitmaps of one pixel per number. The scales are
-// those of attnlab/support/scale.py, the palette that of attnlab/views/colours.py.
+// those of attnlab/support/scale.py, the palette that of attnlab/support/colours.py.
 
 import { Nd } from "../numbers/arrays.js";
 import { equations } from "../numbers/equations.js";

@@ -1,0 +1,81 @@
+"""A result as a document: its numbers as columns, printed as tables and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from attnlab.support.checks import importing_extra
+from attnlab.support.console import StdoutSafe
+from attnlab.support.messages import say
+from attnlab.support.tables import NOTHING, Columns, Format, Table, listed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Document(StdoutSafe):
+    """An object printed as headings, tables and paragraphs; a terminal fits them to its width.
+
+    It declares its numbers once, as columns: they are its data frame, and `listed` prints them.
+    """
+
+    # The columns that are printed in a format or under another heading; without `_data`, all.
+    _shown: ClassVar[Mapping[str, Format]] = NOTHING
+
+    def pieces(self) -> Iterator[str | Table]:
+        """The headings, tables and paragraphs, from top to bottom."""
+        yield from self._tables()
+
+    def table(self) -> str:
+        """The numbers as text."""
+        return "\n".join(map(str, self._tables()))
+
+    def _tables(self) -> Iterator[str | Table]:
+        """The table, and lines of text."""
+        yield listed(self._data(), self._shown)
+
+    def _data(self) -> Columns:
+        """The columns of the data frame: attributes of the rows, unless a subclass has others."""
+        return {name: [getattr(row, name) for row in self._records()] for name in self._shown}
+
+    def _records(self) -> Any:
+        """The objects that have the columns as attributes."""
+        return self
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the numbers as a pandas DataFrame: all of them, unrounded, one a row.
+
+        Other columns say what each number is of, such as `layer`, `head` and `position`.
+        """
+        return frame_of(self._data(), getattr(self, "title", ""))
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.pieces()))
+
+    def _repr_html_(self) -> str:
+        from attnlab.support import markup  # here, so that `import attnlab` is quick
+
+        title, *pieces = self.pieces()
+        if not isinstance(title, str):
+            title, pieces = "", [title, *pieces]
+        return markup.document(title, *map(markup.piece, pieces))
+
+
+def frame_of(columns: Columns, title: str) -> DataFrame:
+    """Columns as a DataFrame. Its texts are in English, like names of steps."""
+    with importing_extra("frames"):
+        import pandas as pd
+
+    def series(values: Any) -> Any:
+        if isinstance(values, np.ndarray):
+            return values
+        if None in values:  # integers, such as of the head of an MLP, which has none
+            return pd.array([*values], "Int64")
+        return [f"{value}" if isinstance(value, str) else value for value in values]
+
+    frame = pd.DataFrame({name: series(values) for name, values in columns.items()})
+    frame.attrs["title"] = say(title)
+    return frame
