@@ -35,8 +35,6 @@ from runs import replace_steps
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace
-from attnlab.forward.forward_pass import KeyValueCache
-from attnlab.pages import token_pass
 from attnlab.pages.modules import GENERATED, SAVED, modules_of, source
 from attnlab.pages.saved import MARK, STEPS, is_page
 from attnlab.pages.saved import source as page_source
@@ -197,19 +195,6 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
         assert (page.locator(".stage canvas").evaluate(strongest) > 100) == (i > 0)
 
 
-def test_a_tokens_card(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace("a’ hen")
-    page = open_page(trace)
-    assert page.locator("#card").is_hidden()
-    for nth, look in ((1, "hover"), (2, "focus")):
-        getattr(page.locator(".flow .chip").nth(nth), look)()
-        card, token = page.locator("#card").inner_text(), trace.tokens[nth]
-        for part in (token.symbol, token.text, token.bytes.hex(" "), str(token.id), "’"):
-            assert part in card
-    page.keyboard.press("Escape")
-    assert page.locator("#card").is_hidden()
-
-
 def test_cells_show_the_traces_numbers_in_the_legends_colours(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
@@ -250,35 +235,6 @@ def check_colours(page: Any, values: NDArray[np.float64], bound: float, nth: int
     assert named == pytest.approx([-bound, 0, bound], rel=1e-3)
     expected = (values / bound + 1) / 2
     assert np.allclose(shown_in(page, nth), expected, rtol=0, atol=SHADES, equal_nan=True)
-
-
-def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    page.locator("#steps input[value=raw_scores]").dispatch_event("click")
-    for _ in range(5):
-        page.locator("#larger").click()
-    drawn(page)
-    scroller = page.locator(".scroller")
-    left, top, width, height, cell = scroller.evaluate(
-        """(x) => { x.scrollTo(1000, 700);
-            return [x.scrollLeft, x.scrollTop, x.clientWidth, x.clientHeight, x.scrollWidth / 12];
-        }"""
-    )
-    assert (left, top) == (1000, 700)
-    middles = (np.arange(12) + 0.5) * cell
-    rows = (middles >= top) & (middles < top + height)
-    columns = (middles >= left) & (middles < left + width)
-    values = seen(trace, 0, 0, "raw_scores")
-    expected = np.where(rows[:, None] & columns, (values / np.abs(values).max() + 1) / 2, np.nan)
-    assert 0 < np.isfinite(expected).sum() < expected.size
-    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
-
-    scroller.hover(position={"x": 40, "y": 50})
-    i, j = int((50 + top) // cell), int((40 + left) // cell)
-    said = page.locator(".readout .pair").inner_text()
-    assert said.startswith(f"query {i} ")
-    assert f"key {j} " in said
 
 
 def check_arithmetic(
@@ -414,30 +370,6 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     ]
 
 
-def test_two_traces_share_a_scale_and_their_difference_has_its_own(
-    odd: GPT2, open_page: Open
-) -> None:
-    ids = odd.trace(TEXT).tokens.ids
-    others = [id for id in range(100) if id not in ids]
-    traces = [odd.trace(ids), odd.trace(others[: len(ids)])]
-    page = open_page(*traces)
-    for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").dispatch_event("click")
-        a, b = (seen(trace, 0, 0, step) for trace in traces)
-        bounds = [np.nanmax(np.abs(values)) for values in (a, b, b - a)]
-        if step != "weights":
-            assert len({f"{bound:.3g}" for bound in bounds}) == 3
-            check_colours(page, a, max(bounds[:2]), 0)
-            check_colours(page, b, max(bounds[:2]), 1)
-            check_colours(page, b - a, bounds[2], 2)
-            continue
-        at, named = ticks(page, 2)
-        assert named == [-1, -0.25, 0, 0.25, 1]
-        assert at == pytest.approx((np.sign(named) * np.sqrt(np.abs(named)) + 1) / 2)
-        expected = (np.sign(b - a) * np.sqrt(np.abs(b - a)) + 1) / 2
-        assert np.allclose(shown_in(page, 2), expected, rtol=0, atol=SHADES, equal_nan=True)
-
-
 def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     one_head = GPT2.from_pretrained(REFERENCE / "one_head")
     page = open_page(odd.trace(TEXT), one_head.trace(TEXT))
@@ -474,28 +406,6 @@ def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) 
         assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[0, j])
     page.keyboard.press("Enter")
     check_arithmetic(page, trace, 0, 0, 0, 4)
-
-
-def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None:
-    """Three tokens after four cached ones: query 1 is the text's token 5."""
-    ids, cache = odd.trace(TEXT).tokens.ids, KeyValueCache(odd.config, np.float32)
-    for part in (ids[:4], ids[4:7]):
-        trace = Trace(odd.tokenizer.tokens(part), odd.tokenizer.vocabulary, odd.parameters, cache)
-        assert trace.next_logits.size  # which fills the cache
-        cache.length += len(part)
-    page = open_page(trace)
-    chips = page.locator(".flow .chip")
-    assert chips.evaluate_all("(all) => all.map((chip) => chip.tabIndex)") == [*[-1] * 6, 0]
-    weights = trace.head(0, 0).weights
-    for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token has no query
-        chips.nth(n).click()
-        drawn(page)
-        marked = "(all) => all.map((chip) => chip.classList.contains('query'))"
-        assert np.flatnonzero(chips.evaluate_all(marked)).tolist() == [4 + i]
-        shown = page.locator(".flow small").all_inner_texts()
-        assert shown[5 + i :] == [""] * (2 - i)
-        assert [float(x) for x in shown[: 5 + i]] == pytest.approx(weights[i, : 5 + i], abs=0.0051)
-        assert page.locator(".readout .pair").inner_text().startswith(f"query {i} ")
 
 
 # ---- hostile tokens, themes, large pages -------------------------------------------------------
@@ -577,19 +487,6 @@ def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
     assert page.evaluate("traces[0].loaded.size") < 12
     page.locator(".map").last.scroll_into_view_if_needed()
     until(page, f"{GRIDS}.at(-1).values !== undefined")
-
-
-def test_maps_just_below_the_window_are_drawn(odd: GPT2, open_page: Open) -> None:
-    size = {"width": 1440, "height": 900}
-    page = open_page(odd.trace(TEXT), odd.trace(OTHER), viewport=size)
-    page.goto(f"{page.url.partition('#')[0]}#depth=look")
-    page.reload()
-    until(page, LOADED)
-    assert page.evaluate(f"{GRIDS}.every((map) => !map.values)")
-    page.locator("#depth input[value=lab]").check()
-    drawn(page)
-    assert page.evaluate(f"{GRIDS}[0].cell.getBoundingClientRect().top") > 900
-    until(page, f"{GRIDS}.every((map) => map.values)")
 
 
 @pytest.mark.usefixtures("short_story")
@@ -712,98 +609,6 @@ def test_the_arithmetic_marks_edits(odd: GPT2, open_page: Open) -> None:
         base = page.locator('#sums [data-trace="0"]')
         assert "edited" not in base.inner_text()
     check_arithmetic(page, trace, layer, h, i, j)
-
-
-def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
-    odd: GPT2, open_page: Open
-) -> None:
-    trace = odd.trace(TEXT)
-    masked_scores = np.random.default_rng(0).normal(size=(12, 12))
-    masked_scores[5, 2] = -np.inf
-    edited = trace.edited(
-        {
-            "blocks.0.attention.mask": True,
-            "blocks.1.attention.heads.3.weights": 0.25,
-            "blocks.2.attention.masked_scores": masked_scores,
-        }
-    )
-    page = open_page(trace, edited)
-
-    def look(layer: int, h: int, step: str) -> None:
-        page.locator(".map").nth(15 + 5 * layer + h).click()
-        page.locator(f"#steps input[value={step}]").dispatch_event("click")
-        to_cell(page, 2, 9, nth=1)
-
-    for layer, h, step in ((0, 0, "weights"), (1, 3, "weights"), (2, 1, "masked_scores")):
-        look(layer, h, step)
-        is_edited = page.locator("#formula").inner_text().endswith(", edited in B")
-        assert is_edited == (layer > 0)
-        values = getattr(edited.head(layer, h), step)
-        if layer < 2:
-            assert np.allclose(shown_in(page, 1), np.sqrt(values), rtol=0, atol=SHADES)
-        assert np.array_equal(np.isnan(shown_in(page, 1)), np.isneginf(values))
-        assert np.array_equal(np.isnan(shown_in(page, 0)), ~trace.mask)
-        readouts = page.locator(".readout").all_inner_texts()
-        assert ["masked" in text for text in readouts] == [True, False, False]
-    look(1, 3, "masked_scores")
-    assert np.array_equal(np.isnan(shown_in(page, 1)), np.zeros((12, 12), bool))
-    look(0, 0, "masked_scores")
-    readouts = page.locator(".readout data").all_inner_texts()
-    assert [readouts[0], readouts[2]] == ["-inf", "inf"]
-    assert float(readouts[1]) == pytest.approx(float(edited.head(0, 0).scores[2, 9]), abs=1e-3)
-    assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite number
-
-
-# Keys, axes, and names that aren't translated.
-UNTRANSLATED = (
-    "attnlab GPT logits Tab Enter Esc Ctrl Shift Dk Dh exp inf True False logit final "
-    "probabilities softmax temperature top SVG PNG CSV pocket english"
-)
-
-
-def read_aloud(page: Any) -> str:
-    """All texts of a page, visible or for screen readers."""
-    return page.evaluate(
-        """() => [document.body.innerText, ...[...document.querySelectorAll('*')].flatMap(
-            (one) => ['aria-label', 'data-tip'].map((name) => one.getAttribute(name) ?? ''))
-        ].join('\\n')"""
-    )
-
-
-def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    edited = trace.edited({"blocks.0.attention.heads.0.scores": 2.0})
-    numbers = []
-    for language in ("en", "zh"):
-        page = open_page(trace, edited, language=language)
-        page.locator(".map").first.click()
-        to_cell(page, 2, 1)
-        page.keyboard.press("Enter")
-        page.locator(".flow .chip").first.hover()
-        numbers.append(page.locator("data").evaluate_all("(all) => all.map((one) => one.value)"))
-        said = read_aloud(page)
-    assert numbers[0] == numbers[1]
-    assert "计算过程：第 0 层，0 号头，查询 2，键 1" in said
-    said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+|<[0-9a-f ]+>", "", said)
-    formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
-    formulas += [step["formula"] for step in token_pass.description(trace)["steps"].values()]
-    for formula in sorted(formulas, key=len, reverse=True):
-        said = said.replace(formula, "")
-    words = re.compile(r"[A-Za-z]{2,}")
-    kept = [
-        *STEPS,
-        "mask",
-        *token_pass.listed_paths(trace),
-        TEXT,
-        *trace.tokens.texts,
-        trace.parameters.name,
-        edited._note.partition(": ")[2],
-        UNTRANSLATED,
-        "English",  # the button for that language
-        "attnlab playground page.html",
-        "attnlab explore",
-    ]
-    assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}
 
 
 def test_words_in_pieces_come_before_the_headline(pocket: GPT2, open_page: Open) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import Watched
-from pages import BALL, Open, drawn, gpt2_shaped, idle, settled, until
+from pages import BALL, Open, idle, settled, until
 
 import attnlab
 from attnlab import GPT2, Trace, softmax
@@ -115,65 +115,6 @@ def test_a_finger_names_before_it_opens(ball: Trace, look: Open) -> None:
     assert page.evaluate("selection.level") == "model"
     page.touchscreen.tap(*touch)
     until(page, "selection.level === 'block' && selection.layer === 0")
-
-
-def test_a_held_touch_names_and_opens_nothing(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    hold = """(mini) => {
-        const touch = { pointerType: "touch", bubbles: true };
-        mini.dispatchEvent(new PointerEvent("pointerdown", touch));
-        setTimeout(() => {
-            mini.dispatchEvent(new PointerEvent("pointerup", touch));
-            mini.dispatchEvent(new PointerEvent("click", { ...touch, cancelable: true }));
-            window.isHeld = true;
-        }, HOLD_MILLISECONDS + 100);
-    }"""
-    page.locator(".mini").nth(2).evaluate(hold)
-    until(page, "window.isHeld")
-    assert str(card(page)).startswith("layer 0, head 2")
-    assert page.evaluate("selection.level") == "model"
-
-
-def test_lines_of_a_head_say_what_they_are_and_open(ball: Trace, look: Open) -> None:
-    weights = ball.head(1, 0).weights
-    words = [token.text.strip() for token in ball.tokens]
-
-    def said(query: int, key: int) -> str:
-        share = f"{100 * weights[query, key]:.1f}\xa0% of its attention"
-        return f"head 1.0: “{words[query]}” gives “{words[key]}” {share}"
-
-    # The middle of the line from “it” to “ball”, between rows 7 and 4.
-    middle = "(box) => [box.clientWidth / 2, (box.clientHeight / box.scrollHeight) * 6 * 24]"
-    link = "depth=look&layer=1&head=0&level=head"
-    page = look(ball, link)
-    lines = page.locator(".all-lines")
-    x, y = lines.evaluate(middle)
-    lines.hover(position={"x": x, "y": y})
-    assert card(page) == said(7, 4)
-    lines.hover(position={"x": 10, "y": y})  # among the tokens
-    assert card(page) is None
-    lines.focus()
-    drawn_keys = [key for key in range(7) if weights[6, key] >= 0.01]
-    best = int(weights[6].argmax())
-    page.keyboard.press("ArrowUp")
-    assert card(page) == said(6, best)
-    page.keyboard.press("ArrowLeft")
-    earlier = drawn_keys[drawn_keys.index(best) - 1]
-    assert card(page) == said(6, earlier)
-    page.keyboard.press("Enter")
-    until(page, f"selection.openCell?.query === 6 && selection.openCell.key === {earlier}")
-    assert page.evaluate("selection.level") == "number"
-    page = look(ball, link, has_touch=True, viewport={"width": 1000, "height": 800})
-    lines = page.locator(".all-lines")
-    x, y = lines.evaluate(middle)
-    box = lines.bounding_box()
-    page.touchscreen.tap(box["x"] + x, box["y"] + y)
-    frames = "new Promise((end) => requestAnimationFrame(() => requestAnimationFrame(end)))"
-    page.evaluate(f"{frames}.then(() => null)")
-    assert card(page) == said(7, 4)
-    assert page.evaluate("selection.level") == "head"
-    page.touchscreen.tap(box["x"] + x, box["y"] + y)
-    until(page, "selection.openCell?.query === 7 && selection.openCell.key === 4")
 
 
 def test_a_saved_page_marks_an_ablated_head_in_lab(ball: Trace, look: Open) -> None:
@@ -347,96 +288,3 @@ def test_presenting_by_a_button(ball: Trace, look: Open) -> None:
     page.locator("#leave").click()
     until(page, "!document.documentElement.classList.contains('presenting')")
     assert page.locator(".masthead").is_visible()
-
-
-# JavaScript: pairs of controls and texts of the first screen that overlap.
-OVERLAPS = """() => {
-    const shown = "button, .leaving li, .line, #story p, .mini, #prompt";
-    const all = [...document.querySelectorAll(shown)]
-        .filter((one) => one.checkVisibility({ visibilityProperty: true }));
-    const boxes = all.map((one) => one.getBoundingClientRect());
-    const name = (n) => `${all[n].id || all[n].className} ${all[n].textContent.slice(0, 20)}`;
-    const pairs = [];
-    for (let n = 0; n < all.length; n++)
-        for (let m = 0; m < n; m++) {
-            if (all[n].contains(all[m]) || all[m].contains(all[n])) continue;
-            const [a, b] = [boxes[n], boxes[m]];
-            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-            if (wide > 2 && high > 2) pairs.push([name(n), name(m)]);
-        }
-    return pairs;
-}"""
-
-
-@pytest.mark.parametrize("width", [390, 1024, 1440])
-@pytest.mark.parametrize("name", ["ball", "patterns"])
-def test_nothing_overlaps_in_large_letters(
-    name: str, width: int, short_story: None, look: Open, request: pytest.FixtureRequest
-) -> None:
-    page = look(request.getfixturevalue(name), viewport={"width": width, "height": 844})
-    for _ in range(3):
-        drawn(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OVERLAPS) == []
-        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
-        assert page.locator(".line").evaluate_all(cut) == 0
-        if page.locator("#larger-letters").is_enabled():
-            page.locator("#larger-letters").click()
-    assert page.evaluate("textScale()") == 1.5
-
-
-def test_on_a_phone_the_text_box_comes_first_and_all_layers_are_reached(
-    pocket: GPT2, watched: Watched, tmp_path: Path
-) -> None:
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    address = f"{(tmp_path / 'model.html').as_uri()}#depth=look"
-    page = settled(watched.open(address, viewport={"width": 390, "height": 844}))
-    box = page.locator("#prompt").bounding_box()
-    assert page.locator("#language").bounding_box()["y"] < box["y"]  # the page's buttons
-    assert box["y"] + box["height"] < page.locator("#story").bounding_box()["y"]
-    assert page.locator(".line").last.bounding_box()["y"] < 844
-    page.evaluate("scrollTo(0, 1e6)")
-    # No bar lies over what is scrolled to.
-    positions = page.locator("main *").evaluate_all(
-        "(all) => all.filter((one) => one.checkVisibility())"
-        ".map((one) => getComputedStyle(one).position)"
-    )
-    assert not {"fixed", "sticky"} & {*positions}
-    assert watched.said == []
-
-
-def test_a_wide_pictures_layers_are_reached_on_a_phone(
-    odd: GPT2, short_story: None, look: Open
-) -> None:
-    page = look(gpt2_shaped(odd, 6, seed=0, n_embd=96), viewport={"width": 390, "height": 844})
-    reach = page.locator(".reach span")
-    assert reach.inner_text().startswith("layers 0 to ")
-    assert page.locator(".reach button").first.is_disabled()
-    last = page.locator(".reach button").last
-    for _ in range(12):
-        if last.is_disabled():
-            break
-        before = reach.inner_text()
-        last.click()
-        until(page, f"document.querySelector('.reach span').innerText !== {before!r}")
-        page.wait_for_timeout(500)  # the scroll is smooth
-    assert " to 11 of 12" in reach.inner_text()
-
-
-def test_lab_cuts_nothing_at_1024_pixels(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    address = f"{(tmp_path / 'model.html').as_uri()}#depth=lab"
-    page = settled(watched.open(address, viewport={"width": 1024, "height": 768}))
-    cut = """() => [...document.querySelectorAll("#heads *, #head *, #texts *")].filter((one) =>
-        one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
-        && ["auto", "scroll"].includes(getComputedStyle(one).overflowX)).map((one) => one.id)"""
-    for n in range(3):
-        page.locator("#examples button").nth(n).evaluate("(button) => button.click()")
-        idle(page)
-        until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
-        for size in (1, 1.5):
-            page.evaluate("(textSize) => set({ textSize })", size)
-            until(page, "document.documentElement.scrollWidth <= 1024")  # laid out anew
-            until(page, f"({cut})().length === 0")
-    assert watched.said == []

@@ -85,7 +85,7 @@ def check_words(pages: dict[str, Any]) -> None:
         "#depth=look&layer=1&head=2&level=head",
         "#depth=look&layer=0&head=0&level=block",
         "#depth=lab&layer=2&head=4&query=5&key=1&open=layer.2.head.4.query.5.key.1.component.3",
-        "#depth=lab&look=strips&stop=blocks.1.mlp.activated&component=7",
+        "#depth=lab&stop=blocks.1.mlp.activated&component=7",
         "#depth=lab&look=lines&stop=logits&component=2",
     ],
 )

@@ -171,22 +171,6 @@ def test_what_changes_with_the_text(pocket: GPT2, play: Play) -> None:
     check_changes(page, pocket.trace(BALL), pocket.trace(other), 1, 1, **settings)
 
 
-def test_why_nothing_differs(pocket: GPT2, play: Play) -> None:
-    page = play(pocket, BALL)
-    page.locator("#compare").evaluate("(box) => (box.checked = true)")
-    page.evaluate("toggle(ablationOf(0, 3))")
-    until(page, "document.querySelectorAll('.grid').length === 3")
-    names = page.locator("#grids h3.name")
-    early = "B − A: 0 up to layer 0: the ablation there only affects later steps."
-    assert names.all_inner_texts()[1:] == ["B: layer 0, head 3 ablated", early]
-    page.evaluate("toggle(ablationOf(1))")
-    until(page, "document.querySelector('#grids h3.name').textContent.includes('head 3 ablated')")
-    assert names.all_inner_texts()[2] == (
-        "B − A: 0 in all layers: the ablated part comes after the last weights and only affects "
-        "the next token."
-    )
-
-
 def test_text_is_generated(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
     page.locator("#count").fill("7")

@@ -281,45 +281,6 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
     assert "One token is left." in said
 
 
-def test_the_keyboard_moves_the_sliders_and_words_show_the_value(
-    odd: GPT2, open_page: Open
-) -> None:
-    page = open_page(odd.trace(TEXT))
-    # The list of next tokens is one stop of Tab.
-    until(page, "document.querySelectorAll('.next .chip').length === 5")
-    here = "[...document.querySelectorAll('.next .chip')].indexOf(document.activeElement)"
-    page.locator(".flow .chip.query").focus()
-    result = []
-    for key in ("Tab", "ArrowDown", "End", "Home", "Tab"):
-        page.keyboard.press(key)
-        result.append(page.evaluate(here))
-    assert result == [0, 1, 4, 0, -1]
-    sliders = page.locator("#settings input[type=range]")
-
-    def reading(nth: int, key: str) -> str:
-        sliders.nth(nth).press(key)
-        return str(sliders.nth(nth).get_attribute("aria-valuetext"))
-
-    assert [reading(1, key) for key in ("ArrowLeft", "Home")] == [
-        *("0.9", "0: always the most probable token")
-    ]
-    assert [reading(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
-        *("all tokens", "the 50 most probable tokens"),
-        *("the 1 most probable tokens", "the 2 most probable tokens"),
-    ]
-    assert [reading(3, key) for key in ("End", "ArrowLeft")] == [
-        *("all tokens", "the most probable tokens, up to a total of 0.99")
-    ]
-    assert [reading(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
-    assert page.evaluate("settings") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
-    names = page.locator("#settings label").all_inner_texts()
-    assert [name.strip() for name in names] == [
-        *("after position", "temperature", "top-k", "top-p", "more rows")
-    ]
-    page.locator(".how button").press("Enter")
-    assert page.evaluate("document.activeElement.id") == "prediction-title"
-
-
 def test_rows_without_a_token_are_marked(open_page: Open) -> None:
     """A padded embedding: the extra rows have probabilities but aren't tokens."""
     config = GPT2Config(vocab_size=40, n_positions=4, n_embd=4, n_layer=1, n_head=2)

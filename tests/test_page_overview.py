@@ -2,7 +2,6 @@
 
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -203,39 +202,6 @@ def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look
     )
 
 
-def test_an_improbable_token_may_become_more_than_twice_as_probable(look: Open) -> None:
-    trace = GPT2.from_pretrained("english").trace("今天天气很好，我们去公园")
-    ablated = trace.edited({"blocks.0.attention.heads.1.context": 0})
-    before, after = probabilities(trace), probabilities(ablated)
-    id = int(before.argmax())
-    change = 100 * (after[id] / before[id] - 1)
-    assert change > 100
-    sentence = story(look(trace))[0]
-    assert sentence.startswith("Head 0.1 ")
-    assert f"“snowing” is {change:.1f}\xa0% more probable: the head works against it." in sentence
-
-
-def test_a_piece_of_a_word_is_named_with_its_word(pocket: GPT2, look: Open) -> None:
-    trace = pocket.trace("The mat")
-    assert trace.tokens.texts == ("The", " m", "at")
-    for language, word in (("en", "“at” of “mat”"), ("zh", "“mat”的“at”")):
-        page = look(trace, language=language)
-        assert word in story(page)[0]
-        assert word in page.locator(".rest-words").inner_text()
-
-
-def test_a_head_that_works_against_the_next_token_says_so(pocket: GPT2, look: Open) -> None:
-    trace = pocket.trace("My grandmother lives in Lisbon")
-    [sentence] = story(look(trace))
-    head = trace.blocks[0].attention.heads[0]
-    ablated = probabilities(trace.edited({f"{head.path}.context": 0}))
-    id = int(probabilities(trace).argmax())
-    shares = [percent(float(x[id])) for x in (probabilities(trace), ablated)]
-    assert shares == ["42\xa0%", "49\xa0%"]
-    assert sentence.startswith("Head 0.0 ")
-    assert sentence.endswith("“has” rises from 42\xa0% to 49\xa0%: the head works against it.")
-
-
 def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -> None:
     weights = figures.load("gpt2_patterns")["weights_1"]
     page = look(patterns)
@@ -268,32 +234,6 @@ def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -
     assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
 
 
-def test_hidden_tokens_are_counted_where_they_are_missing(pocket: GPT2, look: Open) -> None:
-    trace = pocket.trace("The dog chased the ball. " * 12)
-    page = look(trace, viewport={"width": 1024, "height": 700})
-    positions = page.evaluate(
-        "[...document.querySelectorAll('#picture .line')].map((x) => x.position)"
-    )
-    hidden = [later - earlier - 1 for earlier, later in pairwise([-1, *positions])]
-    shown = page.locator("#picture .marks span").all_inner_texts()
-    assert shown == [f"⋯ {count} hidden" for count in hidden if count]
-    assert positions[0] == 0
-    assert len(positions) + sum(hidden) == len(trace.tokens)
-    assert 1 not in hidden
-
-
-def test_an_ablated_head_is_drawn_as_ablated(ball: Trace, look: Open) -> None:
-    page = look(ball.edited({"blocks.1.attention.heads.0.context": 0}), "depth=look&layer=1&head=0")
-    own = "({ layer, head }) => layer === 1 && head === 0"
-    ablated = page.evaluate("picture.curves.map(({ isAblated }) => isAblated)")
-    assert ablated == page.evaluate(f"picture.curves.map({own})")
-    assert ablated == sorted(ablated, reverse=True)  # below all others
-    assert any(ablated)
-    cell = page.locator(".mini").nth(4)
-    assert cell.evaluate("(cell) => cell.classList.contains('ablated')")
-    assert cell.get_attribute("aria-label") == "layer 1, head 0, ablated"
-
-
 def test_look_shows_in_place_what_an_ablation_does(
     pocket: GPT2, ball: Trace, watched: Watched, tmp_path: Path
 ) -> None:
@@ -313,18 +253,6 @@ def test_look_shows_in_place_what_an_ablation_does(
     first, second = np.argsort(-after, kind="stable")[:2]
     assert barked == [percent(before[first]), percent(after[first])]
     assert rolled == [percent(before[second]), percent(after[second])]
-    assert watched.said == []
-
-
-def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
-    assert story(page) == STORY
-    assert opened(page) == [1, 0]
-    assert page.evaluate(f"{CONTROLS}.filter(({{ disabled }}) => !disabled).length") <= 25
-    page.locator("#examples button").nth(2).click()
-    until(page, f"document.querySelector('#prompt').value === '{LIST}'")
-    until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
     assert watched.said == []
 
 
@@ -392,30 +320,6 @@ def test_the_picture_shows_the_traces_numbers(
     assert "Ġ" not in page.locator("body").inner_text()
 
 
-def test_a_small_map_opens_its_head_by_pointer_and_keys(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    assert not page.locator("#head").is_visible()
-    assert page.locator(".readout data, #jobs data").count() == 0
-    page.locator(".mini").nth(1).click()
-    at_level(page, "head")
-    assert opened(page) == [0, 1]
-    assert page.locator("#head").is_visible()
-    until(page, "document.querySelector('.readout data') !== null")
-    shown = float(page.locator(".readout data").get_attribute("value"))
-    assert shown == pytest.approx(float(ball.head(0, 1).weights[-1].max()), abs=1e-6)
-    assert page.locator("#jobs data").count() > 0
-    assert not page.locator("#picture").is_visible()
-    page.locator("#crumbs button").first.click()
-    at_level(page, "model")
-    assert page.evaluate("document.activeElement.map.head") == 1
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("End")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("Enter")
-    at_level(page, "head")
-    assert opened(page) == [1, 2]
-
-
 # ---- levels --------------------------------------------------------------------------------------
 
 
@@ -437,45 +341,6 @@ def click_cell(page: Any, i: int, j: int) -> None:
     scroller = page.locator("#heatmaps .scroller")
     cell = scroller.evaluate("(x) => x.scrollWidth / x.ariaColCount")
     scroller.click(position={"x": (j + 0.5) * cell, "y": (i + 0.5) * cell})
-
-
-def test_a_map_that_is_the_level_fills_the_window_with_numbers(ball: Trace, look: Open) -> None:
-    page = look(ball, reduced_motion="reduce", viewport={"width": 1024, "height": 768})
-    page.evaluate(RECORD_TEXTS)
-    page.evaluate("zoomTo('matrix', { layer: 1, head: 2 })")
-    at_level(page, "matrix")
-    drawn(page)
-    weights = ball.head(1, 2).weights
-    rows, columns = np.tril_indices(8)
-    assert page.evaluate("written") == [f"{x:.2f}" for x in weights[rows, columns]]
-    # The sentence about where attention goes is of the selected token, and there once.
-    page.evaluate("select(3)")
-    drawn(page)
-    assert page.locator("#strongest").inner_text().startswith("“the”")
-    assert "attention" not in page.locator("#story").inner_text()
-    # The sentence about a head has no link to it there.
-    page.evaluate("zoomTo('block')")
-    at_level(page, "block")
-    assert page.locator("#story button:visible").first.is_enabled()
-    page.evaluate("zoomTo('head')")
-    at_level(page, "head")
-    assert page.locator("#story button:visible").first.is_disabled()
-    page.locator("#story button:visible").first.hover(force=True)
-    assert page.locator("#card").is_hidden()
-
-
-RECORD_TEXTS = r"""() => {
-  globalThis.written = [];
-  const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
-  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-    if (this.canvas.className === "plot") written.push(text);
-    fillText.call(this, text, ...rest);
-  };
-  CanvasRenderingContext2D.prototype.clearRect = function (...rest) {
-    if (this.canvas.className === "plot") written.length = 0;
-    clearRect.call(this, ...rest);
-  };
-}"""
 
 
 def test_each_level_opens_inside_the_one_before(ball: Trace, look: Open) -> None:
@@ -542,26 +407,6 @@ def test_back_returns_to_the_level_before(ball: Trace, look: Open) -> None:
     assert opened(page) == [1, 0]
     page.go_forward()
     at_level(page, "head")
-
-
-def test_a_curve_opens_its_head(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=look&layer=0&head=0")
-    # At its left end, no other curve covers that of 1.2 from “dog” to “it”.
-    box = page.locator(".scene > canvas").bounding_box()
-    lines = [line.bounding_box() for line in page.locator("#picture .line").all()]
-    dog, it = (lines[n]["y"] + lines[n]["height"] / 2 - box["y"] for n in (1, 7))
-    left = page.locator(".mini").nth(4).bounding_box()["x"] - box["x"]
-    for across in range(0, 300, 3):
-        for share in (0.4, 0.5, 0.6):
-            at = {"x": left + across, "y": dog + share * (it - dog)}
-            page.locator(".scene > canvas").hover(position=at, force=True)
-            words = page.locator("#card").text_content()
-            if words == "head 1.2: “it” gives “dog” 99.7\xa0% of its attention":
-                page.locator(".scene > canvas").click(position=at, force=True)
-                assert opened(page) == [1, 2]
-                assert page.evaluate("[selection.query, selection.key]") == [7, 1]
-                return
-    raise AssertionError("no place on the curve was found")
 
 
 def brute_force_map(weights: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -681,37 +526,6 @@ def test_a_deep_models_tour_has_at_most_eight_stages(look: Open) -> None:
     assert page.locator("#stage-words").inner_text().startswith("Layers 1 to 10: attention and an")
 
 
-def test_a_token_is_followed_through(pocket: GPT2, ball: Trace, look: Open) -> None:
-    page = look(ball)
-    for query in (4, 7):
-        page.locator("#picture .line").nth(query).press("Enter")
-        drawn(page)
-        assert page.locator("#picture .line.later").count() == 7
-        likely = pocket.trace(ball.tokens.ids[: query + 1]).next_tokens(5)
-        until(page, "document.querySelector('#stage-words').innerText.includes('After it')")
-        words = [token.text.strip() for token in likely]
-        assert page.locator(".leaving .word").all_inner_texts()[:5] == words
-        # Its path, in words.
-        weights = np.stack(
-            [[head.weights[query].copy() for head in one.attention.heads] for one in ball.blocks]
-        )
-        weights[..., [0, query]] = 0
-        layer, head, key = np.unravel_index(weights.argmax(), weights.shape)
-        added = [np.linalg.norm(block.mlp.output[query]) for block in ball.blocks]
-        assert page.locator("#stage-words").inner_text() == (
-            f"Besides the first token, “{ball.tokens[query].text.strip()}” attends most to "
-            f"“{ball.tokens[int(key)].text.strip()}”: {percent(weights.max())} "
-            f"in head {layer}.{head}. "
-            f"Of the MLPs, MLP {np.argmax(added)} adds the longest vector to it. "
-            f"After it, the most probable token is “{words[0]}”, "
-            f"with {100 * likely[0].probability:.0f}\xa0%."
-        )
-        page.locator("#all-tokens").click()
-        drawn(page)
-        assert page.locator("#picture .line.later").count() == 0
-        assert not page.locator("#all-tokens").is_visible()
-
-
 def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=lab")
     until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
@@ -739,20 +553,3 @@ def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Open) 
     assert [job for *_, job in rows if job]
     page.locator("#ranked .row-button").nth(1).click()
     assert opened(page) == [1, 2]
-
-
-def test_playing_and_presenting(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    page.locator("#play").click()
-    until(page, "stages.indexOf(selection.stage) === 1")
-    page.locator("#play").click()
-    assert page.evaluate("timer") is None
-    page.keyboard.press("p")
-    assert not page.locator(".masthead").is_visible()
-    assert page.locator("#picture").is_visible()
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("stages.indexOf(selection.stage)") == 2
-    page.keyboard.press("ArrowLeft")
-    assert page.evaluate("stages.indexOf(selection.stage)") == 1
-    page.keyboard.press("Escape")
-    assert page.locator(".masthead").is_visible()

@@ -332,15 +332,6 @@ def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> No
         assert actual == marked - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
 
 
-def test_an_edited_logit(open_page: Open) -> None:
-    trace = random_model(2).trace(TEXT).edited({"logits": lambda x: x + 3, "final": 2})
-    page, token = open_page(trace), trace.next_tokens(2)[1]
-    foot = go_to(page, "logits", 1).locator("tfoot")
-    assert near(numbers(foot)[-2:], [token.logit - 3, token.logit])
-    assert "edited here" in foot.inner_text()
-    assert page.locator("#step-formula").inner_text() == "logits = final W_U, edited"
-
-
 # ---- what a reader does --------------------------------------------------------------------------
 
 
@@ -388,57 +379,6 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
     assert page.locator(".reading").inner_text().startswith("component 14 ")
 
 
-def test_lines_of_a_strip_by_keys(open_page: Open) -> None:
-    """A wide row is wrapped into several lines."""
-    trace = random_model(6, n_embd=96).trace(TEXT)
-    page = open_page(trace)
-    go_to(page, "blocks.1.mlp.hidden", 0)
-    columns = int(page.locator(".cells").get_attribute("aria-colcount"))
-    assert 16 <= columns < 384
-    page.locator(".mark").focus()
-    row = trace.blocks[1].mlp.hidden[-1]
-    for key, component in (
-        ("ArrowDown", columns),
-        ("ArrowRight", columns + 1),
-        ("ArrowUp", 1),
-        ("Home", 0),
-        ("ArrowLeft", 0),
-        ("End", columns - 1),
-        ("ArrowRight", columns),
-        ("Control+End", 383),
-    ):
-        page.keyboard.press(key)
-        assert focused(page) == f"component {component}: {row[component]:.6f}", key
-
-
-def test_a_strips_cells_and_colours(page: Any, small: Trace) -> None:
-    go_to(page, "blocks.0.mlp.hidden", 0)
-    row = small.blocks[0].mlp.hidden[-1]
-    page.locator(".cells").scroll_into_view_if_needed()
-    box = page.locator(".cells canvas").bounding_box()
-    columns = int(page.locator(".cells").get_attribute("aria-colcount"))
-    side = box["width"] / columns
-    for c in (0, 17, 40, 59):
-        x, y = box["x"] + (c % columns + 0.5) * side, box["y"] + (c // columns + 0.5) * side
-        page.mouse.move(x, y)
-        assert page.locator(".reading").inner_text() == f"component {c} {row[c]:.6f}"
-        page.mouse.click(x, y)
-        assert page.locator(".mark").get_attribute("aria-label").startswith(f"component {c}:")
-    page.mouse.move(0, 0)
-    assert page.locator(".reading").inner_text().startswith("component 59 ")
-    go_to(page, "blocks.1.output", 0)
-    row = small.blocks[1].output[-1]
-    shades = page.locator(".cells canvas").evaluate(
-        """(canvas) => {
-            const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, 1);
-            const shadeOf = (bits) => pixels.indexOf(bits);
-            return Array.from(new Uint32Array(data.buffer), shadeOf);
-        }"""
-    )
-    bound = np.abs(row).max()  # all 15 numbers are between the ends
-    assert np.abs(np.array(shades) / 254 - (row / bound + 1) / 2).max() <= 3 / 255
-
-
 def test_a_term_leads_to_the_number_that_it_is_of(page: Any, small: Trace) -> None:
     go_to(page, "blocks.1.mlp.hidden", 3).locator(".leads").nth(2).click()
     until_chosen(page, "blocks.1.mlp.X")
@@ -448,32 +388,6 @@ def test_a_term_leads_to_the_number_that_it_is_of(page: Any, small: Trace) -> No
     assert focused(page).startswith(f"component {name[1]}: ")
 
 
-def test_a_heads_vectors_lead_to_the_steps_that_make_them(open_page: Open, small: Trace) -> None:
-    other = random_model(4).trace("the hen in a thin hen")
-    page = open_page(small, other)
-    page.locator(".map").nth(4).click()  # layer 1, head 1
-    layer, h = page.evaluate("[selection.layer, selection.head]")
-    to_cell(page, 7, 3)
-    page.keyboard.press("Enter")
-    Dh = small.config.d_head
-    for number, trace in ((0, small), (1, other)):
-        table = page.locator(f'#sums [data-trace="{number}"] [data-rows="component"]')
-        table.locator("tbody button").nth(2).click()
-        for nth, (name, i) in enumerate((("Q", 7), ("K", 3), ("V", 3), ("concat", 7))):
-            table.locator("thead .leads").nth(nth).click()
-            path, c = f"blocks.{layer}.attention.{name}", h * Dh + 2
-            until(page, f"shownStep.step.path === '{path}' && shownStep.position === {i}")
-            until(page, f"document.querySelector('#step-title').textContent === '{path}'")
-            column = {"Q": 0, "K": 1, "V": 3, "concat": 5}[name]
-            shown = numbers(table.locator("tbody tr").nth(2))[column]
-            assert near(row_of(trace, path, i)[c], shown)
-            assert numbers(page.locator(".reading")) == [pytest.approx(shown, abs=1e-6)]
-            assert page.evaluate("shownStep.trace.number") == number
-            assert page.locator("#pass-traces input:checked").count() == 1
-            assert focused(page).startswith(f"component {c}: head {h}, component 2: ")
-            assert page.locator("#arithmetic-title").inner_text().endswith("query 7, key 3")
-
-
 def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
     page = open_page(small)
     go_to(page, "blocks.1.mid", 2)
@@ -481,29 +395,6 @@ def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> Non
     until(page, "shownStep.position === 4")
     assert "token 4" in page.locator("#pass-title").inner_text()
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
-    assert page.locator("#pass-note").is_hidden()
-
-
-def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    until(page, "shownStep !== undefined")
-    page.evaluate(
-        """async () => {
-            const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
-            const soon = source.pack.bind(source);
-            source.pack = async (...one) => {
-                await new Promise((go) => setTimeout(go, 50));
-                return soon(...one);
-            };
-            for (const query of [2, at]) {
-                select(query, 0);
-                await frame();
-                await frame();
-            }
-            await new Promise((go) => setTimeout(go, 300));
-        }"""
-    )
-    assert "token 11, " in page.locator("#pass-title").inner_text()
     assert page.locator("#pass-note").is_hidden()
 
 
@@ -542,34 +433,6 @@ def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:
     until(page, "shownStep.trace.number === 0")
     until_chosen(page, "blocks.1.mid")
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]
-
-
-def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> None:
-    page = open_page(small)
-    assert "stop" not in page.url
-    to_cell(page, 4, 1)
-    go_to(page, "blocks.1.mlp.X", 2)
-    page.locator(".mark").focus()
-    page.keyboard.press("ArrowRight")
-    until(page, "location.hash.endsWith('&stop=blocks.1.mlp.X&component=3')")
-    assert "&query=4&key=1&" in page.url
-    link = page.url.partition("#")[2]
-    for hash, path, component in (
-        (link, "blocks.1.mlp.X", 3),
-        ("stop=final", "final", 0),
-        ("stop=blocks.0.mid&component=900", "blocks.0.mid", 14),
-        ("stop=blocks.0.mid&component=x", "blocks.0.mid", 0),
-        ("stop=blocks.9.mid&component=1", "embedding", 0),
-        ("stop=__proto__", "embedding", 0),
-    ):
-        page.evaluate(  # the page's own link may be pending
-            "(hash) => { clearTimeout(linkTimer); history.replaceState(null, '', hash); }",
-            f"#{hash}",
-        )
-        page.reload()
-        until_chosen(page, path)
-        until(page, f"selection.chosenStep.component === {component}")
-        assert page.evaluate("shownStep.position") == (4 if hash == link else 11)
 
 
 def test_a_page_with_a_model_has_any_column(watched: Watched, tmp_path: Path) -> None:

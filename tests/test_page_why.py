@@ -248,13 +248,6 @@ def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: 
             until(page, "document.querySelector('#strongest .reason')?.innerText.includes('5.89')")
 
 
-def test_the_page_does_not_call_what_rounds_to_half_less(opened: Open, pocket: GPT2) -> None:
-    section = cell(opened(pocket, BALL, "playground"), 1, 0, 2, 0, 2)
-    reason = attnlab.why(pocket.trace(BALL).head(1, 0), "chased", "The", "chased")
-    assert reason.sentence.endswith("because of what MLP 0 wrote at both: 0.47 of 0.94.")
-    assert reason.sentence in section.inner_text()
-
-
 def test_packs_of_pairs_are_refused_if_unknown(pocket: GPT2) -> None:
     trace = pocket.trace(BALL)
     for name in ("why.2.0.7.1.mean", "why.1.2.7.1.7.7", "why.1.2.3.5.mean"):

@@ -19,8 +19,6 @@ from conftest import MODELS, REFERENCE, RELATIVES
 from files import copy_model
 from numpy.typing import NDArray
 from pages import (
-    BALL,
-    GRIDS,
     LOADED,
     UNCAUSAL,
     UNSCALED,
@@ -884,35 +882,6 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     until(page, "document.querySelector('#status').textContent !== ''")
     assert page.locator("#status").inner_text() == "The mask must leave query 0 at least one key."
     shows("Edited: layer 1, head 2: 1 cell of the mask ×")
-
-
-def test_views_are_kept_for_other_numbers_of_the_same_text(pocket: GPT2, play: Play) -> None:
-    page = play(pocket, BALL, link="#layer=1&head=0&depth=lab")
-    until(page, f"{GRIDS}.every(({{ values }}) => values)")
-    page.evaluate("setDepth('look') || showLevel('head')")
-    idle(page)
-    views = ["#lines figure", "#heatmaps figure", "#grids > div", "#texts .flow"]
-    page.evaluate("(all) => all.forEach((one) => (document.querySelector(one).kept = 1))", views)
-    count = "(all) => all.filter((one) => document.querySelector(one).kept).length"
-    page.evaluate("toggle(ablationOf(0, 2))")
-    until(page, "traces[0].changes.length === 1")
-    idle(page)
-    assert page.evaluate(count, views) == 4
-    trace = pocket.trace(BALL).edited({"blocks.0.attention.heads.2.context": 0})
-    weights = trace.head(1, 0).weights
-    to_cell(page, 7, 4)
-    assert page.locator(".readout data").inner_text() == f"{weights[7, 4]:.4f}"
-    page.locator(".all-lines").focus()
-    page.keyboard.press("ArrowUp")
-    share = f"“but” gives “ball” {100 * weights[6, 4]:.1f}\xa0% of its attention"
-    assert share in page.locator("#card").inner_text()
-    page.evaluate("setDepth('lab')")
-    assert page.locator("#grids .map.ablated").count() == 1
-    until(page, f"{GRIDS}.every(({{ values }}) => values)")
-    small = page.evaluate(f"[...{GRIDS}.at(4).values]")
-    assert np.allclose(np.nan_to_num(small), weights.ravel(), atol=1e-5)
-    ask(page, "The hen saw the cat")
-    assert page.evaluate(count, views) == 0
 
 
 @pytest.mark.parametrize("name", ["pocket", "odd"])

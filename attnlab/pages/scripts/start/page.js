@@ -28,7 +28,6 @@ import { startPicture } from "../views/picture.js";
 import { startReasons } from "../views/reasons.js";
 import { startSharing } from "../views/sharing.js";
 import { startStory } from "../views/story.js";
-import { startStrips } from "../views/strips.js";
 import { startSummary } from "../views/summary.js";
 import { startTexts } from "../views/tokens.js";
 import { startTour } from "../views/tour.js";
@@ -176,7 +175,6 @@ export function startPage() {
   startReasons();
   startHeatmaps();
   startLines();
-  startStrips();
   startGrids();
   startAblated();
   startTour();

@@ -55,7 +55,7 @@ export const LEVELS = ["model", "block", "head", "matrix", "number"];
 export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
 // The displays of a head, each with its element's id.
-export const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
+export const DISPLAYS = { map: "heatmaps", lines: "lines" };
 
 export const settings = { ...UNCHANGED }; // as `model.generate` names them
 export const TEXT_SIZES = [1, 1.25, 1.5]; // relative to the default

@@ -18,9 +18,9 @@ function markView(part, isMarked, content) {
 function markViews() {
   const isAblated = (view) => isAblatedIn(view, selection.layer, selection.head);
   byId("is-ablated").hidden = !traceViews.some(isAblated);
-  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
-    for (const [n, part] of [...byId(id).children].entries()) // strips have none before they are first shown
-      markView(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
+  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, texts: traceViews }))
+    for (const [n, part] of [...byId(id).children].entries())
+      markView(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .flow"));
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
     markView(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
@@ -28,7 +28,7 @@ function markViews() {
 /** Call `mark` when another head is opened, a view is first drawn, or arithmetic is shown. */
 export function onOpened(mark) {
   const observer = new MutationObserver(mark);
-  for (const id of ["head-title", "strips", "sums", "strongest"]) observer.observe(byId(id), { childList: true });
+  for (const id of ["head-title", "sums", "strongest"]) observer.observe(byId(id), { childList: true });
 }
 
 export const startAblated = () => onOpened(markViews);

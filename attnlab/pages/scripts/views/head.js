@@ -101,7 +101,7 @@ export function startHead() {
   onHead(showHead);
   on("query key drawsFirst", showStrongest);
   on("isLoading", () => markBusy(document.querySelector("main"), selection.isLoading));
-  const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")], ["strips", "q · k"]], (display) => set({ display }));
+  const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")]], (display) => set({ display }));
   showLooks();
   on("language", showLooks);
   setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));

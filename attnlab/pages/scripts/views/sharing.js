@@ -68,7 +68,7 @@ function cellsOfMap(view) {
 
 // ---- pictures ------------------------------------------------------------------------------------
 
-const PICTURES = ["picture", "lines", "heatmaps", "strips"];
+const PICTURES = ["picture", "lines", "heatmaps"];
 
 function pictureShown() {
   const shown = PICTURES.map(byId).filter((element) => element.checkVisibility());
