@@ -84,8 +84,8 @@ def test_version() -> None:
     assert run("--version") == (f"attnlab {attnlab.__version__}\n", "")
 
 
-def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
-    page, text = tmp_path / "page.html", tmp_path / "text"
+def test_texts_from_stdin(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
 
     def written(*arguments: str, **settings: Any) -> str:
         run("html", *arguments, "-o", str(page), **settings)
@@ -94,15 +94,9 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
     expected = written("the “hen”\nin")
     assert written("-", stdin="the “hen”\nin\n") == expected
     assert written("-", stdin="the “hen”\r\nin\r\n", encoding="cp1252") == expected
-    text.write_bytes(b"\xef\xbb\xbfthe \xe2\x80\x9chen\xe2\x80\x9d\nin\n")
-    assert written("--file", str(text)) == expected
-    text.write_text("the hen\n\n")
-    assert written("--file", str(text)) == written("the hen\n")
     assert "nothing to trace: got no tokens. Give" in run("html", "-", status=2, stdin="")[1]
     with mock.patch("attnlab.cli.subcommands.LARGEST", 6):
         assert "it has more than 6 bytes" in run("html", "-", status=2, stdin="the hen")[1]
-    text.write_bytes(b"\xff")
-    assert "Save it as UTF-8" in run("html", "--file", str(text), status=2)[1]
 
 
 @pytest.mark.slow
@@ -192,7 +186,6 @@ REFUSED = (
     ("sing", "invalid choice"),
     ("html", 'expected one text or two; got 0. Put a text in quotes, such as "The dog'),
     ("html a b c", "expected one text or two; got 3"),
-    ("html --file /no/such/file", "there is no file in /no/such"),
     ("html a b --edit mask=True", "--edit can't be used with two texts"),
     ("html the -o -", "can't write a page to stdout; use -o FILE"),
     ("html the -o pages/", "pages/ names a directory; expected a file name"),

@@ -10,9 +10,8 @@ from conftest import REFERENCE, Watched
 from pages import LOADED, ablation, patching, scaling, toggling, until
 
 import attnlab
-from attnlab import GPT2, AttnlabError, Trace, at
+from attnlab import GPT2, Trace, at
 from attnlab.pages import pairs
-from attnlab.pages.packs import pack
 from attnlab.support.messages import say
 
 BALL = "The dog chased the ball, but it"
@@ -246,12 +245,3 @@ def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: 
         if element == "#story":
             page.locator("#story button").nth(1).click()  # head 1.2
             until(page, "document.querySelector('#strongest .reason')?.innerText.includes('5.89')")
-
-
-def test_packs_of_pairs_are_refused_if_unknown(pocket: GPT2) -> None:
-    trace = pocket.trace(BALL)
-    for name in ("why.2.0.7.1.mean", "why.1.2.7.1.7.7", "why.1.2.3.5.mean"):
-        with pytest.raises(AttnlabError):
-            pack(trace, name)
-    edited = trace.edited({HEADS.format(1, 2) + "scores": 1})
-    assert pack(edited, "why.1.2.7.1.mean") == b""

@@ -97,14 +97,6 @@ def parser() -> Parser:
         help="the text to trace, or two texts to compare; - reads it from stdin",
     )
     html.add_argument(
-        "--file",
-        action="append",
-        default=[],
-        dest="files",
-        metavar="FILE",
-        help="read the text from a UTF-8 file; a final line break is dropped, as with stdin",
-    )
-    html.add_argument(
         "--special",
         action="store_true",
         help="read names of special tokens, such as <|endoftext|>, as these tokens",

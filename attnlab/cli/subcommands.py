@@ -28,7 +28,7 @@ from attnlab.pages.page import page, playground
 from attnlab.pages.saved import is_page
 from attnlab.support.checks import as_count
 from attnlab.support.console import show_in_browser
-from attnlab.support.files import LARGEST, as_path, decode_text, read_text
+from attnlab.support.files import LARGEST, as_path, decode_text
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.walkthrough import Reproduction
@@ -45,15 +45,13 @@ def _model(options: argparse.Namespace) -> GPT2:
 
 
 def _texts(options: argparse.Namespace) -> list[str]:
-    """One text or two, from the command line, stdin and files."""
-    count = len(options.texts) + len(options.files)
-    if count not in (1, 2):
+    """One text or two, from the command line or stdin."""
+    if len(options.texts) not in (1, 2):
         raise InvalidValueError(
-            f'expected one text or two; got {count}. Put a text in quotes, such as "The dog chased '
-            'the ball", or use --file FILE, or - for stdin'
+            f"expected one text or two; got {len(options.texts)}. Put a text in quotes, such as "
+            '"The dog chased the ball", or use - for stdin'
         )
-    texts = [_read_stdin() if text == "-" else text for text in options.texts]
-    return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
+    return [_read_stdin() if text == "-" else text for text in options.texts]
 
 
 def _read_stdin() -> str:

@@ -1,6 +1,5 @@
 """The packs of the picture of the whole model, besides those of attention.
 
-"maps.3"    the small maps of layer 3's heads, for texts with more tokens than a map has pixels
 "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
 "story"     how ablating single heads changes the most probable next tokens
 """
@@ -13,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from attnlab.analysis.patching import can_be_batched
-from attnlab.equations import AnyArray, Array, Mask, softmax
+from attnlab.equations import AnyArray, Array, softmax
 from attnlab.forward.slices import with_step
 from attnlab.model.trace import Trace
 from attnlab.pages.prediction import logits_after
@@ -28,27 +27,6 @@ MIN_ABLATED_HEADS = 2
 
 # The most pixels in a row or column of a small map; in longer texts, cells share pixels.
 MAP_PIXELS = 64
-
-
-def maps(trace: Trace, layer: int) -> Iterator[AnyArray]:
-    """The pack "maps" of a layer: each head's weights as a small map."""
-    for head in trace.fork().blocks[layer].attention.heads:
-        yield small_map(head.weights, head.mask)
-
-
-def small_map(weights: AnyArray, mask: Mask) -> AnyArray:
-    """A map whose cells share pixels: the largest weight of each pixel by absolute value.
-
-    NaN where the mask hides all cells of a pixel.
-    """
-    shown = np.where(mask, weights, np.nan)
-    for axis, count in enumerate(shown.shape):
-        pixels = min(count, MAP_PIXELS)
-        first_cells = -(-np.arange(pixels) * count // pixels)  # rounded up
-        largest = np.fmax.reduceat(shown, first_cells, axis=axis)
-        smallest = np.fmin.reduceat(shown, first_cells, axis=axis)
-        shown = np.where(-smallest > largest, smallest, largest)
-    return shown
 
 
 def stream(trace: Trace) -> Iterator[AnyArray]:
@@ -76,9 +54,6 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     ids = _most_probable(probabilities)
     yield from (np.array([ids.size]), ids, probabilities[ids])
     for place, without in _ablations(trace, probabilities):
-        if not place:  # a part of the work
-            yield without
-            continue
         new = _most_probable(without)
         yield from (np.array(place), without[ids], new, without[new], probabilities[new])
 
@@ -112,18 +87,12 @@ def head_that_matters(trace: Trace) -> tuple[int, int]:
     effects = {
         place: abs(float(ablated[id] - probabilities[id]))
         for place, ablated in _ablations(trace, probabilities)
-        if place
     }
     return max(effects, key=lambda place: effects[place])
 
 
-def _ablations(
-    trace: Trace, probabilities: AnyArray
-) -> Iterator[tuple[tuple[int, int] | None, AnyArray]]:
-    """The places of ablated heads, and the probabilities without them.
-
-    In between None and no numbers, so that a server can answer others.
-    """
+def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[int, int], AnyArray]]:
+    """The places of ablated heads, and the probabilities without them."""
     # One pass for all heads of a layer.
     is_batched = can_be_batched(trace, "blocks.0.attention.heads.0.context")
     places = _candidates(trace, probabilities)
@@ -137,9 +106,6 @@ def _ablations(
             ablated = trace._with_run(with_step(trace._run, context, contexts, 0))
         else:
             ablated = trace.edited({f"blocks.{layer}.attention.heads.{batch[0][1]}.context": 0})
-        for block in ablated.blocks[layer:]:
-            _ = block.output
-            yield None, np.empty(0)
         logits = np.atleast_2d(ablated.next_logits).astype(np.float64)
         yield from zip(batch, softmax(logits), strict=True)
 

@@ -1,16 +1,13 @@
 """Scores as sums over pairs of parts, see `attnlab.analysis.why`, for the page.
 
-A page with a model asks for one sum: "why.1.2.7.4.3" is that of layer 1, head 2, query 7, key 4
-minus key 3 ("mean": minus the mean of the query's keys), as the largest pairs: for each, the index
-of the query's part, that of the key's, and the number. It has no numbers if an edit replaced a sum.
-
-A file has some pairs for the heads whose ablation it shows, in the pack "why". For each head and
-query from `first`: how many pairs, 0 if an edit replaced a sum; the index of each one's part of the
-query, then of the key; each pair at each key, minus its mean over the visible ones; and at each
-key, the largest absolute value of the other pairs, which says which pairs of a difference are its
-largest. Then three keys, the first one and those with the largest weights, and the leading pairs,
-the largest of the total's sign, which a sentence names: for each key against the mean, and each of
-the three against the next: the parts of the query; those of the key; the numbers.
+A page with a model computes them, see `pairs.js`. A file has some pairs for the heads whose
+ablation it shows, in the pack "why". For each head and query from `first`: how many pairs, 0 if an
+edit replaced a sum; the index of each one's part of the query, then of the key; each pair at each
+key, minus its mean over the visible ones; and at each key, the largest absolute value of the other
+pairs, which says which pairs of a difference are its largest. Then three keys, the first one and
+those with the largest weights, and the leading pairs, the largest of the total's sign, which a
+sentence names: for each key against the mean, and each of the three against the next: the parts of
+the query; those of the key; the numbers.
 """
 
 from __future__ import annotations
@@ -23,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.analysis.attribution import adds_up
-from attnlab.analysis.why import largest_of, stacked, terms_of, why
+from attnlab.analysis.why import stacked, terms_of
 from attnlab.equations import AnyArray, Mask, raw_scores, split_heads
-from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Head
 from attnlab.model.trace import Trace
 from attnlab.pages.overview import story_heads
@@ -43,18 +39,6 @@ def description(trace: Trace) -> dict[str, Any]:
     T, Tk = trace.head(0, 0).scores_shape
     floats = len(heads) * (10 + 2 * SHOWN + (SHOWN + 4) * Tk)  # at most, for each query
     return {"heads": heads, "first": T - min(T, max(1, BUDGET // (4 * floats)))}
-
-
-def sum_of(trace: Trace, layer: int, head: int, query: int, key: int, other: str) -> list[AnyArray]:
-    """The pack of one sum."""
-    try:
-        against = None if other == "mean" else int(other)
-        pairs = why(trace.head(layer, head), query, key, against).pairs
-    except InvalidValueError:
-        if trace.edited_steps:
-            return []
-        raise
-    return [np.array([m, k, pairs[m, k]]) for m, k in largest_of(pairs, SHOWN)]
 
 
 def rows(trace: Trace) -> Iterator[AnyArray]:

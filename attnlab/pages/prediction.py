@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.equations import Array, Ids, next_logits
+from attnlab.equations import Array, Ids
 from attnlab.model.trace import Trace
 from attnlab.support.messages import message_as_data
 from attnlab.support.tables import printable
@@ -90,13 +90,6 @@ def logits_after(trace: Trace, position: int) -> Array:
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
-
-
-def row_of_logits(trace: Trace, position: int) -> Array:
-    """The logits after a position, without computing the other rows."""
-    is_last = position == len(trace.tokens) - 1
-    row: Array = trace.next_logits
-    return row if is_last else next_logits(trace.final[: position + 1], trace.W_U)
 
 
 def _largest_ids(logits: Array) -> Ids:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.steps import at
 from attnlab.views.purposes import purpose
@@ -136,13 +135,9 @@ def norms(trace: Trace) -> Iterable[AnyArray]:
 
 def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
-    if path not in {"W_U", *_matrices_of_first(len(trace.blocks))}:
-        raise InvalidValueError(f"no columns of {quoted(path)} available")
     W = at(trace, path)
     owner, _, name = path.rpartition(".")
     bias = None if path == "W_U" else at(trace, f"{owner}.{name.replace('W', 'b')}")
-    if not 0 <= start < stop <= W.shape[1]:
-        raise InvalidValueError(f"{path} has no columns {start} to {stop - 1}")
     for column in range(start, stop):
         yield W[:, column]
         yield np.zeros(1) if bias is None else bias[column : column + 1]
