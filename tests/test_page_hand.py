@@ -1,4 +1,4 @@
-"""What the page does under the hand: it names what is pointed at, undoes, saves, and fits."""
+"""What the page does under the hand: it names what is pointed at, and saves it."""
 
 import csv
 import io
@@ -9,13 +9,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import Watched
-from pages import BALL, Open, idle, settled, until
+from pages import BALL, Open, until
 
-import attnlab
-from attnlab import GPT2, Trace, softmax
-
-OTHER = "The hen saw the cat"
+from attnlab import Trace, softmax
 
 
 def card(page: Any) -> str | None:
@@ -141,61 +137,6 @@ def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Open) -
     page.keyboard.press("Escape")
     assert not page.locator("#help").is_visible()
     assert page.evaluate("selection.level") == "head"
-
-
-def test_undo_and_redo(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
-    state = "[selection.depth, selection.layer, selection.head, selection.textSize, traces.length]"
-    first = page.evaluate(state)
-    text = "traces.at(-1).tokens.map((token) => token.text).join('')"
-
-    def settle() -> None:
-        idle(page)
-        until(page, "linkTimer === null")
-
-    settle()
-    page.keyboard.press("Control+z")  # nothing has been done
-    assert page.evaluate(state) == first
-    undo, redo = page.locator("#undo"), page.locator("#redo")
-    assert [undo.is_enabled(), redo.is_enabled()] == [False, False]
-    page.locator("#larger-letters").click()
-    settle()
-    page.locator("#depth input").nth(1).check()
-    settle()
-    page.locator("#grids .map").nth(5).click()
-    settle()
-    page.locator("#prompt").fill(OTHER)
-    page.locator("#prompt").press("Enter")
-    settle()
-    page.locator("#head-title").click()  # out of the text box, which has an undo of its own
-    page.locator("#head-toggle").click()
-    settle()
-    assert len(page.evaluate("traces[0].changes")) == 1
-    page.keyboard.press("Control+z")
-    settle()
-    assert page.evaluate("traces[0].changes") == []
-    assert page.evaluate(text) == OTHER
-    undo.click()
-    settle()
-    assert page.evaluate(text) == BALL
-    assert page.evaluate(state) == ["lab", 1, 1, 1.25, 1]
-    page.keyboard.press("Control+z")
-    settle()
-    assert page.evaluate(state) == ["lab", *first[1:3], 1.25, 1]
-    page.keyboard.press("Control+z")
-    settle()
-    page.keyboard.press("Control+z")
-    settle()
-    assert page.evaluate(state) == first
-    assert [undo.is_enabled(), redo.is_enabled()] == [False, True]
-    for key in ("Control+y", "Control+Shift+z", "Control+y"):
-        page.keyboard.press(key)
-        settle()
-    redo.click()
-    settle()
-    assert page.evaluate(text) == OTHER
-    assert watched.said == []
 
 
 def saved(page: Any, click: Callable[[], None], file: Path) -> bytes:

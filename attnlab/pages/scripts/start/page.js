@@ -31,7 +31,6 @@ import { startStory } from "../views/story.js";
 import { startSummary } from "../views/summary.js";
 import { startTexts } from "../views/tokens.js";
 import { startTour } from "../views/tour.js";
-import { startUndo } from "../views/undo.js";
 
 // Print in light colours, at a fixed width, without scrolling. The class is set before the browser lays
 // out the printed page, so that the drawings are placed correctly.
@@ -183,7 +182,6 @@ export function startPage() {
   startPass();
   startSharing();
   startHelp();
-  startUndo();
   on("head query key step display depth level textSize openCell chosenStep link zoom overlaid isFollowing drawsFirst settings language", updateLink);
   openTraces(description.traces);
   set({ textSize: 1 });

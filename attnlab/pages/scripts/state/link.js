@@ -42,15 +42,11 @@ function writeLink() {
   try {
     history[write](history.state, "", `#${linkOfPage()}`);
   } catch {} // frames without an address (srcdoc) refuse it
-  changed("written");
 }
-
-/** Write what is shown now, if that is still to be done. */
-export const flushLink = () => linkTimer && writeLink();
 
 /** Show what follows as a new entry in the browser's history. */
 export function startEntry() {
-  flushLink();
+  if (linkTimer) writeLink(); // of what is shown now
   selection.isNewEntry = true;
   updateLink();
 }
