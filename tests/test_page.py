@@ -158,43 +158,6 @@ def test_numbers_that_float32_can_not_hold() -> None:
 # ---- what is shown -----------------------------------------------------------------------------
 
 
-def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    assert page.locator("#summary").inner_text() == "3 layers × 5 heads, 12 tokens"
-    assert page.locator("#head-title").inner_text() == "Layer 0, head 0"
-    assert page.locator(".flow .chip .symbol").all_inner_texts() == list(trace.tokens.symbols)
-    assert page.locator(".map").count() == 15
-    until(page, f"{GRIDS}.every((map) => map.values)")
-    assert page.locator("#steps span").all_inner_texts() == list(MATRICES)
-    for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").dispatch_event("click")
-        formula = trace.head(0, 0).formula_of(step)
-        assert page.locator("#formula").inner_text() == f"{step} = {formula}"
-        ends = page.locator(".ticks span").all_inner_texts()
-        values = getattr(trace.head(0, 0), step)
-        bound = np.abs(values[np.isfinite(values)]).max()
-        expected = [0, 1] if step == "weights" else [-bound, bound]
-        assert [float(ends[0]), float(ends[-1])] == pytest.approx(expected, rel=1e-3)
-        assert ("hatched: masked" in page.locator(".legend").inner_text()) == (
-            step in ("masked_scores", "weights")
-        )
-    page.locator(".map").nth(7).click()
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-    # Lines lead from a token to those that it attends to; the first attends only to itself.
-    strongest = (
-        f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
-    )
-    for i in (4, 0):
-        page.locator(".flow .chip").nth(i).click()
-        drawn(page)
-        shown = page.locator(".flow small").all_inner_texts()
-        assert shown[i + 1 :] == [""] * (11 - i)
-        weights = trace.head(1, 2).weights[i, : i + 1]
-        assert [float(x) for x in shown[: i + 1]] == pytest.approx(weights.tolist(), abs=0.0051)
-        assert (page.locator(".stage canvas").evaluate(strongest) > 100) == (i > 0)
-
-
 def test_cells_show_the_traces_numbers_in_the_legends_colours(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)

@@ -24,41 +24,6 @@ def length(vector: Any) -> str:
     return f"{np.linalg.norm(np.asarray(vector, np.float64)):.2f}"
 
 
-def test_keys_walk_along_a_tokens_parts(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    first, last = ball.blocks
-    page.locator(".scene .spot").focus()
-    said = [card(page)]
-    while len(said) < 100:
-        page.keyboard.press("ArrowRight")
-        if (words := card(page)) == said[-1]:
-            break
-        assert page.locator(".scene .spot").get_attribute("aria-label") == words
-        said.append(words)
-    assert [words for words in said if "length" in str(words)] == [
-        f"“it” before layer 0: a vector of length {length(ball.embedding[7])}",
-        f"“it” after attention 0: a vector of length {length(first.mid[7])}",
-        f"“it” after MLP 0: a vector of length {length(first.output[7])}",
-        f"MLP 0 adds to “it” a vector of length {length(first.mlp.output[7])}",
-        f"“it” after attention 1: a vector of length {length(last.mid[7])}",
-        f"“it” after MLP 1: a vector of length {length(last.output[7])}",
-        f"MLP 1 adds to “it” a vector of length {length(last.mlp.output[7])}",
-    ]
-    curves = page.evaluate("picture.curves.filter(({ i }) => i === 7)")
-    drawn_weights = set[str]()
-    for layer, head, key in ((curve["layer"], curve["head"], curve["j"]) for curve in curves):
-        weight = 100 * float(ball.head(layer, head).weights[7, key])
-        share = "< 0.1" if weight < 0.05 else f"{weight:.1f}"
-        word = ball.tokens[key].text.strip()
-        drawn_weights.add(f"head {layer}.{head}: “it” gives “{word}” {share}\xa0% of its attention")
-    assert len(drawn_weights) > 4
-    assert drawn_weights <= set(said)
-    page.keyboard.press("ArrowUp")
-    assert card(page) == f"MLP 1 adds to “but” a vector of length {length(last.mlp.output[6])}"
-    page.keyboard.press("Enter")
-    until(page, "document.body.dataset.level === 'block' && selection.query === 6")
-
-
 def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Open) -> None:
     page = look(ball)
     canvas = page.locator(".scene > canvas")

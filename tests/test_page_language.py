@@ -158,21 +158,6 @@ def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: 
     assert watched.said == []
 
 
-def test_the_stage_of_the_tour_stays(odd: GPT2, in_both: Opened) -> None:
-    trace = odd.trace(TEXT)
-    pages = in_both(
-        lambda file, language: attnlab.page(trace, language=language).save(file), "#depth=look"
-    )
-    for page in pages.values():
-        steady(page)
-        page.locator("#later").click()
-        page.locator("#later").click()
-    switch(pages["en"])
-    for element in ("#stage-words", "#stage-count", "#play"):
-        words = [page.locator(element).inner_text() for page in pages.values()]
-        assert words[0] == words[1] != ""
-
-
 def test_a_saved_page_says_where_one_with_a_text_box_comes_from(
     odd: GPT2, watched: Watched, tmp_path: Path
 ) -> None:

@@ -234,28 +234,6 @@ def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -
     assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
 
 
-def test_look_shows_in_place_what_an_ablation_does(
-    pocket: GPT2, ball: Trace, watched: Watched, tmp_path: Path
-) -> None:
-    attnlab.playground(pocket, BALL, language="en").save(tmp_path / "model.html")
-    link = "depth=look&layer=1&head=0&level=head"
-    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#{link}"))
-    at_level(page, "head")
-    assert not page.locator("#change").is_visible()
-    page.locator("#head-toggle").click()
-    until(page, "document.querySelectorAll('#change tbody tr').length > 0")
-    before = probabilities(ball)
-    after = probabilities(ball.edited({"blocks.1.attention.heads.0.context": 0}))
-    [barked, rolled] = [
-        row.locator("td").all_inner_texts()[1:]
-        for row in page.locator("#change tbody tr").all()[:2]
-    ]
-    first, second = np.argsort(-after, kind="stable")[:2]
-    assert barked == [percent(before[first]), percent(after[first])]
-    assert rolled == [percent(before[second]), percent(after[second])]
-    assert watched.said == []
-
-
 def test_the_story_of_a_page_with_a_model(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))

@@ -1,7 +1,6 @@
 """A token's steps through the model, on the page: compared with the library, in a browser."""
 
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -269,13 +268,6 @@ def test_all_products_of_a_sum(page: Any, small: Trace) -> None:
     assert words in arithmetic.inner_text()
 
 
-def test_a_component_of_concat_leads_to_its_head(page: Any) -> None:
-    arithmetic = go_to(page, "blocks.1.attention.concat", 2 * 5 + 3)
-    arithmetic.get_by_role("button", name="Layer 1, head 2").click()
-    until(page, "document.activeElement.className === 'cursor'")
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-
-
 # JavaScript: for some components of each step: path, component, the displayed number, and the
 # original one if it is edited.
 EDITED_HERE = """async ([paths, components]) => {
@@ -344,40 +336,6 @@ def until_chosen(page: Any, path: str) -> None:
     until(page, f"document.getElementById('step-title').textContent === {path!r}")
 
 
-def test_walking_by_keys(open_page: Open, small: Trace) -> None:
-    page, i = open_page(small), len(small.tokens) - 1
-    until_chosen(page, "embedding")
-    options = page.locator("#pass-steps [role=option]")
-    options.and_(page.locator("[aria-selected=true]")).focus()
-    assert focused(page) == f"embedding, norm {np.linalg.norm(small.embedding[i]):.2f}"
-    visited = [*listed_paths(small), "probabilities"]
-    for path in visited[3:]:
-        page.keyboard.press("ArrowDown")
-        until_chosen(page, path)
-        assert page.evaluate("document.activeElement.dataset.path") == path
-        assert options.and_(page.locator("[tabindex='0']")).count() == 1
-    page.keyboard.press("ArrowDown")  # there is no further step
-    until_chosen(page, "probabilities")
-    page.keyboard.press("Home")
-    until_chosen(page, "final")
-    page.keyboard.press("ArrowUp")
-    until_chosen(page, "blocks.2.output")
-
-    page.keyboard.press("Enter")
-    row = small.blocks[2].output[i]
-    assert focused(page) == f"component 0: {row[0]:.6f}"
-    keys = ("ArrowRight", "ArrowLeft", "ArrowLeft", "End", "ArrowRight", "ArrowDown")
-    for key, component in zip(keys, (1, 0, 0, 14, 14, 14), strict=True):
-        page.keyboard.press(key)
-        assert focused(page) == f"component {component}: {row[component]:.6f}", key
-    assert page.locator(".reading").inner_text() == f"component 14 {row[14]:.6f}"
-    page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.dataset.path") == "blocks.2.output"
-    page.keyboard.press("ArrowUp")
-    until_chosen(page, "blocks.2.mlp.output")
-    assert page.locator(".reading").inner_text().startswith("component 14 ")
-
-
 def test_a_term_leads_to_the_number_that_it_is_of(page: Any, small: Trace) -> None:
     go_to(page, "blocks.1.mlp.hidden", 3).locator(".leads").nth(2).click()
     until_chosen(page, "blocks.1.mlp.X")
@@ -395,27 +353,6 @@ def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> Non
     assert "token 4" in page.locator("#pass-title").inner_text()
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
     assert page.locator("#pass-note").is_hidden()
-
-
-@pytest.mark.usefixtures("short_story")
-def test_the_nearest_pass_where_the_file_has_no_other(odd: GPT2, open_page: Open) -> None:
-    trace = gpt2_shaped(odd, 12, n_layer=2, seed=0)
-    passes = [name for name in packs_of_file(trace) if name.startswith("pass")]
-    assert passes == ["pass.9", "pass.10", "pass.11"]
-    page = open_page(trace)
-    to_cell(page, 4, 1)
-    until(page, "shownStep.position === 9")
-    note = page.locator("#pass-note")
-    until(page, "document.getElementById('pass-note').textContent.includes('include token 4')")
-    assert note.is_visible()
-    to_cell(page, 11, 0)
-    until(page, "shownStep.position === 11")
-    assert note.is_hidden()
-    arithmetic = go_to(page, "blocks.1.mlp.hidden", 3000)
-    words = re.search(r"weights of components 0 to (\d+);", arithmetic.inner_text())
-    assert words
-    last = go_to(page, "blocks.1.mlp.hidden", int(words[1]))
-    assert last.locator("table").count() == 1
 
 
 def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:

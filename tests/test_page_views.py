@@ -1,7 +1,6 @@
 """The page's other views: arithmetic, print, links, two texts side by side."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ from pages import (
 )
 
 import attnlab
-from attnlab import GPT2, GPT2Config, Head
+from attnlab import GPT2, Head
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.forward.parameters import ParameterVector
 from attnlab.support.colours import LIGHT
 
 
@@ -179,22 +177,6 @@ def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#about").inner_text() == "A: odd hen · B: one_head a’ hen"
     letters = page.locator("#letters").inner_text()
     assert letters.startswith("Ċ is a new line; other letters, as in â, are bytes, here e2 of ’; ")
-
-
-def test_a_models_name(tmp_path: Path) -> None:
-    config = GPT2Config(vocab_size=11, n_positions=4, n_embd=4, n_layer=1, n_head=2)
-    assert ParameterVector(config).name == ""
-    assert GPT2.from_pretrained("pocket").parameters.name == "pocket"
-    for place, name in (
-        ("models--openai-community--gpt2/snapshots/0123abc", "openai-community/gpt2"),
-        ("models--gpt2/snapshots/0123abc", "gpt2"),
-        ("models--gpt2/mine", "mine"),
-        ("model <b>", "model <b>"),
-    ):
-        shutil.copytree(REFERENCE / "odd", tmp_path / place)
-        assert GPT2.from_pretrained(tmp_path / place).parameters.name == name
-    html = attnlab.page(GPT2.from_pretrained(tmp_path / "model <b>").trace("hen")).html
-    assert "<title>attnlab model &lt;b&gt;: hen</title>" in html
 
 
 # ---- two texts ---------------------------------------------------------------------------------

@@ -239,30 +239,3 @@ def test_script_in_chinese(
     monkeypatch.delenv("ATTNLAB_LANGUAGE")
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     assert output_of_the_script(monkeypatch, capsys, model, *arguments) == output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "is_watched", "opened"),
-    [((), True, 1), (("--no-open",), True, 0), ((), False, 0)],
-)
-def test_script_opens_its_page_for_a_person(
-    arguments: tuple[str, ...],
-    is_watched: bool,
-    opened: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    page = tmp_path / "page.html"
-    shown: list[str] = []
-
-    def show(url: str) -> bool:
-        assert page.exists()
-        shown.append(url)
-        return True
-
-    monkeypatch.setattr("webbrowser.open", show)
-    monkeypatch.setattr("attnlab.support.console.is_watched", lambda: is_watched)
-    model = GPT2.from_pretrained(REFERENCE / "odd")
-    output_of_the_script(monkeypatch, capsys, model, "the hen", "--page", str(page), *arguments)
-    assert shown == [page.as_uri()] * opened
