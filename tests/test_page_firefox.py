@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import REFERENCE, lacking
+from test_explore import served
 
 import attnlab
 from attnlab import GPT2, Trace
@@ -190,3 +191,12 @@ def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
     firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
     assert firefox.text("#summary").startswith("3 layers × 2 heads")
     assert firefox.complaints() == []
+
+
+def test_a_models_files_are_served(firefox: Firefox) -> None:
+    directory = REFERENCE / "sharded"
+    with served(directory, "the hen in") as running:
+        firefox.driver.navigate(f"http://{running.host}/#depth=lab")
+        expected = GPT2.from_pretrained(directory).trace("the hen in").next_tokens(1)[0].probability
+        firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
+        firefox.driver.navigate("about:blank")
