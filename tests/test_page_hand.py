@@ -87,7 +87,7 @@ def test_a_saved_page_marks_an_ablated_head_in_lab(ball: Trace, look: Open) -> N
         "layer 1, head 2, ablated"
     ]
     assert page.locator("#is-ablated").is_visible()
-    for n in range(3):  # map, lines, q · k
+    for n in range(2):  # map, lines
         page.locator("#looks input").nth(n).check()
         assert page.locator("#head .ablation:visible").count() == 1
     page.locator("#grids .map").nth(4).click()
