@@ -51,7 +51,8 @@ def embedding(token_embedding: Array, position_embedding: Array) -> Array:
 # ---- a block's attention -------------------------------------------------------------------------
 #
 # X = layer_norm(input, gain, bias, epsilon)
-# QKV = affine(X, W_QKV, b_QKV)
+#
+# GPT-2's file has W_Q, W_K and W_V side by side in one matrix; from loading on they are three.
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -59,31 +60,20 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    return x @ W if b is None else x @ W + b  # for QKV, (T, 3·H·Dh)
+    return x @ W if b is None else x @ W + b  # (T, D) (D, H·Dh) -> (T, H·Dh)
 
 
-def W_Q(W: Array) -> Array:
-    return third(W, 0)  # W_QKV (D, 3·H·Dh) -> W_Q (D, H·Dh); also b_QKV -> b_Q
+def Q(X: Array, W_Q: Array, b_Q: Array | None, n_head: int) -> Array:
+    return split_heads(affine(X, W_Q, b_Q), n_head)  # (H, Tq, Dk)
 
 
-def W_K(W: Array) -> Array:
-    return third(W, 1)
+def K(memory: Array, W_K: Array, b_K: Array | None, n_head: int, K_cache: Cache | None) -> Array:
+    # In self-attention, and so in GPT-2, memory is X.
+    return with_cached(K_cache, split_heads(affine(memory, W_K, b_K), n_head))  # (H, Tk, Dk)
 
 
-def W_V(W: Array) -> Array:
-    return third(W, 2)
-
-
-def Q(QKV: Array, n_head: int) -> Array:
-    return split_heads(third(QKV, 0), n_head)  # (H, Tq, Dh)
-
-
-def K(QKV: Array, n_head: int, K_cache: Cache | None) -> Array:
-    return with_cached(K_cache, split_heads(third(QKV, 1), n_head))  # (H, Tk, Dh)
-
-
-def V(QKV: Array, n_head: int, V_cache: Cache | None) -> Array:
-    return with_cached(V_cache, split_heads(third(QKV, 2), n_head))  # (H, Tk, Dh)
+def V(memory: Array, W_V: Array, b_V: Array | None, n_head: int, V_cache: Cache | None) -> Array:
+    return with_cached(V_cache, split_heads(affine(memory, W_V, b_V), n_head))  # (H, Tk, Dv)
 
 
 def scale(K: Array) -> float:
@@ -232,8 +222,9 @@ def gpt2(
     for n in range(n_layer):
         attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"
         X = layer_norm(stream, p[f"{attention}.gain"], p[f"{attention}.bias"], epsilon)
-        QKV = affine(X, p[f"{attention}.W_QKV"], p[f"{attention}.b_QKV"])
-        q, k, v = Q(QKV, n_head), K(QKV, n_head, None), V(QKV, n_head, None)  # (H, T, Dh) each
+        q = Q(X, p[f"{attention}.W_Q"], p[f"{attention}.b_Q"], n_head)  # (H, T, Dh)
+        k = K(X, p[f"{attention}.W_K"], p[f"{attention}.b_K"], n_head, None)
+        v = V(X, p[f"{attention}.W_V"], p[f"{attention}.b_V"], n_head, None)
         # `scale` applies in GPT-2; `scale_of_layer`, in variants that scale differently.
         allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask, None)  # (H, Tq, Tk)
         heads = concat(context(weights(allowed, None), v))  # (T, D), the heads side by side
@@ -272,10 +263,6 @@ def shared(x: Value, head: int, n_head: int) -> Value:
 # ---- building blocks -----------------------------------------------------------------------------
 
 
-def projected_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
-    return split_heads(affine(x, W, b), n_head)
-
-
 def softmax(x: Array) -> Array:
     e = exponentials(x)
     return e / e.sum(axis=-1, keepdims=True)
@@ -296,11 +283,6 @@ def normalised(x: Array, epsilon: float) -> Array:
 
 def deviation(centred: Array, epsilon: float) -> Array:
     return np.sqrt(mean(np.square(centred)) + epsilon)  # mean over D, not D - 1
-
-
-def third(x: Array, n: int) -> Array:
-    width = x.shape[-1] // 3
-    return x[..., n * width : (n + 1) * width]
 
 
 def split_heads(x: Array, n_head: int) -> Array:

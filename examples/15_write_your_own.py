@@ -151,7 +151,9 @@ def my_layer(
 # %%
 print("\n15.3 A layer")
 attention = block.attention
-layer_arguments = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
+W_QKV = np.concatenate([attention.W_Q, attention.W_K, attention.W_V], axis=1)
+b_QKV = np.concatenate([attention.b_Q, attention.b_K, attention.b_V])
+layer_arguments = attention.X, W_QKV, b_QKV, attention.W_O, attention.b_O
 print(checked(attention, my_layer, *layer_arguments, model.config.n_head))
 
 # %% [markdown]
@@ -235,9 +237,8 @@ def my_block(
 # %%
 print("\n15.4 A block")
 norm = "gain", "bias"
-attention_params = {
-    name: getattr(attention, name) for name in (*norm, "W_QKV", "b_QKV", "W_O", "b_O")
-}
+attention_params = {name: getattr(attention, name) for name in (*norm, "W_O", "b_O")}
+attention_params |= {"W_QKV": W_QKV, "b_QKV": b_QKV}
 mlp_params = {name: getattr(block.mlp, name) for name in (*norm, "W_1", "b_1", "W_2", "b_2")}
 sizes = model.config.n_head, model.config.layer_norm_epsilon
 print(checked(block, my_block, block.input, attention_params, mlp_params, *sizes))

@@ -179,8 +179,8 @@ def whole_model(trace: Any, code: Code, low: Low, adds_early: bool) -> dict[str,
         block = f"blocks.{layer}."
         attention, mlp = f"{block}attention.", f"{block}mlp."
         X = norm(x, attention)
-        QKV = affine(X, f"{attention}W_QKV", f"{attention}b_QKV")
-        Q, K, V = (t.reshape(T, n_head, -1).swapaxes(0, 1) for t in np.split(QKV, 3, -1))
+        rows = (affine(X, f"{attention}W_{x}", f"{attention}b_{x}") for x in "QKV")
+        Q, K, V = (t.reshape(T, n_head, -1).swapaxes(0, 1) for t in rows)
         head = {"X": X, "Q": Q, "K": K, "V": V} | code(Q, K, V, np.asarray(trace.mask), low)
         steps |= {attention + name: array for name, array in head.items()}
         concat = low(head["context"]).swapaxes(0, 1).reshape(T, -1)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.forward.parameters import stored_paths
+
 Array = NDArray[Any]
 
 
@@ -176,7 +178,7 @@ class Student:
 
     Parameters
     ----------
-    parameters : a model's, by path
+    parameters : a model's, by path, as they are stored
     n_head, n_layer, epsilon : from its config
     mistakes : names of the mistakes that it makes
     """
@@ -453,4 +455,5 @@ def steps_of(model: Any, ids: Array, *mistakes: str, dtype: str = "float64") -> 
     config = model.config
     sizes = (config.n_head, config.n_layer, config.layer_norm_epsilon)
     with np.errstate(all="ignore"):
-        return Student(model.parameters, *sizes, dtype, mistakes).run(np.asarray(ids))
+        arrays = {path: model.parameters.stored(path) for path in stored_paths(model.config)}
+        return Student(arrays, *sizes, dtype, mistakes).run(np.asarray(ids))

@@ -27,8 +27,9 @@ from attnlab import (
 from attnlab.analysis.jobs import JOBS
 from attnlab.analysis.patching import HEADS, has_row_per_token
 from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.equations import merge_heads
 from attnlab.forward.edits import FIXED, editable_paths
-from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.forward.parameters import ParameterVector, parameter_count, parts_of, stored_paths
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
 
@@ -231,14 +232,19 @@ def test_gradients_of_every_step_against_pytorch(
     prefix = f"{name}/gradients/{target}"
     names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
-        f"parameter transformer.{tensor_name(path)}": path for path in gradients.parameters
+        f"parameter transformer.{tensor_name(path)}": path
+        for path in stored_paths(gradients.config)
     }
     by_tensor["parameter lm_head.weight"] = "W_U"
     assert by_tensor.keys() & {*names} == {x for x in names if x.startswith("parameter")}
     assert len(names) > 80
     numbers = RECORDED[f"{prefix}/numbers"]
     for key in names:
-        d = attnlab.at(gradients, by_tensor.get(key, key))
+        parts = [attnlab.at(gradients, path) for path in parts_of(by_tensor.get(key, key))]
+        if len(parts) > 1:  # transformers computes Q, K and V by one product
+            columns = (merge_heads(x) if x.ndim == 3 else x for x in parts)
+            parts = [np.concatenate([*columns], axis=-1)]
+        (d,) = parts
         assert d.dtype == dtype, key
         d = (d.T if key == "parameter lm_head.weight" else d).ravel()
         d = d if d.size <= 60 else d[::11]
@@ -331,7 +337,10 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(
         step.blocks[1].attention.K[:, 8], whole.blocks[1].attention.K[:, 8], atol=1e-4
     )
-    assert np.allclose(step.blocks[1].attention.QKV[0], whole.blocks[1].attention.QKV[8], atol=1e-4)
+    Q, V = step.blocks[1].attention.Q, step.blocks[1].attention.V
+    assert np.allclose(Q[:, 0], whole.blocks[1].attention.Q[:, 8], atol=1e-4)
+    assert np.allclose(V[:, 8], whole.blocks[1].attention.V[:, 8], atol=1e-4)
+    assert np.allclose(step.blocks[1].attention.X[0], whole.blocks[1].attention.X[8], atol=1e-4)
 
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
@@ -360,8 +369,9 @@ def test_gradients_do_not_flow_through_function_edits(odd: Trace) -> None:
             attnlab.at(d, path)
     assert "through the edit of blocks.1.mid" in repr(d.blocks[1].attention)
     assert not held.embedding.any()
-    cut = attnlab.gradients(odd.edited({"blocks.2.attention.QKV": 0.1}), 5).blocks[2].attention
-    assert cut.QKV.any()
+    constant = {f"blocks.2.attention.{name}": 0.1 for name in "QKV"}
+    cut = attnlab.gradients(odd.edited(constant), 5).blocks[2].attention
+    assert cut.V.any()
     assert not cut.X.any()
     assert not cut.heads[0].X.any()
     assert "edited: blocks.1.mid, gradient of the logit" in d.title
@@ -522,7 +532,7 @@ def test_patches_of_a_layer_are_batched_and_share_earlier_steps(
     attnlab.patch(it, it_again, metric=5, progress=False)
     assert paths.count("blocks.1.mlp.output") == 2
     assert paths.count("blocks.0.mlp.output") == 1
-    assert not {"blocks.0.attention.QKV", "logits", "next_logits"} & {*paths}
+    assert not {"blocks.0.attention.Q", "logits", "next_logits"} & {*paths}
     for _ in range(2):  # the first computes the steps of the two traces
         paths.clear()
         attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)

@@ -40,7 +40,7 @@ from attnlab.errors import (
     VocabularyError,
 )
 from attnlab.forward.config import LARGEST
-from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
+from attnlab.forward.parameters import ParameterVector, parameter_count, stored_paths, stored_shapes
 from attnlab.support.formats import CONFIG
 
 PROMPT = "the hen in a thin inn"
@@ -70,7 +70,7 @@ def sharded(tmp_path: Path) -> Path:
 
 def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor in the files of a model with a tied output matrix."""
-    return {tensor_name(path): shape for path, shape in parameter_shapes(config).items()}
+    return {tensor_name(path): shape for path, shape in stored_shapes(config).items()}
 
 
 def trace(directory: Path, **options: Any) -> Trace:
@@ -781,7 +781,16 @@ def test_files_modified_after_opening_are_detected(
 @pytest.mark.parametrize(
     "path",
     [
-        *("W", "", "blocks.3.mlp.W_1", "blocks.x.mlp.W_1", "W_U", "blocks.0", "blocks.9.mlp.W_1"),
+        *(
+            "W",
+            "",
+            "blocks.0.attention.W_QKV",
+            "blocks.3.mlp.W_1",
+            "blocks.x.mlp.W_1",
+            "W_U",
+            "blocks.0",
+            "blocks.9.mlp.W_1",
+        ),
         *(5, None, ["W_E"], np.array("W_E"), {}, str),
     ],
 )
@@ -793,7 +802,7 @@ def test_unknown_parameters(path: Any) -> None:
                 call(path)
         assert path not in parameters
         assert parameters.get(path) is None
-        assert len(parameters) == len(list(parameters)) == 4 + 12 * 3
+        assert len(parameters) == len(list(parameters)) == 4 + 16 * 3
 
 
 # What is read, and its memory layout
@@ -860,8 +869,8 @@ def test_rows_of_a_loaded_embedding_are_not_reread(reading: Counter) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_are_aligned_and_read_only(model: str, dtype: str) -> None:
     checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).parameters
-    whole = [*checkpoint.values()]
-    assert len(whole) == 4 + 12 * checkpoint.config.n_layer
+    assert len(checkpoint) == 4 + 16 * checkpoint.config.n_layer
+    whole = [*map(checkpoint.stored, stored_paths(checkpoint.config))]
     opened = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).trace([1, 2])
     names = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V")
     parts = [getattr(block.attention, name) for block in opened.blocks for name in names]
@@ -889,9 +898,14 @@ def test_parameters_equal_the_stored_numbers(model: str, dtype: str) -> None:
     """Equal to the safetensors library's numbers; NumPy has no bfloat16."""
     stored = stored_tensors(model)
     checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).parameters
-    assert {tensor_name(path) for path in checkpoint} <= stored.keys()
-    for path, array in checkpoint.items():
-        assert np.array_equal(array, stored[tensor_name(path)].astype(dtype)), path
+    for path in stored_paths(checkpoint.config):
+        expected = stored[tensor_name(path)].astype(dtype)
+        assert np.array_equal(checkpoint.stored(path), expected), path
+        if path.endswith("QKV"):  # W_Q, W_K and W_V are its thirds
+            for name, third in zip("QKV", np.split(expected, 3, axis=-1), strict=True):
+                assert np.array_equal(checkpoint[path.removesuffix("QKV") + name], third), path
+        else:
+            assert checkpoint[path] is checkpoint.stored(path)
 
 
 def test_dtypes() -> None:
@@ -932,7 +946,9 @@ def test_the_published_sizes(name: str) -> None:
     assert parameter_count(config) == PUBLISHED[name]["parameters"]
     shapes = tensor_shapes(config)
     assert len(shapes) == 4 + 12 * config.n_layer
-    assert len(ParameterVector(GPT2Config(**TINY | {"n_layer": config.n_layer}))) == len(shapes)
+    assert len(ParameterVector(GPT2Config(**TINY | {"n_layer": config.n_layer}))) == (
+        4 + 16 * config.n_layer
+    )
     assert sum(math.prod(shape) for shape in shapes.values()) == PUBLISHED[name]["parameters"]
     assert shapes["wte.weight"] == (50257, config.n_embd)
     assert shapes["wpe.weight"] == (1024, config.n_embd)

@@ -57,7 +57,11 @@ def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: s
             whole = at(trace, f"{layer}.{step}")
             assert np.array_equal(actual, of_head(whole, step, int(h), model.config.n_head)), path
         elif equation is not None and needed:  # an untied output matrix is given
-            assert np.array_equal(actual, equation(*(at(trace, p) for p in needed))), path
+            expected = equation(*(at(trace, p) for p in needed))
+            if step in "QKV":  # one product for all three, which a BLAS may round otherwise
+                assert np.allclose(actual, expected, rtol=0, atol=10 * np.finfo(dtype).eps), path
+            else:
+                assert np.array_equal(actual, expected), path
             count += 1
     assert count > 50
 
@@ -65,12 +69,14 @@ def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: s
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [*MODELS, "gelu"])
 def test_gpt2_composed_equals_the_trace(name: str, dtype: str) -> None:
-    """Bit for bit; the trace is compared with transformers' in other tests."""
+    """The trace multiplies W_Q, W_K and W_V at once, so the last bits may differ."""
     model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
     config, ids = model.config, np.load(REFERENCE / name / "expected.npz")["ids"]
     sizes = config.n_head, config.n_layer, config.layer_norm_epsilon, config.activation.function
     logits = equations.gpt2(ids, model.parameters, *sizes)
-    assert np.array_equal(logits, model.trace(ids).logits)
+    expected = model.trace(ids).logits
+    tolerance = 100 * np.finfo(dtype).eps * np.abs(expected).max()
+    assert np.allclose(logits, expected, rtol=0, atol=tolerance)
 
 
 def test_equation_parameters_match_step_names() -> None:

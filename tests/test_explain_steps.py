@@ -190,8 +190,8 @@ def tiny() -> Trace:
     vector["W_P"][:2] = [[0, 1], [2, -1]]
     vector["blocks.0.attention.gain"][:] = [2, 3]
     vector["blocks.0.attention.bias"][:] = [0.5, -1]
-    vector["blocks.0.attention.W_QKV"][:, :2] = [[1, 10], [4, 100]]
-    vector["blocks.0.attention.b_QKV"][:2] = [7, 8]
+    vector["blocks.0.attention.W_Q"][:] = [[1, 10], [4, 100]]
+    vector["blocks.0.attention.b_Q"][:] = [7, 8]
     return GPT2(vector, Tokenizer.byte_level()).trace([0, 1])
 
 
@@ -392,7 +392,7 @@ def test_heads_are_adjacent(pocket: Trace) -> None:
     assert concat.count(f"{layer.heads[1].context[1, 8]:.4g}"[:5])
     text = str(layer.heads[1].explain(1, step="W_Q", component=8))
     assert "blocks.0.attention.W_Q[1, 40] = " in text
-    assert "W_QKV[3, 296] = " in str(layer.explain(3, step="W_V", component=40))
+    assert "W_V[3, 40] = " in str(layer.explain(3, step="W_V", component=40))
 
 
 def test_parameters(odd: GPT2) -> None:
@@ -484,7 +484,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
     expected = {
         "whole": "token_embedding position_embedding embedding final logits next_logits",
         "block": "mid output",
-        "attention": "X QKV scale context output",
+        "attention": "X Q K V scale context output",
         "head": "Q K V scale raw_scores scores masked_scores weights context output",
         "mlp": "X hidden activated output",
     }
@@ -542,7 +542,7 @@ def test_explanations_after_edits_of_other_steps(odd: GPT2) -> None:
     assert explanation.numbers["unedited"] == {"output": pytest.approx(before, abs=1e-4)}
     rows = [line.split() for line in str(explanation).splitlines()]
     assert ["edited", "here", f"{after:#.5g}"] in rows
-    text = str(trace.edited({"blocks.1.attention.QKV": 0.5}).head(1, 2).explain(step="Q"))
+    text = str(trace.edited({"blocks.1.attention.Q": 0.5}).head(1, 2).explain(step="Q"))
     assert re.search(r"\nsum +-?[\d.]+\nedited here +0.5\n", text)
     other = edited.blocks[1].mlp.explain("hidden")
     assert "edited here" not in str(other)

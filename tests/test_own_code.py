@@ -40,8 +40,8 @@ def trace_of(name: str) -> Trace:
         parameters = ParameterVector(model.config, dtype=model.parameters.dtype.name)
         for path in parameters:
             parameters[path][...] = model.parameters[path]
-            if path.endswith("_QKV"):
-                parameters[path][..., : model.config.n_embd] *= 12
+            if path.endswith("_Q"):
+                parameters[path][...] *= 12
         model = GPT2(parameters, model.tokenizer)
     ids = np.load(REFERENCE / "odd" / "expected.npz")["ids"]
     return model.trace(TEXT if source == "pocket" else ids)
@@ -220,7 +220,7 @@ def test_mistakes_of_a_block() -> None:
 def test_agreeing_steps_rule_out_transposed_matrices() -> None:
     """Only W_Q is transposed, within W_QKV, and K and V agree."""
     block = trace_of("odd").blocks[0].attention
-    W_Q, *_ = np.split(block.W_QKV, 3, axis=-1)
+    W_Q = block.W_Q
     Q = (block.X @ W_Q.T + block.b_Q).reshape(-1, 5, 7).swapaxes(0, 1)
     mine = {"X": block.X, "Q": Q, "K": block.K, "V": block.V}
     mine["weights"] = softmax(np.where(block.mask, Q @ turned(block.K) / 7**0.5, -np.inf))

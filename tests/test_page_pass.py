@@ -100,7 +100,7 @@ EDITS: dict[str, dict[str, Any]] = {
         "blocks.0.attention.residual": np.negative,
         "blocks.0.attention.concat": np.negative,
         "blocks.1.attention.X": 0.5,
-        "blocks.1.attention.QKV": np.negative,
+        "blocks.1.attention.Q": np.negative,
         "blocks.2.attention.output": 1,
         "blocks.2.attention.V": np.negative,
     },
@@ -320,7 +320,7 @@ def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> No
                 if result.is_edited(name):
                     expected = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
                     assert near(computed, expected), path
-        assert actual == marked - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
+        assert actual == marked - {"blocks.0.attention.residual"}
 
 
 # ---- what a reader does --------------------------------------------------------------------------

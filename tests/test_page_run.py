@@ -95,12 +95,13 @@ D = H * Dh
 
 # Shapes of the equations' parameters; a few differ in single equations.
 BY_SHAPE = {
-    (Tq, D): "x centred stream update token_embedding position_embedding final "
+    (Tq, D): "x X centred stream update token_embedding position_embedding final "
     "apply_dropout.dropout_mask",
-    (D,): "gain bias",
+    (D,): "gain bias b_Q b_K b_V",
+    (Tk, D): "memory",
+    (D, D): "W_Q W_K W_V",
     (D, 3 * F): "W rows_of_head.W_O",
     (3 * F,): "b",
-    (Tq, 3 * D): "QKV",
     (H, Tq, Dh): "Q context new merge_heads.x head_slice.x",
     (H, Tk, Dh): "K V",
     (H, Tq, Tk): "raw_scores scores score_bias masked_scores weights dropout_mask",
@@ -118,6 +119,7 @@ OTHERS = {**NUMBERS, **NOT_GIVEN, "activation": equations.silu}
 # One text, and batches, some with separate parameters.
 LEADING = ((), (2,), (2, 3))
 WITHOUT_LEADING = {"gain", "bias", "W", "b", "W_E", "W_P", "W_U", "W_O", "ids", "positions"}
+WITHOUT_LEADING |= {f"{kind}_{name}" for kind in "Wb" for name in "QKV"}
 
 FUNCTIONS_OF_PAGE = [
     function
@@ -251,7 +253,7 @@ PASSES = (
 )
 
 STEPS = (
-    *("input", "attention.X", "attention.QKV", "attention.Q", "attention.K", "attention.V"),
+    *("input", "attention.X", "attention.Q", "attention.K", "attention.V"),
     *("attention.scale", "attention.raw_scores", "attention.scores", "attention.masked_scores"),
     *("attention.weights", "attention.context", "attention.concat", "attention.output", "mid"),
     *("mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output"),

@@ -501,7 +501,7 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
 def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
     """Models are compared by parameters: two models in memory have no names."""
     arrays = {path: array.copy() for path, array in odd.parameters.items()}
-    arrays["blocks.1.attention.b_QKV"] += 0.5
+    arrays["blocks.1.attention.b_Q"] += 0.5
     changed, same = (
         GPT2.from_arrays(odd.config, given, odd.tokenizer) for given in (arrays, odd.parameters)
     )

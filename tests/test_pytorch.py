@@ -421,8 +421,9 @@ MULTIHEAD = f"""
 from functools import partial
 import numpy as np, torch, attnlab
 ours = attnlab.GPT2.from_pretrained("pocket").trace("The dog chased the ball").blocks[0].attention
-names = ("X", "W_QKV", "b_QKV", "W_O", "b_O", "mask")
-X, W_QKV, b_QKV, W_O, b_O, mask = (np.array(getattr(ours, name)) for name in names)
+X, W_O, b_O, mask = (np.array(getattr(ours, name)) for name in ("X", "W_O", "b_O", "mask"))
+W_QKV = np.concatenate([ours.W_Q, ours.W_K, ours.W_V], axis=1)
+b_QKV = np.concatenate([ours.b_Q, ours.b_K, ours.b_V])
 H, D = len(ours.weights), X.shape[1]
 {IN_CHAPTER.replace("#     ", "")}
 mean = layer(x, x, x, attn_mask=hidden)[1]

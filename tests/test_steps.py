@@ -73,8 +73,7 @@ NEEDS = {
         *("blocks.1.mid", "blocks.1.mlp.gain"),
         *("blocks.1.mlp.bias", "blocks.1.mlp.epsilon"),
     ),
-    "blocks.0.attention.W_QKV": (),
-    "blocks.0.attention.W_K": ("blocks.0.attention.W_QKV",),
+    "blocks.0.attention.W_K": (),
     "blocks.0.attention.mask": ("mask",),
     "blocks.0.attention.scale": (
         *("blocks.0.attention.K", "divide_by_sqrt_d", "blocks.0.attention.layer_number"),
@@ -235,7 +234,7 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
             r"^blocks.1.mlp.hidden overflows.*float64 may hold them$",
         ),
         (
-            {"blocks__0__attention__b_QKV": 10, "blocks__0__attention__W_O": 3e38},
+            {"blocks__0__attention__b_V": 10, "blocks__0__attention__W_O": 3e38},
             r"^blocks.0.attention.output overflows",
         ),
         ({"blocks__0__attention__b_O": 3e38 * SIGNS[:, 0]}, r"^blocks.0.mlp.X overflows"),
@@ -244,7 +243,10 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
             {"blocks__0__mlp__b_1": 1e38, "blocks__0__mlp__W_1": 0, "blocks__0__mlp__W_2": 0},
             r"^blocks.0.mlp.(activated|output) overflows",
         ),
-        ({"blocks__0__attention__W_QKV": 1e30}, r"^blocks.0.attention.raw_scores overflows"),
+        (
+            {"blocks__0__attention__W_Q": 1e30, "blocks__0__attention__W_K": 1e30},
+            r"^blocks.0.attention.raw_scores overflows",
+        ),
         ({"W_P": 3e38, "W_E": 3e38}, r"^embedding overflows"),
         ({"blocks__1__mlp__b_2": np.nan}, r"^blocks.1.mlp.b_2 contains NaN"),
         (

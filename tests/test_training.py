@@ -70,7 +70,7 @@ def test_initial_parameters() -> None:
     config = GPT2Config(**sizes, tie_word_embeddings=False)
     parameters = initial_parameters(config, np.random.default_rng(0))
     inside = {path.removeprefix("blocks.3."): x for path, x in parameters.items()}
-    for path in ("W_E", "W_P", "W_U", "attention.W_QKV", "mlp.W_1"):
+    for path in ("W_E", "W_P", "W_U", *(f"attention.W_{x}" for x in "QKV"), "mlp.W_1"):
         assert inside[path].std() == pytest.approx(0.02, rel=0.05)
     for path in ("attention.W_O", "mlp.W_2"):
         assert inside[path].std() == pytest.approx(0.02 / 4, rel=0.05)  # √(2 · 8) = 4

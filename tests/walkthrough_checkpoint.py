@@ -30,7 +30,7 @@ from safetensors.numpy import save_file
 from attnlab import GPT2Config
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.equations import layer_norm, softmax
-from attnlab.forward.parameters import parameter_count, parameter_shapes
+from attnlab.forward.parameters import parameter_count, stored_shapes
 
 Array = NDArray[np.floating[Any]]
 Tensors = dict[str, NDArray[np.float32]]
@@ -222,7 +222,7 @@ def random_tensors(rng: np.random.Generator) -> Tensors:
     """
     drawn = np.resize(rng.standard_normal(5_000_011, dtype=np.float32), parameter_count(CONFIG))
     tensors: Tensors = {}
-    for path, shape in parameter_shapes(CONFIG).items():
+    for path, shape in stored_shapes(CONFIG).items():
         name = tensor_name(path)  # as openai-community/gpt2 has it
         tensor, drawn = drawn[: math.prod(shape)].reshape(shape), drawn[math.prod(shape) :]
         # All tokens have GPT-2's deviation; with a smaller one, they would have small logits.

@@ -21,8 +21,9 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_part
+from attnlab.forward.fast import side_by_side
 from attnlab.forward.forward_pass import ForwardPass
-from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
+from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy, new_rows
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Graph, Node, Result, Run, Step, read_only
@@ -111,6 +112,8 @@ class GradientRun(Run):
             return self._gradient_of_logits()
         if path == "final" and self.target is not None and not self.run.is_edited("logits"):
             return self._gradient_of_final(self.target)
+        if path.endswith(".attention.X"):
+            return self._through_projections(path.removesuffix("X"))
         contributions = []
         for consumer, name in consumers(self.graph, path):
             node = self.graph[consumer]
@@ -154,24 +157,25 @@ class GradientRun(Run):
         """The gradient of X, or of memory, through one head alone."""
         node = self.graph[f"{head}X"]
         n_head = self.run.value(node.n_head)
-        if "QKV" in self.graph.class_at(layer.split(".")[:-1]).steps:
-            d_QKV = self._before_edits(f"{layer}QKV")
-            thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
-            parts = {
-                name: equations.columns_of_head(third(d_QKV), node.number, n_head)
-                for name, third in thirds
-            }
-        else:
-            of_source = {"X": "Q", "memory": "KV"}[source]
-            names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
-            parts = {
-                name: equations.head_slice(
-                    self._before_edits(f"{layer}{name}"), node.number, n_head
-                )
-                for name in names
-            }
-        through = [affine_x(self.run.value(f"{head}W_{name}"), d) for name, d in parts.items()]
+        of_source = {"X": "Q", "memory": "KV"}[source]
+        names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
+        rows = self.run.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
+        parts = {
+            name: equations.head_slice(self._before_edits(f"{layer}{name}"), node.number, n_head)
+            for name in names
+        }
+        through = [
+            affine_x(self.run.value(f"{head}W_{name}"), d[..., -rows:, :])
+            for name, d in parts.items()
+        ]
         return reduce(np.add, reversed(through))
+
+    def _through_projections(self, layer: str) -> Array:
+        """The gradient of a block's X through Q, K and V, by one product, as these are computed."""
+        X = self.run._input(f"{layer}X")
+        d_QKV = [new_rows(X, self._before_edits(f"{layer}{name}")) for name in "QKV"]
+        W_QKV = side_by_side(*(self.run.value(f"{layer}W_{name}") for name in "QKV"))
+        return affine_x(W_QKV, np.concatenate(d_QKV, axis=-1))
 
     def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""

@@ -27,9 +27,9 @@ from attnlab.analysis.metrics import (
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.forward.edits import changed_step, edit_run
+from attnlab.forward.edits import changed_steps, edit_run
 from attnlab.forward.edits import expand as expand_edits
-from attnlab.forward.slices import final_row, with_step
+from attnlab.forward.slices import final_row, with_steps
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, group_equal, value_for_each
 from attnlab.steps import Graph, at, read_only
@@ -299,7 +299,7 @@ def can_be_batched(trace: Trace, parts: str) -> bool:
     axis, or with edits, whose functions expect one run, can't be batched.
     """
     graph = trace._run.graph
-    changed = {changed_step(graph, path) for path in expand(trace, parts)}
+    changed = {step for path in expand(trace, parts) for step in changed_steps(graph, path)}
     return not (trace.tokens_before or trace.edited_steps) and all(
         has_row_per_token(graph, step) and graph[step].step.name != "mask" for step in changed
     )
@@ -310,31 +310,37 @@ def patched_rows(
 ) -> Iterator[tuple[list[int], AnyArray]]:
     """Yield indices of patches, and the last row of `final` for each, (patches, texts, D).
 
-    Patches of one step are computed side by side, from the first row that they change.
+    Patches that change the same steps are computed side by side, from the first row that changes.
     """
     run, D = corrupted._run, corrupted.config.n_embd
-    by_step: dict[str, list[int]] = {}
+    by_steps: dict[tuple[str, ...], list[int]] = {}
     for i, (path, _) in enumerate(patches):
-        by_step.setdefault(changed_step(run.graph, path), []).append(i)
-    for step, indices in by_step.items():
+        by_steps.setdefault(changed_steps(run.graph, path), []).append(i)
+    for steps, indices in by_steps.items():
         indices.sort(key=lambda i: patches[i][1].start or 0)
-        for batch, values, start in batches_of(clean, corrupted, patches, step, indices):
-            final = final_row(with_step(run, step, np.stack(values), start))
+        for batch, values, start in batches_of(clean, corrupted, patches, steps, indices):
+            stacked = {step: np.stack([value[step] for value in values]) for step in steps}
+            final = final_row(with_steps(run, stacked, start))
             yield batch, final.reshape(len(batch), -1, D)
 
 
 def batches_of(
-    clean: Trace, corrupted: Trace, patches: Sequence[Patch], step: str, indices: Sequence[int]
-) -> Iterator[tuple[list[int], list[AnyArray], int]]:
-    """Yield indices of patches of a step, its patched values, and the first row that changes."""
-    T, original = len(corrupted.positions), at(corrupted, step)
+    clean: Trace,
+    corrupted: Trace,
+    patches: Sequence[Patch],
+    steps: Sequence[str],
+    indices: Sequence[int],
+) -> Iterator[tuple[list[int], list[dict[str, AnyArray]], int]]:
+    """Yield indices of patches of steps, the patched values, and the first row that changes."""
+    T, originals = len(corrupted.positions), {step: at(corrupted, step) for step in steps}
     texts = corrupted.embedding.size // (T * corrupted.config.n_embd)
-    batch, values, start = list[int](), list[AnyArray](), T - 1
+    batch, values, start = list[int](), list[dict[str, AnyArray]](), T - 1
     for i in indices:
         path, rows = patches[i]
         patched = with_rows(at(corrupted, path), at(clean, path), rows)
-        value = edit_run(corrupted._run, {path: patched}).value(step)
-        first = first_change(value, original)
+        edited = edit_run(corrupted._run, {path: patched})
+        value = {step: edited.value(step) for step in steps}
+        first = min(first_change(value[step], originals[step]) for step in steps)
         rows_in_batch = len(batch) * texts * (T - start)
         rows_with_patch = (len(batch) + 1) * texts * (T - min(start, first))
         has_enough = first != start and rows_in_batch >= ENOUGH_ROWS

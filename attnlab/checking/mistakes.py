@@ -16,6 +16,7 @@ import numpy as np
 from attnlab import equations as eq
 from attnlab.checking.replaced import Equation
 from attnlab.equations import Activation, Array, Mask
+from attnlab.forward.fast import side_by_side
 from attnlab.support.messages import Message
 
 # By step, such as `attention.scores`, `mlp.X` or `final`. An equation's parameters are named after
@@ -77,15 +78,6 @@ def zero(value: Array) -> Array:
     return 0 * value
 
 
-def with_thirds(change: Equation, *thirds: int) -> Equation:
-    def mistaken(value: Array) -> Array:
-        parts = [eq.third(value, n) for n in range(3)]
-        changed = [change(part) if n in thirds else part for n, part in enumerate(parts)]
-        return np.concatenate(changed, axis=-1)
-
-    return mistaken
-
-
 def reshaped_to_heads(x: Array, n_head: int) -> Array:
     return x.reshape(*x.shape[:-2], n_head, x.shape[-2], -1)  # (T, H·Dh) -> (H, T, Dh)
 
@@ -125,11 +117,31 @@ def split_by(split: Callable[[Array, int], Array]) -> Equations:
     return each_projection(lambda value: split(eq.merge_heads(value), value.shape[-3]))
 
 
-def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
-    """Q, K and V as `heads(QKV, n_head, part)`, with part 0, 1 and 2."""
+def from_one_product(
+    heads: Callable[[Array, int, int], Array], load: Callable[[Array], Array] = eq.identity
+) -> Equations:
+    """Q, K and V as `heads(QKV, n_head, part)`, with part 0, 1 and 2, of one product for all.
+
+    QKV = X load(W_QKV) + b_QKV, where W_QKV is W_Q, W_K and W_V side by side, as in GPT-2's files.
+    """
 
     def equation(part: int) -> Equation:
-        return lambda QKV, n_head: heads(QKV, n_head, part)
+        # residual: a step that only a model has. Nobody loads matrices of their own like this.
+        def mistaken(
+            residual: Array,
+            X: Array,
+            W_Q: Array,
+            W_K: Array,
+            W_V: Array,
+            b_Q: Array,
+            b_K: Array,
+            b_V: Array,
+            n_head: int,
+        ) -> Array:
+            W, b = side_by_side(W_Q, W_K, W_V), side_by_side(b_Q, b_K, b_V)
+            return heads(eq.affine(X, load(W), b), n_head, part)
+
+        return mistaken
 
     return {f"attention.{name}": equation(part) for part, name in enumerate("QKV")}
 
@@ -289,10 +301,12 @@ NORM_LINE = (
     "{} = ({} - {}.mean(-1, keepdims=True)) / "
     "np.sqrt({}.var(-1, keepdims=True) + {{epsilon}}) * gain + bias"
 )
-SPLIT_LINE = "Q, K, V = (M.reshape(T, H, -1).swapaxes(0, 1) for M in np.split(QKV, 3, axis=-1))"
+SPLIT_LINE = (
+    "Q, K, V = ((X @ W + b).reshape(T, H, -1).swapaxes(0, 1) "
+    "for W, b in ((W_Q, b_Q), (W_K, b_K), (W_V, b_V)))"
+)
 STEP_LINES = {
     "attention.X": NORM_LINE.format("X", *["input"] * 3),
-    "attention.QKV": "QKV = X @ W_QKV + b_QKV",
     "attention.Q": SPLIT_LINE,
     "attention.raw_scores": "raw_scores = Q @ K.swapaxes(-2, -1)",
     "attention.scores": "scores = raw_scores / {divisor}",
@@ -322,8 +336,8 @@ ALSO = {
     "attention.X": "attention.gain attention.bias",
     "mlp.X": "mlp.gain mlp.bias",
     "final": "gain bias",
-    "attention.QKV": " ".join(f"attention.{kind}_{x}" for kind in "Wb" for x in (*"QKV", "QKV")),
-    "attention.Q": "attention.K attention.V",
+    "attention.Q": "attention.K attention.V "
+    + " ".join(f"attention.{kind}_{x}" for kind in "Wb" for x in "QKV"),
     "attention.output": "attention.W_O attention.b_O",
     "mlp.hidden": "mlp.W_1 mlp.b_1",
     "mlp.output": "mlp.W_2 mlp.b_2",
@@ -340,24 +354,13 @@ ACTIVATION_CODE = {
 
 # ---- the table -----------------------------------------------------------------------------------
 
-# Parameters of Q, K and V: in W_QKV and b_QKV of a block, or W_Q, b_Q, ... of `self_attention`.
-(NO_B_Q, TRANSPOSED_Q), (NO_B_K, TRANSPOSED_K), (NO_B_V, TRANSPOSED_V) = (
-    (
-        {"attention.b_QKV": with_thirds(zero, n), f"attention.b_{name}": zero},
-        {"attention.W_QKV": with_thirds(transposed, n), f"attention.W_{name}": transposed},
-    )
-    for n, name in enumerate("QKV")
-)
-NO_B_QKV: Equations = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
+NO_B_QKV: Equations = {f"attention.b_{name}": zero for name in "QKV"}
 NO_B_O: Equations = {"attention.b_O": zero}
 NO_B_MLP: Equations = {"mlp.b_1": zero, "mlp.b_2": zero}
-TRANSPOSED_QKV: Equations = {
-    **TRANSPOSED_Q,
-    **TRANSPOSED_K,
-    **TRANSPOSED_V,
-    "attention.W_QKV": with_thirds(transposed, 0, 1, 2),
-}
-TRANSPOSED_W_QKV: Equations = {"attention.W_QKV": transposed}
+TRANSPOSED_QKV: Equations = {f"attention.W_{name}": transposed for name in "QKV"}
+TRANSPOSED_W_QKV = from_one_product(
+    lambda QKV, H, part: eq.split_heads(QKV, 3 * H)[..., part * H : part * H + H, :, :], transposed
+)
 TRANSPOSED_W_O: Equations = {"attention.W_O": transposed}
 TRANSPOSED_MLP: Equations = {"mlp.W_1": transposed, "mlp.W_2": transposed}
 
@@ -414,7 +417,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 PARAMETERS = (
     *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),
-    *(f"attention.{name}" for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")),
+    *(f"attention.{name}" for name in ("gain", "bias", "W_O", "b_O")),
     *(f"attention.{kind}_{name}" for kind in "Wb" for name in "QKV"),
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
 )
@@ -548,7 +551,7 @@ TABLE: Table = {
     },
     "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
     "three parts first, then each part into heads.": {
-        "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...": heads_of_QKV(
+        "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...": from_one_product(
             lambda QKV, H, part: eq.split_heads(QKV, 3 * H)[..., part::3, :, :]
         ),
     },
@@ -558,7 +561,7 @@ TABLE: Table = {
     },
     "Reshaping (T, 3·H·Dk) to (3, H, T, Dk) mixes tokens. Reshape to (T, 3, H, Dk), then move "
     "the axes of size 3 and H to the front.": {
-        "Q, K, V = QKV.reshape(3, H, T, Dk)": heads_of_QKV(
+        "Q, K, V = QKV.reshape(3, H, T, Dk)": from_one_product(
             lambda QKV, H, part: reshaped_to_heads(QKV, 3 * H)[..., part * H : part * H + H, :, :]
         ),
     },
@@ -592,9 +595,9 @@ TABLE: Table = {
     "W_O is missing.": {"attention.output = concat + b_O": lambda concat, b="b_O": concat + b},
     "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
     "transpose, or transpose the matrices that you load.": {
-        "Q = X W_Qᵀ + b_Q": TRANSPOSED_Q,
-        "K = X W_Kᵀ + b_K": TRANSPOSED_K,
-        "V = X W_Vᵀ + b_V": TRANSPOSED_V,
+        "Q = X W_Qᵀ + b_Q": {"attention.W_Q": transposed},
+        "K = X W_Kᵀ + b_K": {"attention.W_K": transposed},
+        "V = X W_Vᵀ + b_V": {"attention.W_V": transposed},
         "Q = X W_Qᵀ + b_Q, likewise K and V": TRANSPOSED_QKV,
         "output = concat W_Oᵀ + b_O": TRANSPOSED_W_O,
         "Q = X W_Qᵀ + b_Q, likewise K, V and output": TRANSPOSED_QKV | TRANSPOSED_W_O,
@@ -607,9 +610,9 @@ TABLE: Table = {
         ),
     },
     "A bias is missing. GPT-2 has one in every linear layer.": {
-        "Q = X W_Q": NO_B_Q,
-        "K = X W_K": NO_B_K,
-        "V = X W_V": NO_B_V,
+        "Q = X W_Q": {"attention.b_Q": zero},
+        "K = X W_K": {"attention.b_K": zero},
+        "V = X W_V": {"attention.b_V": zero},
         "QKV = X W_QKV": NO_B_QKV,
         "output = concat W_O": NO_B_O,
         "hidden = X W_1": {"mlp.b_1": zero},

@@ -21,7 +21,7 @@ from attnlab.checking.submission import (
     root_mean_square,
     with_own_inputs,
 )
-from attnlab.equations import Array, third
+from attnlab.equations import Array
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Result, Run
@@ -78,21 +78,11 @@ def undivided(mine: Array, scale: float) -> Array:
     return mine / scale
 
 
-def with_divided_third(n: int) -> Conversion:
-    def conversion(mine: Array, scale: float) -> Array:
-        changed = mine.copy()
-        third(changed, n)[...] *= scale
-        return changed
-
-    return conversion
-
-
 def divided_projection(name: str) -> dict[str, Conversion]:
     """Q or K with its parameters, and the product of both."""
-    n = "QKV".index(name)
-    joint = {f"attention.{step}": with_divided_third(n) for step in ("W_QKV", "b_QKV", "QKV")}
-    own = {f"attention.{step}": divided for step in (f"W_{name}", f"b_{name}", name)}
-    return {**joint, **own, "attention.raw_scores": divided}
+    return dict.fromkeys(
+        (f"attention.{x}" for x in (f"W_{name}", f"b_{name}", name, "raw_scores")), divided
+    )
 
 
 def masked_already(mine: Array, mask: Any, scores: Any) -> Array:

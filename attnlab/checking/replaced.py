@@ -75,7 +75,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         return equation(value=value, **arguments)
 
     step = copy(node.step)
-    step.equation, step.fast, step.optional = new_equation, None, False
+    step.equation, step.fast, step.joint, step.optional = new_equation, None, None, False
     needs_of_value = node.needs if takes_value and original else ()
     all_needs = (*needs.values(), *needs_of_value)
     return node._replace(step=step, needs=all_needs, fast_needs=(), layer_step="", select=None)

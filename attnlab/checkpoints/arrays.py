@@ -33,7 +33,13 @@ from attnlab.errors import (
     VocabularyError,
 )
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
+from attnlab.forward.parameters import (
+    ParameterVector,
+    Shape,
+    stored_path,
+    stored_paths,
+    stored_shapes,
+)
 from attnlab.steps import is_finite
 from attnlab.support.checks import (
     as_model_dtype,
@@ -100,12 +106,12 @@ def parameters_in_memory(
         which = "query, key and value " if len(zeros) == config.n_layer else ""
         ignored += f", without {which}biases, which are 0"
     parameters = ParameterVector(config, dtype=dtype)
-    for path in parameters:
-        entry = tensors[tensor_name(path)]
+    for path in stored_paths(config):
+        entry, stored = tensors[tensor_name(path)], parameters.stored(path)
         values = entry.read()
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            parameters[path][...] = transpose(values) if path == "W_U" else values
-        if not is_finite(parameters[path]):
+            stored[...] = transpose(values) if path == "W_U" else values
+        if not is_finite(stored):
             raise CheckpointError(f"{list_names([entry.name])} contains NaN or infinite numbers")
     if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
         raise not_tied(SOURCE)
@@ -141,27 +147,27 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
 def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
     """The arrays with their names in a checkpoint and as given; parts of Q, K and V are joined."""
     known: list[tuple[str, str, Any]] = []
-    parts: dict[str, dict[str, tuple[str, Any]]] = {}
+    # By the name of the whole, and the axis along which it joins them: nn.Linear stores Wᵀ.
+    parts: dict[tuple[str, int], dict[str, tuple[str, Any]]] = {}
     for name, array in items:
         check_kind(name, str, "an array's name")
+        stored = stored_path(name)
         try:
-            known.append((tensor_name(name), name, array))
-            continue
+            bare, part, axis = tensor_name(stored), "" if stored == name else name[-1], -1
         except UnknownParameterError:
-            pass
-        bare, part = other_name(name) or (bare_name(name), "")
+            (bare, part), axis = other_name(name) or (bare_name(name), ""), 0
         if part:
-            parts.setdefault(bare, {})[part] = name, array
+            parts.setdefault((bare, axis), {})[part] = name, array
         elif bare:
             is_batch = name.endswith("pos_emb") and np.shape(array)[:-2] == (1,)
             known.append((bare, name, array[0] if is_batch else array))
-    for bare, part_arrays in parts.items():
+    for (bare, axis), part_arrays in parts.items():
         names = [part_arrays[part][0] for part in "QKV" if part in part_arrays]
         if len(names) < 3:
             raise CheckpointError(f"of Q, K and V there is only {list_names(names)}")
         joined = [ArrayEntry(*part_arrays[part]).read() for part in "QKV"]
         with reraised_as(CheckpointError, f"{list_names(names)} can't be joined"):
-            known.append((bare, " and ".join(names), np.concatenate(joined)))
+            known.append((bare, " and ".join(names), np.concatenate(joined, axis)))
     return known
 
 
@@ -169,7 +175,7 @@ def _zero_biases(entries: Mapping[str, ArrayEntry], config: GPT2Config) -> dict[
     """Biases that the model doesn't have, as zeros: all of them, or those of Q, K and V."""
     biases = {
         tensor_name(path): shape
-        for path, shape in parameter_shapes(config).items()
+        for path, shape in stored_shapes(config).items()
         if len(shape) == 1 and not path.endswith("gain")
     }
     of_QKV = {name: shape for name, shape in biases.items() if name.endswith(QKV_BIAS)}

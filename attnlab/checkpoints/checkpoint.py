@@ -1,7 +1,7 @@
 """GPT-2's parameters in safetensors files, read when they are first used.
 
 Tensor names such as `h.0.attn.c_attn.weight` are used only here; elsewhere parameters have paths
-such as `blocks.0.attention.W_QKV`.
+such as `blocks.0.attention.W_Q`, and three of them, W_Q, W_K and W_V, are the thirds of one tensor.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from attnlab.forward.parameters import (
     Parameters,
     Shape,
     no_parameter,
-    parameter_paths,
     shapes_in_block,
     shapes_outside_of_blocks,
+    stored_paths,
 )
 from attnlab.steps import is_finite, read_only
 from attnlab.support.checks import as_model_dtype, check_kind
@@ -136,7 +136,7 @@ LORA = r".+\.(lora_\w+|base_layer)\..+"
 
 
 def tensor_name(path: str) -> str:
-    """A parameter's name in Hugging Face's files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
+    """A stored array's name in Hugging Face's files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
 
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
     """
@@ -168,7 +168,9 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     """Write parameters to `model.safetensors` in their dtype."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
-    tensors = {tensor_name(path): parameters[path] for path in parameters}
+    tensors = {
+        tensor_name(path): parameters.stored(path) for path in stored_paths(parameters.config)
+    }
     if OUTPUT in tensors:
         tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
     write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
@@ -206,7 +208,7 @@ class Checkpoint(Parameters):
         check_kind(config, GPT2Config, "config")
         self.config = config
         self.dtype = as_model_dtype(dtype)
-        self._loaded: dict[str, Array] = {}
+        self._arrays = {}
         self._entries, self._tied_copy, ignored = select_parameters(
             _entries(self.directory), config, str(self.directory)
         )
@@ -221,9 +223,9 @@ class Checkpoint(Parameters):
             return self.dtype == other.dtype
         return super().equals(other)
 
-    def __getitem__(self, path: str) -> Array:
+    def stored(self, path: str) -> Array:
         name = tensor_name(path)
-        if path not in self._loaded:
+        if path not in self._arrays:
             if name not in self._entries:
                 raise no_parameter(path)
             tensor = self._read(self._entries[name], name)
@@ -231,11 +233,11 @@ class Checkpoint(Parameters):
             if copy is not None and not np.array_equal(self._read(copy, OUTPUT), tensor):
                 raise not_tied(str(self.directory))
             parameter = transpose(tensor) if path == "W_U" else tensor
-            return self._loaded.setdefault(path, read_only(parameter))
-        return self._loaded[path]
+            return self._arrays.setdefault(path, read_only(parameter))
+        return self._arrays[path]
 
     def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"_loaded": {}}  # tensors are read again
+        return vars(self) | {"_arrays": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
         return self  # read-only
@@ -243,7 +245,7 @@ class Checkpoint(Parameters):
     def rows(self, path: str) -> Array | Rows:
         """A parameter to index by rows, which for an embedding may read only the indexed rows."""
         name = tensor_name(path)
-        return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
+        return self[path] if path in self._arrays or name not in EMBEDDINGS else Rows(self, name)
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         """Read a tensor, or some of its rows; its numbers must be finite."""
@@ -498,7 +500,7 @@ def _mismatches(
     if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
         present = (present - {OUTPUT}) | {EMBEDDING}
     required = len(shapes_outside_of_blocks(config)) + config.n_layer * len(NAMES)
-    names = (tensor_name(path) for path in parameter_paths(config))
+    names = (tensor_name(path) for path in stored_paths(config))
     missing = (name for name in names if name not in present)
     unexpected = [name for name in tensors if name not in expected]
     misshaped = [

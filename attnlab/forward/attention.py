@@ -53,11 +53,6 @@ def affine_step(axes: str, x: str, W: str, b: str, **settings: Any) -> Step[Arra
     return Step(axes, f"{x} {W} + {b}", equations.affine, x=x, W=W, b=b, **settings)
 
 
-def projection(axes: str, x: str, W: str, b: str) -> Step[Array]:
-    """The step x W + b, split into heads."""
-    return Step(axes, f"{x} {W} + {b}{SPLIT}", equations.projected_heads, x=x, W=W, b=b)
-
-
 class Attention(ShownResult):
     """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
@@ -410,10 +405,13 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
+    # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.
+    K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
+    V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
     # The axis of heads comes first, so that Q @ Kᵀ is one product for each head.
-    Q = projection("H Tq Dk", "X", "W_Q", "b_Q")
-    K = projection("H Tk Dk", "memory", "W_K", "b_K")
-    V = projection("H Tk Dv", "memory", "W_V", "b_V")
+    Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.Q)
+    K = Step("H Tk Dk", f"memory W_K + b_K{SPLIT}", equations.K)
+    V = Step("H Tk Dv", f"memory W_V + b_V{SPLIT}", equations.V)
     # The same equations as for one head: NumPy's products and reductions leave leading axes alone.
     dropout_mask = SelfAttention.dropout_mask.with_axes("H Tq Tk")
     raw_scores = SelfAttention.raw_scores.with_axes("H Tq Tk")

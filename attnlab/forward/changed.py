@@ -26,7 +26,7 @@ class ChangedRun(Run):
     def __init__(self, base: Run, graph: Graph, changed: Iterable[str]) -> None:
         vars(self).update(vars(base))  # tokens, note, ...
         # Its values are only what the change affects; everything else is in the base.
-        self.base, self.graph, self.values = base, graph, {}
+        self.base, self.graph, self.values, self._ready = base, graph, {}, {}
         self._depends = dict.fromkeys(changed, True)
         self.changed = set(self._depends)
 

@@ -3,9 +3,9 @@
 Steps that don't depend on an edit are shared with the original run: they are computed once, in
 whichever run they are accessed first. The others are recomputed on access.
 
-Editing a part of an array edits the array: a head's Q is part of its layer's Q, and W_Q is a third
-of W_QKV. A head's X, scale and output aren't part of a larger array; editing them changes the
-layer's steps that depend on them.
+Editing a part of an array edits the array: a head's Q is part of its layer's Q. A head's X, scale
+and output aren't part of a larger array; editing them changes the layer's steps that depend on
+them.
 """
 
 from __future__ import annotations
@@ -189,8 +189,6 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
     node, name = graph[path], graph[path].step.name
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
-    elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
-        container = node.needs[0]  # W_QKV or b_QKV
     elif name == "next_logits":
         container = "logits"
     else:
@@ -198,23 +196,20 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
     return [path, *enclosing_steps(graph, container)]
 
 
-def changed_step(graph: Graph, path: str) -> str:
-    """The outermost array that an edit changes, or the last step that it changes indirectly."""
-    return [*enclosing_steps(graph, path), *(other for other, _ in effects_of(graph, path))][-1]
+def changed_steps(graph: Graph, path: str) -> tuple[str, ...]:
+    """The whole arrays that an edit changes: the outermost one, or those it changes indirectly."""
+    indirect = (other for other, _ in effects_of(graph, path) if layer_of(other) is None)
+    return tuple(indirect) or (enclosing_steps(graph, path)[-1],)
 
 
 def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
     """A step's view of the array that contains it."""
-    # From the outermost array inwards, such as W_QKV (given), W_Q, a head's W_Q.
-    for part in reversed(enclosing_steps(run.graph, path)[:-1]):
-        node = run.graph[part]
-        if node.layer_step:
-            array = node.part_of(array, run.value(node.n_head))
-        elif part == "next_logits":
-            array = array[..., -1, :]
-        else:
-            array = node.step.equation(array)
-    return array
+    if len(enclosing_steps(run.graph, path)) == 1:
+        return array
+    node = run.graph[path]
+    if node.layer_step:  # a head's Q in the layer's
+        return node.part_of(array, run.value(node.n_head))
+    return array[..., -1, :]  # next_logits in logits
 
 
 def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
@@ -252,16 +247,13 @@ def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
     elif layer is not None and name == "scale":
         yield f"{layer}scores", partial(with_head_scale, prefix)
     # Another X for one head: its queries, keys and values, which the layer computes from one X for
-    # all heads; in a block, its columns of QKV.
+    # all heads.
     elif layer is not None and name == "X":
         is_self_attention = graph[f"{layer}memory"].step.equation is not None
         if is_self_attention:
             yield f"{prefix}.memory", lambda run, X: run.value(path)
-        if "QKV" in graph.class_at(layer.split(".")[:-1]).steps:
-            yield f"{layer}QKV", partial(with_head_X, prefix)
-        else:
-            for kind in "QKV" if is_self_attention else "Q":
-                yield f"{layer}{kind}", partial(with_projection, prefix, kind)
+        for kind in "QKV" if is_self_attention else "Q":
+            yield f"{layer}{kind}", partial(with_projection, prefix, kind)
 
 
 def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
@@ -273,28 +265,14 @@ def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
     return new_scores
 
 
-def with_head_X(head: str, run: Run, QKV: AnyArray) -> AnyArray:
-    """The effect of a head's X: the layer's QKV, with this head's columns computed from it."""
-    new_QKV = np.array(QKV)
-    node = run.graph[f"{head}.X"]
-    # W_Q is the first third of any array's columns, here of QKV's.
-    for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-        part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
-        part[...] = projection(run, head, name)  # part is a view of new_QKV
-    return new_QKV
-
-
 def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray:
-    """The effect of a head's X on the layer's Q, K or V where these aren't parts of QKV."""
-    new_heads = np.array(heads)
-    select_part(run, f"{head}.{name}", new_heads)[...] = projection(run, head, name)
-    return new_heads
-
-
-def projection(run: Run, head: str, name: str) -> AnyArray:
-    """A head's Q, K or V, computed from its X."""
+    """The effect of a head's X on the layer's Q, K or V."""
     X, W, b = (run.value(f"{head}.{step}") for step in ("X", f"W_{name}", f"b_{name}"))
-    return equations.affine(X, W, b)
+    # Of keys and values, those of cached tokens come first; they aren't of this X.
+    new = np.array(heads[..., -X.shape[-2] :, :])
+    select_part(run, f"{head}.{name}", new)[...] = equations.affine(X, W, b)
+    cache = None if name == "Q" else run.value(f"{layer_of(head)}{name}_cache")
+    return equations.with_cached(cache, new)  # later tokens must find these rows in the cache
 
 
 # ---- paths ---------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ default is a step that is passed only if it has already been computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from attnlab import equations
-from attnlab.equations import Activation, Array, Mask, mean, transpose
+from attnlab.equations import Activation, Array, Cache, Mask, mean, transpose
 
 SHORT = 64
 
@@ -32,6 +32,58 @@ def affine(x: Array, W: Array, b: Array | None) -> Array:
     if b is not None:
         y += b  # y is new, so nothing else changes with it
     return y
+
+
+def side_by_side(*parts: Array) -> Array:
+    """The parts as the columns of one array, (..., n) each -> (..., k·n).
+
+    It is a view if they already lie so in memory: a checkpoint's W_Q, W_K and W_V are the thirds of
+    one matrix. Copying them for each product would take longer than the product.
+    """
+    first, *others = parts
+    layouts = {(part.shape, part.strides, part.dtype) for part in parts}
+    width = first.shape[-1] * first.strides[-1]  # in bytes, from one part to the next
+    start = address_of(first)
+    starts = [start + n * width for n in range(1, len(parts))]
+    if len(layouts) > 1 or [*map(address_of, others)] != starts:  # such as an edited W_Q
+        return np.concatenate(parts, axis=-1)
+    shape = (*first.shape[:-1], len(parts) * first.shape[-1])
+    return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
+
+
+def address_of(array: Array) -> int:
+    """Where an array's first number is in memory."""
+    return int(array.__array_interface__["data"][0])
+
+
+def projections(
+    X: Array,
+    W_Q: Array,
+    W_K: Array,
+    W_V: Array,
+    b_Q: Array,
+    b_K: Array,
+    b_V: Array,
+    n_head: int,
+    K_cache: Cache | None,
+    V_cache: Cache | None,
+) -> dict[str, Callable[[], Array]]:
+    """Q, K and V by one product instead of three, each as a function that returns it.
+
+    Source: GPT-2's `model.py`, `attn`, where it is one convolution.
+    """
+    W, b = side_by_side(W_Q, W_K, W_V), side_by_side(b_Q, b_K, b_V)
+    is_long = math.prod(X.shape[:-1]) > SHORT
+    columns = (affine if is_long else equations.affine)(X, W, b)  # (..., T, 3·H·Dh)
+    # Views of one array, (..., H, T, Dh) each.
+    Q, K, V = (equations.split_heads(part, n_head) for part in np.split(columns, 3, axis=-1))
+    # Functions, since a K that isn't asked for must not be written to the cache: an edit may have
+    # put another one there.
+    return {
+        "Q": lambda: Q,
+        "K": lambda: equations.with_cached(K_cache, K),
+        "V": lambda: equations.with_cached(V_cache, V),
+    }
 
 
 def logits(final: Array, W_U: Array) -> Array:

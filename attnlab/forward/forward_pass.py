@@ -26,7 +26,7 @@ from attnlab import equations
 from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import MultiHeadAttention, affine_step, is_small
+from attnlab.forward.attention import SPLIT, MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
@@ -197,8 +197,6 @@ class BlockAttention(MultiHeadAttention):
     gain, bias, epsilon : of LayerNorm: (D,), (D,) and a number
     X, memory : (T, D), the same array. In generation with a cache, X has only the new tokens, while
         K and V also have the cached ones.
-    W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and one
-        product whose thirds, split into heads, are Q, K and V
     and the attributes of `MultiHeadAttention`
     """
 
@@ -215,28 +213,17 @@ class BlockAttention(MultiHeadAttention):
         fast=fast.layer_norm,
         transient=True,
     )
-    # GPT-2 stores the three projections as one matrix. One product is faster than three, and the
-    # thirds of parameters and of the product are views.
-    W_QKV = Step[Array]("D 3·H·Dh", "W_Q, W_K and W_V side by side")
-    b_QKV = Step[Array]("3·H·Dh", "b_Q, b_K and b_V side by side")
-    W_Q = Step("D H·Dk", "the first third of W_QKV", equations.W_Q, W="W_QKV", view=True)
-    b_Q = Step("H·Dk", "the first third of b_QKV", equations.W_Q, W="b_QKV", view=True)
-    W_K = Step("D H·Dk", "the second third of W_QKV", equations.W_K, W="W_QKV", view=True)
-    b_K = Step("H·Dk", "the second third of b_QKV", equations.W_K, W="b_QKV", view=True)
-    W_V = Step("D H·Dv", "the last third of W_QKV", equations.W_V, W="W_QKV", view=True)
-    b_V = Step("H·Dv", "the last third of b_QKV", equations.W_V, W="b_QKV", view=True)
+    # Unlike in `multi_head_attention`, no bias is left out.
+    b_Q, b_K, b_V = Step[Array]("H·Dk"), Step[Array]("H·Dk"), Step[Array]("H·Dv")
     b_O = Step[Array]("D")
-    QKV = affine_step("Tq 3·H·Dh", "X", "W_QKV", "b_QKV", fast=fast.affine)
+    # joint: a checkpoint's W_Q, W_K and W_V lie side by side, and one product is faster than three.
+    # X for memory: the same array, but X is transient, and memory would be kept.
+    Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.Q, joint=fast.projections)
+    K = Step("H Tk Dk", f"X W_K + b_K{SPLIT}", equations.K, memory="X", joint=fast.projections)
+    V = Step("H Tk Dv", f"X W_V + b_V{SPLIT}", equations.V, memory="X", joint=fast.projections)
     # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
-    # Objects with `extend`, such as `CachedRows`; None without a cache.
-    K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
-    V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
-    # view: they share the memory of QKV, which is kept, or of the cache.
-    Q = Step("H Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
-    K = Step("H Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
-    V = Step("H Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
     # One mask for all layers and heads.
     mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 

@@ -189,12 +189,9 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
     return transpose(d_y) @ Q  # (..., Tk, Dk)
 
 
-def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
-    """The gradient of QKV through Q, K or V, its third n; cached tokens aren't in QKV."""
-    d_QKV = np.zeros_like(QKV)
-    # `third` is a view, so this writes to d_QKV. d_y is (..., H, Tk, Dh), merged (..., Tk, H·Dh).
-    equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
-    return d_QKV  # (..., T, 3·H·Dh)
+def new_rows(memory: Array, d_y: Array) -> Array:
+    """Of keys' or values' gradients, the rows of new tokens: those before them are from a cache."""
+    return merge_heads(d_y)[..., -memory.shape[-2] :, :]  # (..., H, Tk, Dh) -> (..., T, H·Dh)
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
@@ -248,19 +245,26 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "bias": affine_b,
     },
     equations.affine: {"x": affine_x, "W": affine_W, "b": affine_b},
-    equations.Q: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 0)},
-    equations.K: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 1)},
-    equations.V: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 2)},
+    equations.Q: {
+        "X": lambda W_Q, d_y: affine_x(W_Q, merge_heads(d_y)),
+        "W_Q": lambda X, d_y: affine_W(X, merge_heads(d_y)),
+        "b_Q": lambda d_y: affine_b(merge_heads(d_y)),
+    },
+    equations.K: {
+        "memory": lambda memory, W_K, d_y: affine_x(W_K, new_rows(memory, d_y)),
+        "W_K": lambda memory, d_y: affine_W(memory, new_rows(memory, d_y)),
+        "b_K": lambda memory, d_y: affine_b(new_rows(memory, d_y)),
+    },
+    equations.V: {
+        "memory": lambda memory, W_V, d_y: affine_x(W_V, new_rows(memory, d_y)),
+        "W_V": lambda memory, d_y: affine_W(memory, new_rows(memory, d_y)),
+        "b_V": lambda memory, d_y: affine_b(new_rows(memory, d_y)),
+    },
     equations.raw_scores: {"Q": raw_scores_Q, "K": raw_scores_K},
     equations.scores: {"raw_scores": scores_raw_scores},
     equations.masked_scores: dict.fromkeys(("scores", "score_bias"), masked_scores_scores),
     equations.weights: {"masked_scores": weights_masked_scores},
     equations.context: {"weights": context_weights, "V": context_V},
-    equations.projected_heads: {
-        "x": lambda W, d_y: affine_x(W, merge_heads(d_y)),
-        "W": lambda x, d_y: affine_W(x, merge_heads(d_y)),
-        "b": lambda d_y: affine_b(merge_heads(d_y)),
-    },
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
     equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),
     equations.activated: {

@@ -1,10 +1,12 @@
-"""GPT-2's parameters by path, such as `blocks.0.attention.W_QKV`."""
+"""GPT-2's parameters by path, such as `blocks.0.attention.W_Q`."""
 
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
-    """The shapes of one block's parameters, by path within the block.
+    """The shapes in which one block's parameters are stored, by path within the block.
 
     `gain` and `bias` belong to the LayerNorm that computes X.
 
@@ -30,7 +32,7 @@ def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
         # The names in files are in `attnlab.checkpoints`. Matrices are (in, out): x @ W.
         "attention.gain": (D,),
         "attention.bias": (D,),
-        "attention.W_QKV": (D, 3 * D),  # the columns of W_Q, then W_K, then W_V
+        "attention.W_QKV": (D, 3 * D),  # the columns of W_Q, then W_K, then W_V: see `parts_of`
         "attention.b_QKV": (3 * D,),
         "attention.W_O": (D, D),  # rows by head: head 0 has the first Dh
         "attention.b_O": (D,),
@@ -58,7 +60,18 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
     return shapes if config.tie_word_embeddings else shapes | {"W_U": (D, config.vocab_size)}
 
 
-def parameter_paths(config: GPT2Config) -> Iterator[str]:
+def parts_of(stored: str) -> tuple[str, ...]:
+    """The paths of the parameters in a stored array: W_Q, W_K and W_V are the thirds of W_QKV."""
+    start = stored.removesuffix("QKV")
+    return (stored,) if start == stored else tuple(f"{start}{name}" for name in "QKV")
+
+
+def stored_path(path: str) -> str:
+    """The path of the stored array that a parameter is in; other paths as they are."""
+    return re.sub(r"(attention\.[Wb]_)[QKV]$", r"\1QKV", path)
+
+
+def stored_paths(config: GPT2Config) -> Iterator[str]:
     in_block = tuple(shapes_in_block(config))
     # The order of the forward pass: embeddings, blocks, the last LayerNorm.
     first, second, *last = shapes_outside_of_blocks(config)
@@ -68,10 +81,19 @@ def parameter_paths(config: GPT2Config) -> Iterator[str]:
     yield from last
 
 
-def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
+def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
     # No path is in both: a block's have a dot.
     shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
-    return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}
+    return {path: shapes[path.split(".", 2)[-1]] for path in stored_paths(config)}
+
+
+def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
+    return {
+        path: (*rest, width // len(parts))
+        for stored, (*rest, width) in stored_shapes(config).items()
+        for parts in [parts_of(stored)]
+        for path in parts
+    }
 
 
 def parameter_count(config: GPT2Config) -> int:
@@ -91,24 +113,39 @@ class Parameters(Mapping[str, Array]):
     dtype: np.dtype[Any]  # of all arrays
     origin: str  # where they come from, in words
     name: str = ""  # of the model, or ""
+    _arrays: dict[str, Array]  # those read so far, by path, and the stored ones that they are in
 
     # Compared by identity: comparing mappings by value would read all parameters.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     @abstractmethod
-    def __getitem__(self, path: str) -> Array: ...
+    def stored(self, path: str) -> Array:
+        """An array as it is stored, in files too, such as `blocks.0.attention.W_QKV`, then kept."""
+
+    def __getitem__(self, path: str) -> Array:
+        if not isinstance(path, str):
+            raise no_parameter(path)
+        stored = stored_path(path)
+        parts = parts_of(stored)
+        if path not in parts:  # W_QKV, which isn't a parameter but three
+            raise no_parameter(path)
+        if path not in self._arrays:
+            # Views: `fast.side_by_side` finds that they are one array, so that the product with all
+            # three needs no copy. Beside them the array itself, if it is one parameter.
+            views = np.split(self.stored(stored), len(parts), axis=-1)
+            for part, view in zip(parts, views, strict=True):
+                self._arrays.setdefault(part, view)
+        return self._arrays[path]
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and path in parameter_shapes(self.config)
 
     def __iter__(self) -> Iterator[str]:
-        return parameter_paths(self.config)
+        return chain.from_iterable(map(parts_of, stored_paths(self.config)))
 
     def __len__(self) -> int:
-        return self.config.n_layer * len(shapes_in_block(self.config)) + len(
-            shapes_outside_of_blocks(self.config)
-        )
+        return len(parameter_shapes(self.config))
 
     def __repr__(self) -> str:
         count = f"{parameter_count(self.config):,} parameters"
@@ -168,17 +205,17 @@ class ParameterVector(Parameters):
             )
         self.vector = vector
         self.dtype = self.vector.dtype
-        self._views: dict[str, Array] = {}
+        self._arrays = {}
         start = 0
-        for path, shape in parameter_shapes(config).items():
+        for path, shape in stored_shapes(config).items():
             stop = start + math.prod(shape)
-            self._views[path] = self.vector[start:stop].reshape(shape)  # a view
+            self._arrays[path] = self.vector[start:stop].reshape(shape)  # a view
             start = stop
 
-    def __getitem__(self, path: str) -> Array:
-        if not isinstance(path, str) or path not in self._views:
+    def stored(self, path: str) -> Array:
+        if path not in self._arrays:
             raise no_parameter(path)
-        return self._views[path]
+        return self._arrays[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
         return _from_vector, (self.config, self.vector, self.vector.flags.writeable)
@@ -200,7 +237,7 @@ def no_parameter(path: object) -> UnknownParameterError:
     """An error that lists the names of parameters."""
     return UnknownParameterError(
         f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, "
-        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them"
+        "blocks.0.attention.W_Q and so on. list(parameters) has all of them"
     )
 
 

@@ -7,6 +7,7 @@ nothing before it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ class SliceRun(Run):
 
     def __init__(self, run: Run, source: Run) -> None:
         vars(self).update(vars(run))  # graph, tokens, note, ...
-        self.values, self.source = dict(run.values), source
+        self.values, self._ready, self.source = dict(run.values), {}, source
 
     def slice_of(self, path: str, value: Any) -> Any:
         raise NotImplementedError
@@ -114,17 +115,18 @@ def is_kept(node: Node) -> bool:
     )
 
 
-def with_step(run: Run, path: str, value: AnyArray, start: int) -> ChangedRun:
-    """A run of the rows from `start` on, the first that changes, in which a step has another value.
+def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> ChangedRun:
+    """A run of the rows from `start` on, the first that changes, in which steps have other values.
 
-    The path is that of a whole step, not of a head's part of one, see `changed_step`. The value
-    (..., T, n) has all rows; leading axes are for several runs.
+    The paths are those of whole steps, not of a head's parts of them, see `changed_steps`. The
+    values (..., T, n) have all rows; leading axes are for several runs.
     """
     later = LaterRows(run, start)
-    changed = ChangedRun(later, later.graph, [path])
-    changed.keep(path, later.slice_of(path, value))  # given, so its equation never runs
-    rows = value.size // value.shape[-1]  # of all runs
-    changed.is_long = rows > fast.SHORT
+    changed = ChangedRun(later, later.graph, values)
+    for path, value in values.items():
+        changed.keep(path, later.slice_of(path, value))  # given, so its equation never runs
+        rows = value.size // value.shape[-1]  # of all runs
+        changed.is_long = rows > fast.SHORT
     return changed
 
 
@@ -144,5 +146,5 @@ def final_row(run: ChangedRun) -> AnyArray:
     # other query.
     query = f"blocks.{last}.attention.Q"
     if run.depends(query):
-        run = with_step(run, query, run.value(query), run.value("positions").size - 1)
+        run = with_steps(run, {query: run.value(query)}, run.value("positions").size - 1)
     return run.value("final")[..., -1, :]

@@ -191,11 +191,14 @@ def join_steps(
         return trace.edited(edits)
     paths = ["final"]
     for layer in range(parameters.config.n_layer):
-        steps_of_block = ("input", "mid", "output", "attention.QKV", "attention.context")
+        attention = ("attention.Q", "attention.K", "attention.V", "attention.context")
+        steps_of_block = ("input", "mid", "output", *attention)
         paths += [f"blocks.{layer}.{name}" for name in steps_of_block]
     # Enough for every other step: the others follow from these without other tokens' rows.
     for path in paths:
-        trace._run.keep(path, np.concatenate([at(part, path) for part in traces], axis=-2))
+        # Of K and V, each trace's own rows, which come last: those before them are from the cache.
+        rows = [at(part, path)[..., -len(part.tokens) :, :] for part in traces]
+        trace._run.keep(path, np.concatenate(rows, axis=-2))
     trace._run.keep("next_logits", traces[-1].next_logits)
     return trace
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlab.analysis.patching import can_be_batched
 from attnlab.equations import AnyArray, Array, softmax
-from attnlab.forward.slices import with_step
+from attnlab.forward.slices import with_steps
 from attnlab.model.trace import Trace
 from attnlab.pages.prediction import logits_after
 
@@ -103,7 +103,7 @@ def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[in
             contexts = np.stack([trace.blocks[layer].attention.context] * len(batch))
             for one, (_, head) in zip(contexts, batch, strict=True):
                 one[head] = 0
-            ablated = trace._with_run(with_step(trace._run, context, contexts, 0))
+            ablated = trace._with_run(with_steps(trace._run, {context: contexts}, 0))
         else:
             ablated = trace.edited({f"blocks.{layer}.attention.heads.{batch[0][1]}.context": 0})
         logits = np.atleast_2d(ablated.next_logits).astype(np.float64)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.parameters import stored_shapes
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
 from attnlab.model.notice import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.pages.modules import PLAYGROUND
@@ -31,16 +32,17 @@ MOST_BYTES = 300_000_000
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
     """The page as HTML, which opens with a text; see `attnlab.playground`."""
     parameters = model.parameters
-    shapes = [(path, parameters[path].shape) for path in parameters]
-    data = {"tokenizer": model.tokenizer.as_data(), "shapes": shapes}
-    size = 4 * sum(math.prod(shape) for _, shape in shapes)
+    shapes = stored_shapes(model.config)
+    data = {"tokenizer": model.tokenizer.as_data(), "shapes": [*shapes.items()]}
+    size = 4 * sum(map(math.prod, shapes.values()))
     if size > MOST_BYTES:
         raise InvalidValueError(
             f"the model has {size:,} bytes of parameters, and a page can include at most "
             f"{MOST_BYTES:,}. Use attnlab explore for larger models"
         )
     with np.errstate(over="ignore"):
-        numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")
+        stored = [np.ravel(parameters.stored(path)) for path in shapes]
+        numbers = np.concatenate(stored, dtype="<f4")
     if not np.isfinite(numbers).all():
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"

@@ -51,12 +51,7 @@ INPUT_STEPS = (
 IN_OTHER_PACKS = ("attention.Q", "attention.K", "attention.V", "logits")
 
 # Hidden steps: steps that aren't listed, by the listed step computed from them.
-HIDDEN_STEPS = {
-    "attention.X": "attention.residual",
-    "attention.Q": "attention.QKV",
-    "attention.K": "attention.QKV",
-    "attention.V": "attention.QKV",
-}
+HIDDEN_STEPS = {"attention.X": "attention.residual"}
 
 # The matrices of a block's linear maps.
 MATRICES = (

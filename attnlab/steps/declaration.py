@@ -37,6 +37,8 @@ class Step(Generic[Value]):
     finite : whether NaN or infinity in it is an error, which names the step where it arose
     fast : a faster equation for long texts. Parameters with a default are passed only if they are
         already computed.
+    joint : computes this step and others at once, from steps of the same result that its
+        parameters name; it returns, by name, functions that return the steps
     optional : whether it is an input that may be left out, and is None then
     after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
         deep model would exceed Python's limit.
@@ -59,6 +61,7 @@ class Step(Generic[Value]):
         view: bool = False,
         finite: bool = False,
         fast: Callable[..., Value] | None = None,
+        joint: Callable[..., Mapping[str, Callable[[], Value]]] | None = None,
         optional: bool = False,
         after_blocks: bool = False,
         **inputs: Need,  # by parameter of the equation
@@ -66,7 +69,7 @@ class Step(Generic[Value]):
         self.name = ""  # set below by `__set_name__`
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
-        self.after_blocks = after_blocks
+        self.after_blocks, self.joint = after_blocks, joint
         self.inputs = inputs
         # The names of the equation's parameters are the graph's edges: nothing else declares them.
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))

@@ -11,6 +11,7 @@ import numpy as np
 
 from attnlab.equations import identity
 from attnlab.errors import InvalidValueError, OutOfMemoryError
+from attnlab.steps.declaration import parameters_of
 from attnlab.steps.graph import Graph, Node
 from attnlab.support.parts import read_only
 
@@ -54,6 +55,8 @@ class Run:
         derivative_of: str = "",
     ) -> None:
         self.graph, self.values, self.read_parameter = graph, values, read_parameter
+        # Steps computed jointly with one that was asked for, until they are asked for too.
+        self._ready: dict[str, Callable[[], Any]] = {}
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.memory_tokens = tokens, memory_tokens
         self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
@@ -76,7 +79,7 @@ class Run:
 
         # A pickle would store the numbers of a view again.
         kept = {path: value for path, value in values.items() if not is_view(path)}
-        return vars(self) | {"values": kept}
+        return vars(self) | {"values": kept, "_ready": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -101,7 +104,7 @@ class Run:
         """A copy of the run; steps that the copy computes aren't stored in the original."""
         # Not copy.copy, which would drop views, as pickles do.
         fork = object.__new__(type(self))
-        vars(fork).update(vars(self), values=dict(self.values))
+        vars(fork).update(vars(self), values=dict(self.values), _ready={})
         return fork
 
     def is_edited(self, path: str) -> bool:
@@ -192,6 +195,11 @@ class Run:
             if self.read_parameter is None:
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
+        if step.joint is not None:
+            try:
+                return self._joint(path, step)
+            except FloatingPointError:  # the equation will say whether it is this step's
+                pass
         if step.fast is not None and self._is_fast(path):
             # It skips the T x T steps, but uses them if they happen to be there.
             needed = {
@@ -207,6 +215,16 @@ class Run:
         if step.finite and self.strict and not is_finite(value):
             raise self._overflow_error(path)
         return value
+
+    def _joint(self, path: str, step: Any) -> Any:
+        """A step that is computed with others at once, which are kept until they are asked for."""
+        result = path.removesuffix(step.name)
+        if (value := self._ready.pop(path, None)) is None:
+            needed = {name: self._input(result + name) for name in parameters_of(step.joint)}
+            functions = {result + name: value for name, value in step.joint(**needed).items()}
+            value = functions.pop(path)
+            self._ready |= functions
+        return value()
 
     def _call(self, path: str, equation: Callable[[], Any]) -> Any:
         """Call a step's equation; if it overflows, name the step where it began."""

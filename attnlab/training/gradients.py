@@ -10,6 +10,7 @@ import numpy as np
 
 from attnlab.equations import Array, Ids, apply_dropout, merge_heads, split_heads, transpose
 from attnlab.forward.attention import Attention
+from attnlab.forward.fast import side_by_side
 from attnlab.forward.forward_pass import MLP, Block, ForwardPass
 from attnlab.forward.functional import softmax
 from attnlab.forward.gradients import (
@@ -54,7 +55,7 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through one block: d_output -> d_input, and the parameters' by path in it.
+    """Backpropagate through one block: d_output -> d_input, and the stored arrays' by path in it.
 
     mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
     residual connection the gradients of both paths are added.
@@ -70,10 +71,10 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
         attention.concat, attention.W_O, d_mid
     )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
+    # Side by side, as the parameters are stored: one product is faster than three.
+    W_QKV = side_by_side(attention.W_Q, attention.W_K, attention.W_V)  # (D, 3 D)
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
-    d_X, d_attention["W_QKV"], d_attention["b_QKV"] = linear_gradient(
-        attention.X, attention.W_QKV, d_QKV
-    )
+    d_X, d_attention["W_QKV"], d_attention["b_QKV"] = linear_gradient(attention.X, W_QKV, d_QKV)
     d_input, d_attention["gain"], d_attention["bias"] = layer_norm_gradient(
         block.input, attention.gain, attention.epsilon, d_X
     )
@@ -101,7 +102,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     for block in reversed(forward.blocks):
         d_residual, d_parameters = block_gradient(block, d_residual)
         for path, gradient in d_parameters.items():
-            gradients[f"{block.path}.{path}"][...] = gradient
+            gradients.stored(f"{block.path}.{path}")[...] = gradient
 
     gradients["W_E"][:] = embedding_gradient(forward.ids, d_residual, config.vocab_size)
     if config.tie_word_embeddings:  # W_E is used twice: its gradient is the sum of both

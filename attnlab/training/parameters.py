@@ -43,6 +43,6 @@ def initial_parameters(
         parameters[f"{attention}.gain"][:] = parameters[f"{mlp}.gain"][:] = 1.0
     parameters["gain"][:] = 1.0
     for path, std in stds.items():
-        W = parameters[path]
+        W = parameters.stored(path)
         W[...] = rng.standard_normal(W.shape, dtype=np.float32) * std
     return parameters

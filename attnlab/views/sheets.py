@@ -62,6 +62,9 @@ LABEL_WIDTH, NUMBER_WIDTH, COLUMNS_ON_PAGE = 14, 6.5, 48
 # The axis of numbers that are the same in all columns.
 ONE = "1"
 
+# Steps of all heads, whose formulas are written before they are split into heads.
+PROJECTIONS = (equations.Q, equations.K, equations.V)
+
 # A cell's address is one integer, made of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
@@ -368,14 +371,14 @@ class Sheets:
             return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
         inputs = [self.value(need) for need in node.needs]
         heading = f"{step.name} = {self._formula(path, step)}"
-        if step.equation in (*COMPUTING, equations.projected_heads):
+        if step.equation in (*COMPUTING, *PROJECTIONS):
             formulas = self.formulas(step.equation, inputs, name, step.axes)
             cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
             return self.book.put(name, heading, cells, step.axes)
         addresses = step.equation(*(x.addresses if isinstance(x, Cells) else x for x in inputs))
         if not isinstance(addresses, np.ndarray):  # a value that isn't an array
             return addresses
-        return Cells(value, addresses)  # cells of an earlier sheet, such as W_Q of W_QKV
+        return Cells(value, addresses)  # cells of an earlier sheet, such as W_U of W_E
 
     def _formula(self, path: str, step: Step[Any]) -> str:
         """The step's formula as its result shows it, such as X for the memory of self-attention."""
@@ -390,10 +393,10 @@ class Sheets:
         self, equation: Callable[..., Any], inputs: Sequence[Any], name: str, axes: str
     ) -> AnyArray:
         """The formulas of a step; the earlier lines of its derivation get sheets."""
-        if equation is equations.projected_heads:
-            *inputs, n_head = inputs
+        if equation in PROJECTIONS:
+            x, W, b, n_head, *_ = inputs  # without the cache
             return equations.split_heads(
-                self.formulas(equations.affine, inputs, name, axes), n_head
+                self.formulas(equations.affine, (x, W, b), name, axes), n_head
             )
         derived = Derived(self.book, dict(zip(parameters_of(equation), inputs, strict=True)))
         *parts, last = derivation(equation, derived.values)

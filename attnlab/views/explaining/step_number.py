@@ -197,9 +197,7 @@ class StepNumber:
     def is_in_edited_array(self) -> bool:
         """Whether the array that contains this step is edited."""
         layer_path, _, _ = self.result.path.partition(".heads.")
-        names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
-        edited = set(self.result.edited_steps)
-        return not edited.isdisjoint(f"{layer_path}.{name}".lstrip(".") for name in names)
+        return f"{layer_path}.{self.name}".lstrip(".") in self.result.edited_steps
 
     # ---- writing ---------------------------------------------------------------------------------
 

@@ -132,8 +132,8 @@ export class Run {
 // Steps that only a head has.
 const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
-// Slices that can't be edited here: a head's X and output, parts of W_QKV and b_QKV, and a row of logits.
-const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
+// Slices that can't be edited here: a head's X and output, and a row of logits.
+const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|^next_logits$/;
 
 export const lastOf = (path) => path.replace(/.*\./, "");
 
@@ -178,10 +178,5 @@ export function passStepsOf({ graph, layers, pass }) {
   );
 }
 
-/** The path of the matrix in a step's equation; for Q, K and V, their columns of W_QKV. */
-export function matrixPathOf({ graph }, { path, equation }) {
-  if (isPartOfQKV({ equation })) return path.replace(/.$/, "W_$&"); // Q to W_Q
-  return graph.node(path).needs[1]; // of x @ W
-}
-
-export const isPartOfQKV = ({ equation }) => ["Q", "K", "V"].includes(equation);
+/** The path of the matrix in a step's equation, x @ W. */
+export const matrixPathOf = ({ graph }, { path }) => graph.node(path).needs[1];

@@ -98,7 +98,12 @@ class Model {
     let start = 0;
     this.parameters = new Map();
     for (const [path, shape, strides] of shapes) {
-      this.parameters.set(path, new Nd(numbers, shape, strides, start));
+      const stored = new Nd(numbers, shape, strides, start);
+      // W_Q, W_K and W_V are the thirds of one matrix, as in attnlab/forward/parameters.py.
+      const width = shape.at(-1) / 3;
+      if (!path.endsWith("_QKV")) this.parameters.set(path, stored);
+      else for (const [n, name] of [..."QKV"].entries())
+        this.parameters.set(path.replace("QKV", name), nd.item(stored, REST, nd.slice(n * width, (n + 1) * width)));
       start += sizeOf(shape);
     }
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file

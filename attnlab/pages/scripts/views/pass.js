@@ -2,7 +2,7 @@
 
 import { Nd, nd } from "../numbers/arrays.js";
 import { format } from "../numbers/formats.js";
-import { isPartOfQKV, lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
+import { lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
 import { wordOf } from "../numbers/words.js";
 import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
@@ -435,8 +435,7 @@ async function explanationOf(pass, step, c) {
 /** A number's inputs by parameter, as `Working` takes them; undefined if one isn't available. */
 async function readInputs(pass, step, c, column, parameters) {
   const { trace, position } = pass;
-  const matrix = matrixPathOf(trace, step);
-  const paths = isPartOfQKV(step) ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")] : trace.graph.node(step.path).needs;
+  const paths = trace.graph.node(step.path).needs;
   const inputs = {};
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
