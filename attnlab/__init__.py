@@ -11,28 +11,25 @@ import typing as _typing
 from importlib import import_module as _import_module
 
 from attnlab import errors
-from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention, Head, MultiHeadAttention, SelfAttention
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.forward_pass import MLP, Block, ForwardPass
+from attnlab.forward.forward_pass import MLP, Block
 from attnlab.forward.functional import (
     attention,
     causal_mask,
     cross_attention,
     gelu,
     layer_norm,
-    linear,
     merge_heads,
     multi_head_attention,
     self_attention,
     softmax,
     split_heads,
 )
-from attnlab.forward.parameters import Parameters
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import NextToken, Trace
-from attnlab.steps import at, needs
+from attnlab.steps import at
 from attnlab.support.tables import table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
@@ -49,8 +46,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.checking import check
     from attnlab.checking import figures as figures
     from attnlab.corpus import atlas, open_atlas
-    from attnlab.model.generation import Generation, GenerationStep
-    from attnlab.model.sampling import Sampling
+    from attnlab.model.generation import Generation
     from attnlab.pages.explore import explore
     from attnlab.pages.page import page, playground
     from attnlab.training import train
@@ -64,8 +60,6 @@ _LAZY_MODULES = {
 }
 _LAZY = {
     "Generation": "attnlab.model.generation",
-    "GenerationStep": "attnlab.model.generation",
-    "Sampling": "attnlab.model.sampling",
     "atlas": "attnlab.corpus",
     "attribution": "attnlab.analysis.attribution",
     "attribution_patch": "attnlab.analysis.patching",
@@ -91,16 +85,11 @@ __all__ = [
     "Attention",
     "AttnlabError",
     "Block",
-    "Checkpoint",
-    "ForwardPass",
     "GPT2Config",
     "Generation",
-    "GenerationStep",
     "Head",
     "MultiHeadAttention",
     "NextToken",
-    "Parameters",
-    "Sampling",
     "SelfAttention",
     "Token",
     "Tokenizer",
@@ -117,10 +106,8 @@ __all__ = [
     "explore",
     "gelu",
     "layer_norm",
-    "linear",
     "merge_heads",
     "multi_head_attention",
-    "needs",
     "open_atlas",
     "patch",
     "path_patch",

@@ -160,8 +160,8 @@ pictures.plane({"M": M}, points=directions)
 # %%
 u, v = POINT, np.array([1.0, 0.0])
 maps = {
-    "linear": [attnlab.linear(x, M) for x in (u, v, u + v)],
-    "affine": [attnlab.linear(x, M, SHIFT) for x in (u, v, u + v)],
+    "linear": [x @ M for x in (u, v, u + v)],
+    "affine": [x @ M + SHIFT for x in (u, v, u + v)],
 }
 print("\n2.5 How far f(a + b) is from f(a) + f(b)")
 for name, (f_u, f_v, f_sum) in maps.items():

@@ -139,9 +139,9 @@ print(f"\nLargest difference from attention.X: {np.abs(X_row - block.attention.X
 
 # %%
 mlp = block.mlp
-hidden = attnlab.linear(mlp.X[last], mlp.W_1, mlp.b_1)
+hidden = mlp.X[last] @ mlp.W_1 + mlp.b_1
 activated = mlp.activation(hidden)
-output = attnlab.linear(activated, mlp.W_2, mlp.b_2)
+output = activated @ mlp.W_2 + mlp.b_2
 
 print(f"\n8.4 The MLP of block 0, with the row of {symbols[last]} alone")
 for name, row in {"X": mlp.X[last], "hidden": hidden, "output": output}.items():

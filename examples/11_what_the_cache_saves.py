@@ -100,9 +100,9 @@ chosen = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1
 head = long.head(*chosen)
 K_cache, V_cache, x = head.K[:-1], head.V[:-1], head.X[-1]
 
-q = attnlab.linear(x, head.W_Q, head.b_Q)
-k = attnlab.linear(x, head.W_K, head.b_K)
-v = attnlab.linear(x, head.W_V, head.b_V)
+q = x @ head.W_Q + head.b_Q
+k = x @ head.W_K + head.b_K
+v = x @ head.W_V + head.b_V
 K, V = np.vstack([K_cache, k]), np.vstack([V_cache, v])
 weights = attnlab.softmax(q @ K.T / head.scale)
 context = weights @ V

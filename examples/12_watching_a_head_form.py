@@ -31,6 +31,7 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.equations import Array, Ids
+from attnlab.forward import ForwardPass
 from attnlab.support.console import prepare_script
 from attnlab.training import Training, train
 
@@ -97,7 +98,7 @@ line_ids = [LETTERS.index(letter) for letter in LINE.lower() if letter in LETTER
 letters = [LETTERS[id] for id in line_ids]
 
 
-def half_losses(forward: attnlab.ForwardPass) -> list[float]:
+def half_losses(forward: ForwardPass) -> list[float]:
     """The loss on the first and on the second half of each line."""
     probabilities = attnlab.softmax(forward.logits[:, :-1])
     next_probabilities = np.take_along_axis(probabilities, forward.ids[:, 1:, None], axis=-1)[
@@ -108,14 +109,14 @@ def half_losses(forward: attnlab.ForwardPass) -> list[float]:
 
 
 # %%
-def mean_weight_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
+def mean_weight_at(forward: ForwardPass, layer: int, shift: int) -> Array:
     """For each head, its mean weight on the token `shift` positions from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
     mean: Array = weights[:, :, query_positions, query_positions + shift].mean(axis=(0, 2))
     return mean
 
 
-def weights_after_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
+def weights_after_copy(forward: ForwardPass, layer: int) -> Array:
     """(H, 5): each head's mean weight 0 to 4 positions after the earlier copy."""
     return np.stack([mean_weight_at(forward, layer, offset - N) for offset in range(5)], axis=1)
 
@@ -136,13 +137,13 @@ def watch(run: Training) -> None:
     """Record what we watch at this step."""
     if run.step != 1 and run.step % EVERY and run.step != STEPS:
         return
-    forward = attnlab.ForwardPass(held_out, run.parameters)
+    forward = ForwardPass(held_out, run.parameters)
     layer = run.config.n_layer - 1
     best = float(weights_after_copy(forward, layer)[:, 1:].max())
     previous = float(mean_weight_at(forward, 0, -1).max())
     history[run.config.n_layer].append([run.step, *half_losses(forward), best, previous])
     if layer == 1:
-        line_pass = attnlab.ForwardPass(np.array([line_ids]), run.parameters)
+        line_pass = ForwardPass(np.array([line_ids]), run.parameters)
         weights_at[run.step] = line_pass.blocks[1].attention.weights[0]
 
 
@@ -202,7 +203,7 @@ pictures.curves(
 # that hasn't formed.)
 
 # %%
-forward = attnlab.ForwardPass(held_out, runs[2].parameters)
+forward = ForwardPass(held_out, runs[2].parameters)
 after_copy = weights_after_copy(forward, 1)
 best_head = int(after_copy[:, 1:].max(axis=1).argmax())
 offset = 1 + int(after_copy[best_head, 1:].argmax())
@@ -252,16 +253,16 @@ query = N + N // 2  # a position in the middle of the second half
 copy = query - N
 
 
-def replace_letter(distance: int) -> attnlab.ForwardPass:
+def replace_letter(distance: int) -> ForwardPass:
     """The test lines with another letter `distance` positions after the copy."""
     ids = held_out.copy()
     for row in ids:
         row[copy + distance] = np.setdiff1d(np.arange(26), row)[0]
-    return attnlab.ForwardPass(ids, runs[2].parameters)
+    return ForwardPass(ids, runs[2].parameters)
 
 
 # %%
-def effect(edited: attnlab.ForwardPass) -> list[float]:
+def effect(edited: ForwardPass) -> list[float]:
     """The head's weight on its position, and the probability of the letter after the copy."""
     weight = float(edited.blocks[1].attention.weights[:, best_head, query, copy + offset].mean())
     probabilities = attnlab.softmax(edited.logits[:, query])

@@ -35,6 +35,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
+from attnlab.forward import ForwardPass
 from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, initial_parameters, softmax_gradient
 
@@ -305,7 +306,7 @@ for adam, rates in ((False, descent_rates), (True, adam_rates)):
 config = attnlab.GPT2Config(vocab_size=500, n_positions=16, n_embd=768, n_layer=1, n_head=12)
 parameters = initial_parameters(config, rng)
 texts = rng.integers(0, config.vocab_size, (16, config.n_positions))
-start = attnlab.ForwardPass(texts, parameters).blocks[0].attention
+start = ForwardPass(texts, parameters).blocks[0].attention
 last = start.raw_scores[:, :, -1]  # of the last token, which sees all
 at_start = []
 for divisor in (math.sqrt(config.d_head), 1.0):

@@ -28,7 +28,7 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
-from attnlab.equations import Array
+from attnlab.equations import Array, affine
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
@@ -284,7 +284,7 @@ print(f"\nThe parts add up to the stream, to within {farthest:.0e}")
 # %%
 deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + trace.epsilon)
 normed = [attention.gain * (p - p.mean(-1, keepdims=True)) / deviation for p in written.values()]
-of_biases = attnlab.linear(attention.bias, head.W_Q, head.b_Q)
+of_biases = affine(attention.bias, head.W_Q, head.b_Q)
 queries = [*(p[-1] @ head.W_Q for p in normed), of_biases]
 keys = [(p[attended] - p.mean(axis=0)) @ head.W_K for p in normed]  # the biases cancel
 pairs = np.array([[q @ k for k in keys] for q in queries]) / head.scale

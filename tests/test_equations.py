@@ -12,7 +12,6 @@ from runs import every_step
 
 from attnlab import (
     GPT2,
-    ForwardPass,
     GPT2Config,
     at,
     attention,
@@ -20,14 +19,13 @@ from attnlab import (
     cross_attention,
     equations,
     multi_head_attention,
-    needs,
     self_attention,
 )
 from attnlab.equations import Array, Mask
-from attnlab.forward import fast
+from attnlab.forward import ForwardPass, fast
 from attnlab.forward.attention import Head
 from attnlab.forward.parameters import ParameterVector, parameter_count
-from attnlab.steps import Result
+from attnlab.steps import Result, needs
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
 

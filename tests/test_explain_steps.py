@@ -12,9 +12,10 @@ from runs import every_step, replace_steps
 from test_edits import edit_of, editable, random_model
 
 import attnlab
-from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trace, causal_mask
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, causal_mask
 from attnlab.equations import identity
 from attnlab.errors import DisagreementError
+from attnlab.forward import ForwardPass
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result, step_at
 from attnlab.views.explaining.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS

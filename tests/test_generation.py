@@ -12,7 +12,8 @@ from conftest import MODELS, REFERENCE, RELATIVES, needs
 from runs import every_step
 
 import attnlab
-from attnlab import GPT2, AttnlabError, ForwardPass, Tokenizer, softmax
+from attnlab import GPT2, AttnlabError, Tokenizer, softmax
+from attnlab.forward import ForwardPass
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.model.sampling import Sampling
 from attnlab.text.tokens import byte_symbols

@@ -11,18 +11,17 @@ from conftest import REFERENCE
 
 from attnlab import (
     GPT2,
-    ForwardPass,
     GPT2Config,
     attention,
     causal_mask,
     gelu,
     layer_norm,
-    linear,
     softmax,
 )
 from attnlab.checkpoints.checkpoint import tensor_name
-from attnlab.equations import Activation, Array, masked_scores
+from attnlab.equations import Activation, Array, affine, masked_scores
 from attnlab.errors import InvalidValueError
+from attnlab.forward import ForwardPass
 from attnlab.forward.config import ACTIVATIONS
 from attnlab.forward.forward_pass import MLP
 from attnlab.forward.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
@@ -70,7 +69,7 @@ MASK, IDS = rng.standard_normal((3, 5)) > 0, np.array([[2, 5, 2], [6, 2, 0]])
 
 # By name: a function, the shapes of its arguments, and its gradients, of d_y and the arguments.
 OPERATIONS: dict[str, tuple[Callable[..., Array], list[tuple[int, ...]], Callable[..., Any]]] = {
-    "linear": (linear, [(2, 3, 5), (5, 7), (7,)], lambda d, x, W, b: linear_gradient(x, W, d)),
+    "linear": (affine, [(2, 3, 5), (5, 7), (7,)], lambda d, x, W, b: linear_gradient(x, W, d)),
     "softmax": (softmax, [(2, 3, 5)], lambda d, x: [softmax_gradient(softmax(x), d)]),
     "masked scores": (
         lambda x: np.nan_to_num(masked_scores(x, MASK, None), neginf=0),

@@ -32,6 +32,7 @@ from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
+from attnlab.steps import needs as needs_of
 from attnlab.training import initial_parameters
 
 CONFIG = GPT2Config(vocab_size=256, n_positions=200, n_embd=12, n_layer=2, n_head=3)
@@ -313,7 +314,7 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
     assert repr(trace) + repr(head) + repr(trace.blocks) + repr(trace.tokens)
     assert trace._repr_html_() + head._repr_html_() + trace.tokens._repr_html_()
     assert str(head.explain(2, 0))
-    assert attnlab.needs(trace, "blocks.1.attention.weights")
+    assert needs_of(trace, "blocks.1.attention.weights")
     gc.collect()
     gc.disable()
     try:

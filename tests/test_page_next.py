@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from pages import TEXT, Open, agrees, drawn, until
 
 import attnlab
-from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace
 from attnlab.forward.parameters import ParameterVector
+from attnlab.model.sampling import Sampling
 from attnlab.pages.packs import embedded, pack
 from attnlab.pages.prediction import POSITIONS, SLIDERS, TEMPERATURES, TOKENS, description
 from attnlab.text.tokens import Vocabulary

@@ -151,7 +151,7 @@ import math
 import numpy as np, torch
 from torch.nn.functional import scaled_dot_product_attention
 from attnlab import (
-    attention, linear, merge_heads, multi_head_attention, split_heads,
+    attention, merge_heads, multi_head_attention, split_heads,
 )
 
 torch.set_default_dtype(torch.float64)
@@ -216,13 +216,14 @@ W_Q, W_K, W_V = (getattr(module, f"{n}_proj_weight").T for n in "qkv")
 b_Q, b_K, b_V = module.in_proj_bias.chunk(3)
 parts = ((X, W_Q, b_Q), (keys, W_K, b_K), (values, W_V, b_V))
 result = attention(
-    *(split_heads(linear(*part), H) for part in parts), bias=of_heads + padding[:, None, None]
+    *(split_heads(x @ W + b, H) for x, W, b in parts), bias=of_heads + padding[:, None, None]
 )
-output = linear(merge_heads(result.context), module.out_proj.weight.T, module.out_proj.bias)
+W_O, b_O = numbers(module.out_proj.weight.T), numbers(module.out_proj.bias)
+output = merge_heads(result.context) @ W_O + b_O
 close(output, numbers(theirs))
 
 W_Q, W_K, W_V = (torch.randn(n, 3) for n in (D, 5, 6))
-ours = attention(linear(X, W_Q), linear(keys, W_K), linear(values, W_V))
+ours = attention(X @ W_Q, keys @ W_K, values @ W_V)
 close(ours.context, numbers(scaled_dot_product_attention(X @ W_Q, keys @ W_K, values @ W_V)))
 
 # and all gradients of cross-attention

@@ -10,11 +10,13 @@ import pytest
 from conftest import REFERENCE, RELATIVES
 from safetensors.numpy import load_file
 
-from attnlab import GPT2, ForwardPass, GPT2Config, Tokenizer, needs
+from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.equations import Array, exact_gelu, gelu, quick_gelu
 from attnlab.erf import THRESHOLD, erf
+from attnlab.forward import ForwardPass
 from attnlab.forward.config import ACTIVATIONS
 from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.steps import needs
 from attnlab.training import initial_parameters
 
 RECORDED = np.load(REFERENCE / "activations.npz")

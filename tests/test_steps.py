@@ -13,22 +13,21 @@ from runs import every_step, replace_steps, stored_steps
 from attnlab import (
     GPT2,
     AttnlabError,
-    ForwardPass,
     GPT2Config,
     attention,
     causal_mask,
     cross_attention,
     multi_head_attention,
-    needs,
     self_attention,
 )
 from attnlab.equations import Array
+from attnlab.forward import ForwardPass
 from attnlab.forward.attention import Attention, Head, MultiHeadAttention, SelfAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.model.trace import Trace
-from attnlab.steps import Result, as_data
+from attnlab.steps import Result, as_data, needs
 
 KINDS = (Attention, SelfAttention, Head, MultiHeadAttention, BlockAttention, MLP, Block, Trace)
 LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms

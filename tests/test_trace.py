@@ -16,7 +16,8 @@ from runs import stored_steps
 from stand_ins import Contrary
 
 import attnlab
-from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trace, causal_mask
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, causal_mask
+from attnlab.forward import ForwardPass
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 

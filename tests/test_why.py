@@ -14,6 +14,7 @@ from runs import stored_steps
 import attnlab
 from attnlab import GPT2, AttnlabError, Trace, at
 from attnlab.equations import Array
+from attnlab.forward import ForwardPass
 from attnlab.support.messages import say
 
 TEXT = "The dog chased the ball, but it"
@@ -282,7 +283,7 @@ def test_a_score_without_a_part(it: Trace) -> None:
         stream = it.blocks[1].input - at(it, part)
         attention = it.blocks[1].attention
         X = attnlab.layer_norm(stream, attention.gain, attention.bias)
-        q, k = attnlab.linear(X[IT], head.W_Q, head.b_Q), attnlab.linear(X, head.W_K, head.b_K)
+        q, k = X[IT] @ head.W_Q + head.b_Q, X @ head.W_K + head.b_K
         assert without.recomputed == pytest.approx((k[DOG] - k[BALL]) @ q / 32**0.5, abs=1e-12)
         edit = {part.replace("1.output", "1.context"): 0}
         scores = it.edited(edit).head(1, 2).scores[IT]
@@ -406,7 +407,7 @@ def test_heads_without_earlier_layers_are_refused(it: Trace) -> None:
     heads = attnlab.multi_head_attention(X, W, W, W, W, n_head=2).heads
     with pytest.raises(AttnlabError, match="needs a head of a trace, such as"):
         attnlab.why(heads[0], 2, 1)
-    batch = attnlab.ForwardPass([[1, 2], [3, 4]], it.parameters)
+    batch = ForwardPass([[1, 2], [3, 4]], it.parameters)
     with pytest.raises(AttnlabError, match=r"one text; got scores of shape \(2, 2, 2\)"):
         attnlab.why(batch.blocks[1].attention.heads[0], 1, 0)
 

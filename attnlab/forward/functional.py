@@ -448,22 +448,6 @@ def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> An
     return np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
 
 
-def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
-    """Apply an affine map to the last axis, x W + b: x (..., n), W (n, m), b (m,) or None.
-
-    Source: GPT-2's `model.py`, `conv1d`. PyTorch's `Linear` stores Wᵀ.
-    """
-    x, W = as_floats(x), as_floats(W, "W")
-    # NumPy would multiply other shapes too, such as a stack of matrices.
-    if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
-        raise InvalidValueError(f"expected x (..., n) and W (n, m); got {x.shape} and {W.shape}")
-    # A bias broadcasts over rows, so one of a wrong shape might pass unnoticed.
-    if b is not None:
-        b = as_floats(b, "b")
-        check_shape(b, W.shape[1:], "b", ", one number for each column of W")
-    return equations.affine(x, W, b)
-
-
 def softmax(x: ArrayLike, axis: int = -1) -> Array:
     """Compute softmax over an axis, exp(x) / Σ exp(x); -inf gives a weight of exactly 0.
 

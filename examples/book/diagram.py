@@ -10,6 +10,7 @@ import numpy as np
 
 import attnlab
 from attnlab.pages.saved import source
+from attnlab.steps import needs
 
 TEXT = "The dog chased the ball, but it"
 # The page's lines, boxes and labels: a unit is a pixel, and drawing.css has the colours.
@@ -38,7 +39,7 @@ def diagram() -> str:
         if not isinstance(array, np.ndarray | float) or path.endswith(("epsilon", "n_head")):
             return
         shown[path] = None
-        needed = attnlab.needs(trace, path) if path != last_block else ()
+        needed = needs(trace, path) if path != last_block else ()
         # W_U is drawn as an input; the rows taken from W_E, as W_E itself.
         needed = tuple(other.replace("rows_of_W_E", "W_E") for other in needed if path != "W_U")
         shape = " x ".join(map(str, np.shape(array))) or f"{array:.4g}"

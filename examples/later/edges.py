@@ -13,6 +13,7 @@ import numpy as np
 import attnlab
 from attnlab import Trace, at
 from attnlab.equations import Array
+from attnlab.forward import ForwardPass
 from attnlab.forward.gradients import layer_norm_gradient
 from attnlab.support.console import prepare_script
 
@@ -52,7 +53,7 @@ edges += [(writer, "final") for writer in writers]
 
 
 # %%
-def slope_through(reader: str, run: Trace, gradients: attnlab.ForwardPass) -> Array:
+def slope_through(reader: str, run: Trace, gradients: ForwardPass) -> Array:
     """The metric's gradient with respect to the stream, through one reader, (T, D)."""
     part, _, step = reader.rpartition(".")
     layer = at(run, part.partition(".heads")[0]) if part else run  # it has the LayerNorm's gain

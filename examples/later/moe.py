@@ -36,7 +36,7 @@ experts = np.array_split(np.arange(mlp.W_1.shape[1]), EXPERTS)  # which hidden n
 
 def expert(x: Array, indices: AnyArray) -> Array:
     """What one expert writes."""
-    hidden = attnlab.linear(x, mlp.W_1[:, indices], mlp.b_1[indices])
+    hidden = x @ mlp.W_1[:, indices] + mlp.b_1[indices]
     written: Array = mlp.activation(hidden) @ mlp.W_2[indices]
     return written
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from book import Chapter, run
 
-from attnlab import ForwardPass, softmax
+from attnlab import softmax
+from attnlab.forward import ForwardPass
 
 pytestmark = pytest.mark.slow
 
