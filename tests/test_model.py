@@ -26,8 +26,9 @@ from safetensors.numpy import load_file
 from stand_ins import Contrary
 
 import attnlab
-from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, self_attention
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
+from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.forward.parameters import parameter_shapes
 
