@@ -310,6 +310,12 @@ RELATIONS = ["previous", "first", "induction", "adjective", "animal", "thing"]
 RELATIONS += ["separator", "determiner"]
 
 
+def pair(text: Sample, *spans: tuple[int, int]) -> list[int]:
+    """The tokens of two words, such as a noun and its adjective."""
+    return [len(pocket.tokenizer.encode(text.text[:end])) - 1 for _, end in spans]
+
+
+# %%
 def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     """The trace of a text, and for each relation which keys belong to which query."""
     trace = pocket.trace(text.text)
@@ -319,14 +325,13 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     for name, keys_of in JOBS.items():
         if name in RELATIONS and (name != "induction" or text.kind == "recital"):
             masks[name] = np.asarray(keys_of(trace.tokens))
-    for name, word, key_word in text.links:  # such as a noun and its adjective
-        query, key = (
-            len(pocket.tokenizer.encode(text.text[:end])) - 1 for _, end in (word, key_word)
-        )
+    for name, *spans in text.links:
+        query, key = pair(text, *spans)
         masks.setdefault(name, np.zeros_like(earlier))[query, key] = True
     return trace, masks
 
 
+# %%
 KINDS = ("recital", "creature", "pronoun")
 rng = np.random.default_rng(0)
 gallery = measure_jobs((relations(sample(rng, kind)) for kind in 50 * KINDS), RELATIONS)
