@@ -34,13 +34,13 @@ FLOORS = (
     "checking corpus training",
     "pocket english",
     "pages",
-    "walkthrough",
+    "types walkthrough",
     "cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
 
 # The most entries in one folder.
-ENTRIES = 22
+ENTRIES = 23
 
 
 @cache
@@ -229,3 +229,26 @@ def test_scripts_import_what_is_exported_and_declare_each_name_once() -> None:
 def test_functions_of_scripts_are_short() -> None:
     scripts = {*MODULES} - {*GENERATED}
     assert [name for module in scripts for name in long_functions(source(module))] == []
+
+
+@pytest.mark.slow
+def test_type_checkers_report_misspelt_names(tmp_path: Path) -> None:
+    """`__getattr__` says what was meant, and type checkers don't see it."""
+    pytest.importorskip("mypy")
+    code = tmp_path / "typos.py"
+    lines = [
+        "import attnlab",
+        "from attnlab.types import Patching, Traces, Verdict",
+        "model = attnlab.GPT2.default()",
+        "traces: Traces = model.trace(['a', 'b'])",
+        "model.tracee('a')",
+        "model.trace('a').foo",
+        "traces.foo",
+        "attnlab.lenss(traces)",
+        "model.trace('a').blocks[0].attention.wights",
+    ]
+    code.write_text("\n".join(lines), encoding="utf-8")
+    run = [sys.executable, "-m", "mypy", "--strict", str(code)]
+    found = subprocess.run(run, capture_output=True, text=True, cwd=PACKAGE.parent).stdout
+    numbers = [int(number) for number in re.findall(r"typos\.py:(\d+): error", found)]
+    assert numbers == [5, 6, 7, 8, 9], found
