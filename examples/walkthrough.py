@@ -57,7 +57,7 @@ def show(result: Any, name: str, sentence: str, columns: Sequence[Any] = range(6
     array = getattr(result, name)
     rows = symbols[:4] if columns is symbols else symbols[:3]  # more rows if columns are tokens
     corner = array[: len(rows), :6]
-    print(f"\n{say(result.heading_of(name))}    {' x '.join(map(str, array.shape))}")
+    print(f"\n{say(result._heading_of(name))}    {' x '.join(map(str, array.shape))}")
     print(attnlab.table(corner, rows=rows, columns=columns[: corner.shape[1]], decimals=2))
     print(*wrap(sentence, 90), sep="\n")
 

@@ -322,7 +322,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
         assert repr(part).startswith(part.title)
     assert repr(gradients).endswith(gradients._hint)
     assert repr(gradients).count("not computed yet") == len(gradients._table_steps)
-    assert head.heading_of("weights") == f"{of} with respect to weights"
+    assert head._heading_of("weights") == f"{of} with respect to weights"
     needs("matplotlib", "plot")
     (image,) = head.plot("weights").axes.images
     assert np.allclose(image.get_array().filled(0), np.tril(head.weights), atol=1e-6)
@@ -739,7 +739,7 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: attnlab.gradients(on.it, against=5), ValueError, "against=5 needs a token"),
     (lambda on: attnlab.gradients(on.pocket.trace("The")), ValueError, "two tokens; got one"),
     (lambda on: attnlab.gradients(on.it, "loss of it"), ValueError, "isn't one token"),
-    (lambda on: on.gradients.heading_of("weights"), AttnlabError, "has no step 'weights'"),
+    (lambda on: on.gradients._heading_of("weights"), AttnlabError, "has no step 'weights'"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7), ValueError, "gradient"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7, 0), ValueError, "gradient"),
     (lambda on: attnlab.patch(on.it, on.odd, metric=5), ValueError, "same model and number"),
@@ -755,9 +755,9 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.product @ "text", AttnlabError, "the factor"),
     (lambda on: (np.ones((2, 7)) @ on.product).eigenvalues, AttnlabError, "only square"),
     (lambda on: attnlab.jobs(on.steps["clean"]), ValueError, "a whole text"),
-    (lambda on: on.two.side_by_side([]), ValueError, r"need one length; got \[\]"),
-    (lambda on: on.two.side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
-    (lambda on: on.two.side_by_side([2]), IndexError, "text 2 is out of range"),
+    (lambda on: on.two._side_by_side([]), ValueError, r"need one length; got \[\]"),
+    (lambda on: on.two._side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
+    (lambda on: on.two._side_by_side([2]), IndexError, "text 2 is out of range"),
     (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
     (lambda on: attnlab.playground(on.pocket, ["The dog"]), TypeError, r"one text; got \['The dog"),
 ]

@@ -155,14 +155,14 @@ def test_fully_masked_keys_are_skipped() -> None:
 
 def test_headings_name_X_for_self_attention() -> None:
     layer = heads_of(4)
-    assert layer.heading_of("K") == "K = X W_K + b_K, split into heads"
-    assert layer.heads[0].heading_of("V") == "V = X W_V + b_V"
-    assert layer.heads[0].heading_of("X") == "X: the input of attention"
-    assert layer.heads[0].heading_of("memory") == "memory = X"
-    assert layer.heading_of("W_K") == "W_K"
+    assert layer._heading_of("K") == "K = X W_K + b_K, split into heads"
+    assert layer.heads[0]._heading_of("V") == "V = X W_V + b_V"
+    assert layer.heads[0]._heading_of("X") == "X: the input of attention"
+    assert layer.heads[0]._heading_of("memory") == "memory = X"
+    assert layer._heading_of("W_K") == "W_K"
     X, memory, W = random(5, 3), random(7, 4), random(3, 2)
     crossed = cross_attention(X, memory, W, random(4, 2), random(4, 2))
-    assert crossed.heading_of("K") == "K = memory W_K"
+    assert crossed._heading_of("K") == "K = memory W_K"
 
 
 def test_a_given_scale_and_bias_are_steps() -> None:
@@ -170,8 +170,8 @@ def test_a_given_scale_and_bias_are_steps() -> None:
     bias[1:, 0] = -np.inf
     result = self_attention(X, W, W, W, mask=causal_mask(4), scale=1, bias=bias)
     assert np.array_equal(result.scores, result.raw_scores)
-    assert result.heading_of("scale") == "scale: the given divisor"
-    assert result.heading_of("masked_scores") == (
+    assert result._heading_of("scale") == "scale: the given divisor"
+    assert result._heading_of("masked_scores") == (
         "masked_scores = scores + score_bias where the mask is True, else -inf"
     )
     assert ["score_bias", "Tq", "Tk", "4"] in [x.split()[:4] for x in repr(result).splitlines()]
@@ -186,8 +186,8 @@ def test_a_given_scale_and_bias_are_steps() -> None:
     plain = self_attention(X, W, W, W)
     assert "bias" not in f"{plain} {plain.explain(3, 2)} {plain.explain(3)}"
     crossed = cross_attention(X, X[:2], W, W, W, scale=2.5)
-    assert crossed.edited({"X": 0}).heading_of("K") == "K = memory W_K"
-    assert crossed.heading_of("memory") == "memory: the attended sequence"
+    assert crossed.edited({"X": 0})._heading_of("K") == "K = memory W_K"
+    assert crossed._heading_of("memory") == "memory: the attended sequence"
 
 
 @pytest.mark.parametrize("T", [3, 2 * ROWS + 3])

@@ -737,7 +737,7 @@ def test_explanations_stop_at_edits_and_resume_after_them(
     assert explanation.numbers["unedited"] == {name: pytest.approx(float(was), rel=1e-4)}
     assert explanation.numbers[name] == pytest.approx(float(now), rel=1e-4)
     assert float(now) == pytest.approx(float(was) / 4, rel=1e-4)
-    heading = head.heading_of(name)
+    heading = head._heading_of(name)
     assert heading.endswith(", edited")
     if name == "raw_scores":
         text = next(line for line in lines if line.startswith("edited here"))
@@ -797,7 +797,7 @@ def test_tables_mark_edits(odd: GPT2) -> None:
         assert result.title.endswith(message)
         assert message in repr(result).splitlines()[0]
         assert message in result._repr_html_()
-    assert head.heading_of("weights") == "weights = softmax(masked_scores), edited"
+    assert head._heading_of("weights") == "weights = softmax(masked_scores), edited"
     assert "softmax(masked_scores), edited" in head._repr_html_()
     assert edited.blocks[1].attention.is_edited("weights")
     for same in (
@@ -807,7 +807,7 @@ def test_tables_mark_edits(odd: GPT2) -> None:
         trace.head(1, 2),
     ):
         assert not same.is_edited("weights")
-        assert "edited" not in same.heading_of("weights")
+        assert "edited" not in same._heading_of("weights")
     assert np.array_equal(head.unedited("weights"), trace.head(1, 2).weights)
     assert np.array_equal(edited.head(1, 3).unedited("weights"), trace.head(1, 3).weights)
     with pytest.raises(AttnlabError, match=r"has no step 'z'; its steps are "):

@@ -251,7 +251,7 @@ def test_fast_forms_give_the_same_run_as_equations(T: int, dtype: Any) -> None:
     count = 0
     for result in (of_random_numbers(T, dtype), *chains(T, dtype)):
         assert result._run.is_long == (T > fast.SHORT)
-        long, short = result.fork(), result.fork()
+        long, short = result._fork(), result._fork()
         long._run.is_long, short._run.is_long = True, False
         for (part, name), (other, _) in zip(every_step(long), every_step(short), strict=True):
             actual, expected = getattr(part, name), getattr(other, name)

@@ -171,7 +171,7 @@ def test_formulas_in_words_have_their_chinese(odd: GPT2) -> None:
     attention, mlp = trace.blocks[0].attention, trace.blocks[0].mlp
     for part in (trace, trace.blocks[0], attention, attention.heads[0], mlp):
         for name in part._steps_shown():
-            assert not ENGLISH.search(say(part.heading_of(name), "zh")), name
+            assert not ENGLISH.search(say(part._heading_of(name), "zh")), name
 
 
 def test_translations_have_the_same_placeholders_and_chinese_punctuation() -> None:
@@ -299,7 +299,7 @@ def test_titles(odd: GPT2) -> None:
     for title, chinese in (
         (trace.title, "6 个词元经过 3 个块，每块 5 个头"),
         (edited.title, "第 1 层，注意力，2 号头，已修改：blocks.1.attention.heads.2.context"),
-        (edited.heading_of("context"), "context = weights V，已修改"),
+        (edited._heading_of("context"), "context = weights V，已修改"),
         (attnlab.lens(trace).top(3, 1).title, "logit 透镜：位置 1 上最可能的词元"),
         ("of my own", "of my own"),
     ):

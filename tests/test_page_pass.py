@@ -194,7 +194,7 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
     for position in {positions[0], positions[-1]}:
         actual = page.evaluate(ROWS, [0, position])
         assert [*actual] == [*listed_paths(trace), "probabilities"]
-        likeliest = trace.fork().logits[position].astype(float)
+        likeliest = trace._fork().logits[position].astype(float)
         shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
         for path, row in actual.items():
             if path in ENDS:
@@ -214,7 +214,7 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
         shown, formula, text = found
         place, _, name = path.rpartition(".")
         if path != "probabilities":
-            assert formula == (at(trace, place) if place else trace).heading_of(name)
+            assert formula == (at(trace, place) if place else trace)._heading_of(name)
         if "This file" not in text:  # which has the weights
             expected, names = explained(trace, path, c)
             assert shown == pytest.approx(expected, rel=1e-5, abs=1e-6), path

@@ -207,7 +207,7 @@ def test_alt_text(odd: GPT2) -> None:
     q, k = np.unravel_index(below.argmax(), below.shape)
     symbols = trace.tokens.symbols
     assert head.plot("masked_scores").alt == (
-        f"Heatmap of {head.title}, {head.heading_of('masked_scores')}: 6 x 6, query by "
+        f"Heatmap of {head.title}, {head._heading_of('masked_scores')}: 6 x 6, query by "
         f"key; the largest is {below[q, k]:.4g} at query {q} ({symbols[q]}), "
         f"key {k} ({symbols[k]})"
     )

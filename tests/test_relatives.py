@@ -141,7 +141,7 @@ def test_score_scales(settings: dict[str, Any], formula: str, scales: list[float
             assert attention.scale == scale
             assert type(attention.scale) is float
             assert attention.formula_of("scale") == formula
-            assert attention.heading_of("scale") == f"scale = {formula}"
+            assert attention._heading_of("scale") == f"scale = {formula}"
         assert np.allclose(head.scores, head.Q @ head.K.T / scale, rtol=1e-12)
 
 
@@ -162,13 +162,13 @@ def test_untied_and_tied_output_matrices() -> None:
     assert order[-3:] == ["gain", "bias", "W_U"]
     assert np.shares_memory(trace.W_U, model.parameters["W_U"])
     assert not trace.W_U.flags.writeable
-    assert trace.heading_of("W_U") == "W_U: the output matrix, not tied to W_E"
+    assert trace._heading_of("W_U") == "W_U: the output matrix, not tied to W_E"
     assert needs(trace, "W_U") == ()
     for model in (model_of(), GPT2.from_pretrained(REFERENCE / "relu")):
         trace = model.trace([3, 4, 5])
         assert np.shares_memory(trace.W_U, model.parameters["W_E"])
         assert np.array_equal(trace.W_U, trace.W_E.T)
-        assert trace.heading_of("W_U") == "W_U = W_Eᵀ"
+        assert trace._heading_of("W_U") == "W_U = W_Eᵀ"
         assert needs(trace, "W_U") == ("W_E",)
         assert "W_U" not in model.parameters
 

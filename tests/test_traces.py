@@ -44,7 +44,7 @@ def test_each_trace_equals_that_of_its_text_alone(pocket: GPT2) -> None:
     traces = pocket.trace(CLEAN)
     assert isinstance(traces, Traces)
     assert [len(trace.tokens) for trace in traces] == [8, 2, 8, 11]
-    assert {frozenset(numbers) for numbers in traces.groups()} == {
+    assert {frozenset(numbers) for numbers in traces._groups()} == {
         frozenset(numbers) for numbers in ({0, 2}, {1}, {3})
     }
     for text, trace in zip(CLEAN, traces, strict=True):
@@ -106,7 +106,7 @@ def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
 def test_edits_of_texts_side_by_side_reach_the_next_logits(pocket: GPT2) -> None:
     texts = ["The dog chased the ball, but it", "The hen chased the ball, but it"]
     edits = {"blocks.0.mlp.output": 0.0}
-    stacked, _ = pocket.trace(texts).side_by_side([0, 1])
+    stacked, _ = pocket.trace(texts)._side_by_side([0, 1])
     alone = [pocket.trace(text).edited(edits).next_logits for text in texts]
     np.testing.assert_allclose(stacked.edited(edits).next_logits, alone, rtol=1e-4, atol=1e-4)
 

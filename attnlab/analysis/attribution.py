@@ -145,7 +145,7 @@ class Attribution(Analysis, MeansOfTexts):
         self._trace = trace
         self.total = target.value(trace)
         row = target.position
-        blocks = trace.fork().blocks  # a fork, so that the trace keeps no steps
+        blocks = trace._fork().blocks  # a fork, so that the trace keeps no steps
         w = target.difference(trace.W_U)
         output = blocks[-1].output[row]
         self._u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
@@ -261,7 +261,7 @@ class ByToken(Analysis):
         trace, position = attribution._trace, attribution.target.position
         self.title = Message("{title}, head by head and token by token", title=attribution.title)
         layers = []
-        for block in trace.fork().blocks:
+        for block in trace._fork().blocks:
             weights = block.attention.weights[:, position]  # (H, Tk)
             values = attribution._project_heads(block.attention.V, block)  # (H, Tk)
             layers.append(weights * values)

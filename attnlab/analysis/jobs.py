@@ -158,14 +158,14 @@ def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) 
         traces: Iterable[Trace] = [trace]
     else:
         check_kind(trace, Iterable, "trace", "a Trace, or several")
-        traces = trace.in_groups() if isinstance(trace, Traces) else trace
+        traces = trace._in_groups() if isinstance(trace, Traces) else trace
     jobs = JOBS if jobs is None else jobs
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
             f"jobs must be a dict from names to functions of Tokens; got {quoted(jobs)}"
         )
     texts = (  # lazy, with forks: each text's steps are freed before the next text
-        (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
+        (trace._fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
         for trace in traces
     )
     return measure_jobs(texts, jobs)

@@ -230,8 +230,8 @@ def mean_lens(traces: Traces, token: Any, position: int) -> OneToken:
     # -1 if token is None: then each text's most probable token, found below.
     ids = np.array([-1 if token is None else vocabulary.lookup(token).id for token in tokens])
     each = np.empty((2, len(traces), len(stops)))  # ranks and probabilities
-    for indices in traces.groups():
-        trace, _ = traces.side_by_side(indices)
+    for indices in traces._groups():
+        trace, _ = traces._side_by_side(indices)
         row = as_index(position, "position", len(traces.texts[indices[0]]))
         if token is None:
             last = at(trace, stops[-1])[..., row, :]

@@ -50,8 +50,8 @@ class MeansOfTexts:
     def _average(self, traces: Traces, result_of: Callable[[int, Trace], Self]) -> None:
         """Set the means of results; a function has them by the index and the trace of a text."""
         each: dict[int, Self] = {}
-        for indices in traces.groups():
-            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
+        for indices in traces._groups():
+            for i, trace in zip(indices, traces._side_by_side(indices)[1], strict=True):
                 each[i] = result_of(i, trace)
         self._each = tuple(each[i] for i in range(len(traces)))
         for name in self.averaged:

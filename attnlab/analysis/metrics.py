@@ -126,8 +126,8 @@ def effects_of_pairs(
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
     with progress_bar(progress, total=len(clean), unit="pair") as bar:
-        for indices in clean.groups():
-            sides = (side.side_by_side(indices)[1] for side in (clean, corrupted))
+        for indices in clean._groups():
+            sides = (side._side_by_side(indices)[1] for side in (clean, corrupted))
             for i, *pair in zip(indices, *sides, strict=True):
                 with in_pair(i):
                     results[i] = analyse(*pair, metric=metrics[i])

@@ -280,7 +280,7 @@ def patch_pairs(
     with progress_bar(progress, total=effects.size, unit="run") as bar:
         for indices in groups_of_pairs(clean, corrupted):
             clean_trace, corrupted_trace = (
-                traces.side_by_side(indices)[0] for traces in (clean, corrupted)
+                traces._side_by_side(indices)[0] for traces in (clean, corrupted)
             )
             directions = np.stack([targets[i].difference(clean_trace.W_U) for i in indices])
             for row, trace in enumerate((clean_trace, corrupted_trace)):

@@ -144,7 +144,7 @@ class Why(Analysis):
         layer = check_head(head)
         # The trace keeps the stream, as when a user reads it; a fork, nothing larger.
         head._run.value(f"blocks.{layer}.input")
-        self._head = head.fork()
+        self._head = head._fork()
         self._axes = dict(zip(("query", "key"), token_axes(head), strict=True))
         Tq, Tk = (len(axis.positions) for axis in self._axes.values())
         self.query = token_index(head, "query", query, Tq)

@@ -229,7 +229,7 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
     centre = W_U.mean(axis=1)
     counts, (s, sn), ss = (total.sums[x] for x in ("n_contexts", "contexts", "squares"))
     count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
-    for layer, block in enumerate(trace.fork().blocks):
+    for layer, block in enumerate(trace._fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
         heads = slice(layer * H, (layer + 1) * H)
         own = total.tops["context"][:, heads].astype(np.float64)

@@ -163,7 +163,7 @@ def measure_trace(
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
     # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
-    results = {name: custom_sums(name, f, trace.fork()) for name, f in functions.items()}
+    results = {name: custom_sums(name, f, trace._fork()) for name, f in functions.items()}
     if per_head or seen is not None:
         results |= head_sums(trace, per_head, seen, keep_last="loss" in measures)
     if "loss" in measures:
@@ -180,7 +180,7 @@ def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
     The last one's, of which the logits are computed, if they are needed.
     """
     for n, block in enumerate(trace.blocks, 1):
-        fork = block.fork()
+        fork = block._fork()
         yield fork
         if keep_last or n < len(trace.blocks):
             trace._run.keep(f"{fork.path}.output", fork.output)

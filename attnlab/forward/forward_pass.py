@@ -160,7 +160,7 @@ class MLP(Explainable):
     gain = Step[Array]("D")
     bias = Step[Array]("D")
     # The same number in every LayerNorm, so it is an input of the whole pass.
-    epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
+    epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
         "LayerNorm(mid)",  # before the MLP, not after it as in the Transformer of 2017
@@ -177,7 +177,7 @@ class MLP(Explainable):
     # Not kept: (T, F) is four times as large as the residual stream.
     hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
     # A step whose value is a function.
-    activation = Step("", "GELU", equations.identity, x="root.activation")
+    activation = Step[Activation]("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
     )
@@ -200,11 +200,11 @@ class BlockAttention(MultiHeadAttention):
     and the attributes of `MultiHeadAttention`
     """
 
-    residual = Step("Tq D", "the block's input", equations.identity, x="parent.input")
+    residual = Step[Array]("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")
     bias = Step[Array]("D")
-    epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
-    n_head = Step("", "H", equations.identity, x="root.n_head")
+    epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
+    n_head = Step[int]("", "H", equations.identity, x="root.n_head")
     X = Step(
         "Tq D",
         "LayerNorm(the block's input)",
@@ -225,7 +225,7 @@ class BlockAttention(MultiHeadAttention):
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     # One mask for all layers and heads.
-    mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
+    mask = Step[Mask]("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 
 class Block(Explainable):
@@ -244,7 +244,7 @@ class Block(Explainable):
     _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
-    input = Step(
+    input = Step[Array](
         "T D",
         "the previous block's output; for the first block, embedding",
         equations.identity,

@@ -115,7 +115,7 @@ class Trace(ForwardPass):
         if self.cached or len(self.tokens) < 2 or not self._computes_for_repr("final"):
             return ""
         try:
-            rows = [block.attention.weights[:, -1, 0] for block in self.fork().blocks]
+            rows = [block.attention.weights[:, -1, 0] for block in self._fork().blocks]
         except AttnlabError:  # such as an edit that made numbers infinite
             return ""
         if not (rest := float(np.mean(rows))) >= NOTABLE:
@@ -140,7 +140,7 @@ class Trace(ForwardPass):
         from attnlab.text.chips import chips
         from attnlab.views.notebook import all_heads, collapsed
 
-        fork, body = self.fork(), [chips(self.tokens)]  # a fork, so that this trace keeps no steps
+        fork, body = self._fork(), [chips(self.tokens)]  # a fork, so that this trace keeps no steps
         layers = [block.attention for block in fork.blocks]
         if len(layers) * math.prod(layers[0].scores_shape) <= SCORES_SHOWN:
             for view in (fork._prediction, partial(all_heads, layers)):

@@ -60,8 +60,8 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @cached_property
     def _traces(self) -> Numbered[Trace]:
         traces: dict[int, Trace] = {}
-        for indices in self.groups():
-            _, traces_of_group = self.side_by_side(indices)
+        for indices in self._groups():
+            _, traces_of_group = self._side_by_side(indices)
             traces.update(zip(indices, traces_of_group, strict=True))
         return Numbered("trace", (traces[i] for i in range(len(self))))
 
@@ -87,8 +87,8 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     def losses(self) -> tuple[Array, ...]:
         """Each text's `Trace.losses`, whose lengths differ."""
         losses: dict[int, Array] = {}
-        for indices in self.groups():
-            _, traces = self.side_by_side(indices)
+        for indices in self._groups():
+            _, traces = self._side_by_side(indices)
             losses |= {i: trace.losses for i, trace in zip(indices, traces, strict=True)}
         return tuple(losses[i] for i in range(len(self)))
 
@@ -113,11 +113,11 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             hint = f"; one text's trace has it: traces[0].{name}" if is_trace_attribute else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
-    def groups(self) -> list[list[int]]:
+    def _groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
         return group_equal([len(text) for text in self.texts])
 
-    def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
+    def _side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
         """One trace of several texts of one length, with a leading axis, and the trace of each.
 
         The traces are new, so the steps they compute are freed with them.
@@ -137,10 +137,10 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         ]
         return stacked, traces
 
-    def in_groups(self) -> Iterator[Trace]:
+    def _in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""
-        for indices in self.groups():
-            _, traces_of_group = self.side_by_side(indices)
+        for indices in self._groups():
+            _, traces_of_group = self._side_by_side(indices)
             yield from traces_of_group
 
     def _data(self) -> Columns:

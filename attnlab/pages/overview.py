@@ -34,7 +34,7 @@ def stream(trace: Trace) -> Iterator[AnyArray]:
 
     Norms of the embedding; then of each block's mid, of what its MLP adds, and of its output.
     """
-    fork = trace.fork()
+    fork = trace._fork()
     yield np.linalg.norm(fork.embedding, axis=-1)
     for block in fork.blocks:
         for rows in (block.mid, block.output - block.mid, block.output):
@@ -49,7 +49,7 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     0, the same tokens' probabilities, and of the most probable tokens their ids, their
     probabilities, and what these are with the head.
     """
-    trace = trace.fork()
+    trace = trace._fork()
     probabilities = _probabilities(trace)
     ids = _most_probable(probabilities)
     yield from (np.array([ids.size]), ids, probabilities[ids])
@@ -71,7 +71,7 @@ def ids_of_story(story: bytes) -> list[int]:
 
 def story_heads(trace: Trace) -> list[tuple[int, int]]:
     """The heads that the pack "story" ablates."""
-    fork = trace.fork()
+    fork = trace._fork()
     return _candidates(fork, _probabilities(fork))
 
 
@@ -80,7 +80,7 @@ def head_that_matters(trace: Trace) -> tuple[int, int]:
 
     It is the first one that the page describes.
     """
-    trace = trace.fork()
+    trace = trace._fork()
     probabilities = _probabilities(trace)
     id = probabilities.argmax()
 

@@ -43,7 +43,7 @@ def description(trace: Trace) -> dict[str, Any]:
 
 def rows(trace: Trace) -> Iterator[AnyArray]:
     """The pack of a file."""
-    described, trace = description(trace), trace.fork()
+    described, trace = description(trace), trace._fork()
     for layer, places in groupby(described["heads"], key=itemgetter(0)):
         heads = [trace.head(layer, head) for _, head in places]
         sums = pairs_of(heads, described["first"])

@@ -74,7 +74,7 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "vocab": trace.config.vocab_size,
         "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # ids that have no token
         "n": min(TOKENS, trace.config.vocab_size),
-        "heading": message_as_data(trace.heading_of("logits")),
+        "heading": message_as_data(trace._heading_of("logits")),
         "purposes": {step: purpose(step) for step in ("logits", "probabilities")},
         "tokens": names(trace.vocabulary, np.unique(largest).astype(int).tolist()),
     }

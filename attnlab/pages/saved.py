@@ -90,7 +90,7 @@ def trace_page(traces: Sequence[Trace], language: str | None = None) -> str:
     for trace in traces:
         # Computed here so that they are kept in the trace: packs are computed in a fork.
         trace.next_logits  # noqa: B018
-    traces = [trace.fork() for trace in traces]
+    traces = [trace._fork() for trace in traces]
     with using_language(language):
         descriptions = [description_of(trace) for trace in traces]
         stories = [pack(trace, "story") for trace in traces]
@@ -306,7 +306,7 @@ def _scales(trace: Trace) -> list[list[float]]:
     """Each layer's scales, by head. K is computed only for layers with an edited scale."""
     K = np.empty((0, trace.config.d_head))  # the equation uses its width only
     scales = []
-    for layer, block in enumerate(trace.fork().blocks):
+    for layer, block in enumerate(trace._fork().blocks):
         attention = block.attention
         prefix = f"blocks.{layer}.attention."
         edited = [path for path in trace.edited_steps if path.startswith(prefix)]

@@ -117,7 +117,7 @@ def packed_paths(trace: Trace) -> list[str]:
 def rows(trace: Trace, position: int) -> Iterable[AnyArray]:
     """The pack "pass" of a token."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
-        fork = trace.fork()  # one for each block: its numbers are freed before the next
+        fork = trace._fork()  # one for each block: its numbers are freed before the next
         yield from [at(fork, path)[position] for path in paths]
 
 

@@ -144,7 +144,7 @@ class Result(ReadOnly, StdoutSafe):
         """The number of cached tokens before the text."""
         return self._run.tokens_before
 
-    def fork(self) -> Self:
+    def _fork(self) -> Self:
         """A copy; steps that it computes aren't stored in the original."""
         return self._with_run(self._run.fork())
 
@@ -215,7 +215,7 @@ class Result(ReadOnly, StdoutSafe):
         # formulas: those of a variant, such as exact GELU.
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
-    def heading_of(self, name: str) -> str:
+    def _heading_of(self, name: str) -> str:
         """A step's heading in views."""
         formula = self.formula_of(name)
         if self.derivative_of:
@@ -239,7 +239,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _table(self) -> str:
         lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
-        fork = self.fork()  # printing a table must not fill the memory
+        fork = self._fork()  # printing a table must not fill the memory
         for name in self._steps_shown():
             axes = self.axes_of(name)
             if not self.is_stored(name) and not self._computes_for_repr(name):

@@ -77,7 +77,7 @@ def check_step(result: Result, name: str) -> None:
     """Raise if the result has no such step."""
     if not isinstance(name, str) or name not in result._table_steps:
         inputs = (n for n in result._table_steps if result.steps[n].equation is None)
-        absent = [n for n in inputs if getattr(result.fork(), n) is None]
+        absent = [n for n in inputs if getattr(result._fork(), n) is None]
         steps = ", ".join(n for n in result._table_steps if n not in absent)
         raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
@@ -85,7 +85,7 @@ def check_step(result: Result, name: str) -> None:
 def labelled_step(result: Any, name: str) -> LabelledStep:
     """A step of a result with labels; it is computed if necessary, but not kept."""
     check_step(result, name)
-    fork = result.fork()
+    fork = result._fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
@@ -107,7 +107,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         masked = np.broadcast_to(hidden, array.shape)
         if name in ("masked_scores", "weights"):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
-    return LabelledStep(name, result.heading_of(name), array, named, masked)
+    return LabelledStep(name, result._heading_of(name), array, named, masked)
 
 
 def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:

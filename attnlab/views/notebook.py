@@ -252,7 +252,7 @@ def _attention(attention: Any, tokens: slice | None) -> Iterator[str]:
     if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
         yield faint(say("The weights haven't been computed yet, since the text is long."))
         return
-    fork = attention.fork()  # steps computed below aren't kept in the caller's result
+    fork = attention._fork()  # steps computed below aren't kept in the caller's result
     dimensions = fork.weights.ndim
     if dimensions == fork.V.ndim == 2:  # one head, one sequence
         weights = labelled_step(fork, "weights")

@@ -76,7 +76,7 @@ def explain(
     component = key if component is None else component
     if name == "rows_of_W_E":  # the same parameter
         return explain(result, "W_E", token, component)
-    result = result.fork()  # steps computed below aren't kept in the caller's result
+    result = result._fork()  # steps computed below aren't kept in the caller's result
     if is_probability:
         return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:
@@ -268,7 +268,7 @@ def explain_row(attention: Any, query: int) -> Explanation:
         "unedited": unedited,
     }
     lines: list[Line | TermTable] = [
-        *(Line(attention.heading_of(name), []) for name in shown),
+        *(Line(attention._heading_of(name), []) for name in shown),
         Line(summary, []),
         *(Line(sentence, []) for sentence in attention_in_words(attention, query)),
         TermTable("", rows, [footer]),
@@ -317,7 +317,7 @@ def values_table(attention: Any, query: int, keys: Sequence[str], weights: StepN
     if attention.is_edited("context"):
         stored = (Term(as_json(step.stored)) for step in context.values())
         feet.append(line(Message("edited here"), "", stored))
-    return TermTable(attention.heading_of("context"), rows, feet)
+    return TermTable(attention._heading_of("context"), rows, feet)
 
 
 # ---- which number --------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class StepNumber:
     def indices(self) -> dict[str, Any]:
         """The indices `row` and `column` in formulas."""
         names = ("row", "column")[-len(self.index) :] if self.index else ()
-        indices = dict(zip(names, self.index, strict=True))
+        indices: dict[str, Any] = dict(zip(names, self.index, strict=True))
         return indices | {"row": indices["row"] - self.rows_cached} if self.rows_cached else indices
 
     @property
@@ -285,7 +285,7 @@ def element_name(name: str, index: Sequence[Any]) -> str:
 def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | TermTable]:
     """The lines that explain a number; `all_products` lists all products of a sum, however many."""
     is_step = step.name in step.result.steps
-    heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
+    heading = step.result._heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
     if callable(step.stored):
         return [Line(heading, [Message("a function of one number")])]
     if step.equation is None:
