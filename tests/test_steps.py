@@ -331,7 +331,7 @@ def test_invalid_step_names(odd: GPT2, name: Any) -> None:
     results = (trace, trace.blocks[0], trace.blocks[0].attention, trace.head(0, 0), heads_of(3))
     for result in results:
         for call in (
-            *(result.axes_of, result.formula_of, result.heading_of),
+            *(result.axes_of, result.formula_of, result._heading_of),
             *(result.is_stored, result.is_edited, result.unedited),
         ):
             with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
