@@ -113,7 +113,7 @@ def test_the_first_step_loads_nothing_unused() -> None:
     assert "safetensors" in looked
     late = {"argparse", "asyncio", "concurrent", "email", "gettext", "html", "http", "logging"}
     late |= {"importlib.metadata", "multiprocessing", "shutil", "socket", "ssl", "subprocess"}
-    late |= {"filelock", "huggingface_hub", "starlette", "tempfile", "tiktoken", "tokenizers"}
+    late |= {"filelock", "huggingface_hub", "tempfile", "tiktoken", "tokenizers"}
     optional = {"analysis", "checking", "cli", "corpus", "pages", "training"}
     optional |= {f"views.{name}" for name in ("explaining", "labelled_step", "notebook", "plot")}
     optional |= {"model.generation", "model.sampling"}
