@@ -64,7 +64,7 @@ def small() -> Trace:
 def page(browser: Any, small: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The page of `small`, shared by tests that only choose numbers of steps."""
     file = tmp_path_factory.mktemp("page") / "page.html"
-    small.save(file)
+    attnlab.page(small).save(file)
     pages = Watched(browser)
     page = pages.open(file.as_uri())
     page.evaluate("preloadLayers()")
