@@ -142,11 +142,11 @@ def test_measures_equal_plain_loops(model: str) -> None:
 def test_only_requested_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
     measure_trace(trace, as_measures(["induction"]))
-    assert not trace.is_stored("final")
-    assert not trace.is_stored("logits")
-    assert not trace.blocks[1].is_stored("output")
-    assert not trace.blocks[0].attention.is_stored("weights")
-    assert trace.blocks[0].is_stored("output")
+    assert not trace._is_stored("final")
+    assert not trace._is_stored("logits")
+    assert not trace.blocks[1]._is_stored("output")
+    assert not trace.blocks[0].attention._is_stored("weights")
+    assert trace.blocks[0]._is_stored("output")
     only = measure_trace(trace, as_measures(["loss"]))
     assert only["loss"].sums > 0
 

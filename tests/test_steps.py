@@ -332,7 +332,7 @@ def test_invalid_step_names(odd: GPT2, name: Any) -> None:
     for result in results:
         for call in (
             *(result.axes_of, result.formula_of, result._heading_of),
-            *(result.is_stored, result.is_edited, result.unedited),
+            *(result._is_stored, result.is_edited, result.unedited),
         ):
             with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
                 call(name)

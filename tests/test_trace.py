@@ -172,7 +172,7 @@ def test_reprs_compute_only_quick_steps(odd: GPT2, walkthrough_directory: Path) 
     assert far == ["final", "logits", "next_logits"]
     assert "not computed yet" not in repr(trace.blocks[0])
     assert repr(trace.blocks[4]).count("not computed yet") == 3
-    assert not trace.is_stored("embedding")
+    assert not trace._is_stored("embedding")
     _ = trace.blocks[-1].output
     assert "not computed yet" not in repr(trace.blocks[4])
     assert repr(trace).count("not computed yet") == 2  # which read all of W_E

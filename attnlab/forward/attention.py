@@ -130,11 +130,6 @@ class Attention(ShownResult):
                 f"paths there start with {self._prefix}"
             )
 
-    @property
-    def by_rows(self) -> bool:
-        """Whether weights and context are computed in blocks of queries."""
-        return self._run.is_long
-
     def explain(
         self,
         query: int | str | None = None,

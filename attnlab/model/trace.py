@@ -261,7 +261,7 @@ class Trace(ForwardPass):
         `losses[t]` is that of token t + 1, predicted from the tokens up to t.
         """
         targets, final = self.ids[1:], self.final[:-1]
-        has_logits = self.is_stored("logits") or self.is_edited("logits")
+        has_logits = self._is_stored("logits") or self.is_edited("logits")
         losses = np.empty(len(targets), final.dtype)
         for start in range(0, len(targets), fast.ROWS):  # all logits would take T · vocab numbers
             rows = slice(start, start + fast.ROWS)

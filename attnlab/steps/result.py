@@ -155,7 +155,7 @@ class Result(ReadOnly, StdoutSafe):
         vars(other)["_run"] = run
         return other
 
-    def is_stored(self, name: str) -> bool:
+    def _is_stored(self, name: str) -> bool:
         """Whether a step is an input or already computed and kept."""
         return self._run.is_stored(self._path_of(name))
 
@@ -242,7 +242,7 @@ class Result(ReadOnly, StdoutSafe):
         fork = self._fork()  # printing a table must not fill the memory
         for name in self._steps_shown():
             axes = self.axes_of(name)
-            if not self.is_stored(name) and not self._computes_for_repr(name):
+            if not self._is_stored(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", Message("not computed yet"), ""))
                 continue
             try:

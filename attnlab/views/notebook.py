@@ -249,7 +249,7 @@ def view_of_tokens(attention: Result, tokens: slice | None) -> View:
 
 def _attention(attention: Any, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head collapsed."""
-    if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
+    if not attention._is_stored("weights") and not attention._computes_for_repr("weights"):
         yield faint(say("The weights haven't been computed yet, since the text is long."))
         return
     fork = attention._fork()  # steps computed below aren't kept in the caller's result

@@ -146,7 +146,7 @@ class StepNumber:
 
     def bound_of(self, tree: Leaf) -> Any:
         """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
-        if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
+        if isinstance(tree, str) or not self.result._run.is_long:
             return 0.0
         is_of_result = self.needs[tree[1]][0] == f"{self.result._prefix}{tree[1]}"
         if tree[1] not in IN_BLOCKS or not is_of_result:
