@@ -54,7 +54,7 @@ class TextRun(SliceRun):
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
         state = super().__getstate__()
-        del state["source"], state["number"]
+        del state["source"], state["number"], state["_ready"]
         # A plain Run: slices so far are in its values, and it computes the others by itself.
         return partial(Run, **state), ()
 

@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 
 import attnlab
 from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.forward.parameters import stored_paths
 
 pytestmark = [posix, pytest.mark.filterwarnings("ignore")]  # pipes, and links
 
@@ -80,7 +81,7 @@ def opened(path: Path, files: Files, dtype: str, texts: list[str], saves: bool) 
             model.save("saved")
             again = attnlab.GPT2.from_pretrained("saved", dtype=dtype)
             assert np.array_equal(again.trace(ids).logits, logits), "the saved model differs"
-        return model, tokens, {name: model.parameters[name] for name in model.parameters}
+        return model, tokens, {n: model.parameters.stored(n) for n in stored_paths(model.config)}
 
     return outcome(attack, lambda: texts_of(files))
 
