@@ -150,6 +150,7 @@ OWN = """
 import math
 import numpy as np, torch
 from torch.nn.functional import scaled_dot_product_attention
+import attnlab
 from attnlab import (
     attention, merge_heads, multi_head_attention, split_heads,
 )
