@@ -8,7 +8,7 @@ from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import Lens, LogitLens, OneToken
 from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.analysis.paths import PathPatching
-from attnlab.analysis.why import Why, WhyByToken, Without
+from attnlab.analysis.why import Why, Without
 from attnlab.checking.verdict import Verdict
 from attnlab.corpus.result import Atlas, Measured
 from attnlab.errors import MissingExtraError
@@ -47,6 +47,5 @@ __all__ = [
     "Training",
     "Verdict",
     "Why",
-    "WhyByToken",
     "Without",
 ]

@@ -70,12 +70,10 @@ class Text:
             )
             inner = x @ P[f"h.{n}.mlp.c_fc.weight"] + P[f"h.{n}.mlp.c_fc.bias"]
             self.activated.append(activation(inner))
-            self.mlps.append(self.mlp(n, self.activated[-1]))
+            self.mlps.append(
+                self.activated[-1] @ P[f"h.{n}.mlp.c_proj.weight"] + P[f"h.{n}.mlp.c_proj.bias"]
+            )
             self.streams.append(mid + self.mlps[-1])
-
-    @staticmethod
-    def mlp(n: int, activated: Tensor) -> Tensor:
-        return activated @ P[f"h.{n}.mlp.c_proj.weight"] + P[f"h.{n}.mlp.c_proj.bias"]
 
     @staticmethod
     def W_O(n: int, h: int) -> Tensor:
@@ -125,11 +123,6 @@ class Text:
         ones = torch.ones(len(self.parts(n)) + 2, dtype=torch.float64)
         return jacobian(partial(self.read, n, h, which), ones)
 
-    def even(self) -> Tensor:
-        """The weights of a head that attends to all visible tokens equally."""
-        visible = self.visible.double()
-        return visible / visible.sum(-1, keepdim=True)
-
     def against(self, query: int, key: int, other: int | None) -> Tensor:
         """The factor of each key's score."""
         factors = torch.zeros(self.T, dtype=torch.float64)
@@ -160,36 +153,6 @@ def check_pairs(text: Text, trace: attnlab.Trace) -> None:
             close(why.pairs, expected[:, :, query] @ text.against(query, key, other))
             plain = attnlab.why(trace.head(n, h), query, key, plain=True)
             close(plain.pairs, expected[:, :, query, key])
-
-
-def check_shares(text: Text, trace: attnlab.Trace) -> None:
-    """Each token's share: the derivative for a factor of what enters the stream at it."""
-    n, query, key = L - 1, text.T - 1, 1
-    for h, side, other in ((0, "key", None), (H - 1, "key", 0), (0, "query", 0)):
-        kinds = 2 + n + 1
-        factors = torch.ones(kinds, text.T, 1, dtype=torch.float64, requires_grad=True)
-        stream = factors[0] * text.token + factors[1] * text.position
-        of_biases = factors[-1]
-        for m in range(n):
-            x = text.normed(m, stream) + of_biases * P[f"h.{m}.ln_1.bias"]
-            update = of_biases * P[f"h.{m}.attn.c_proj.bias"]
-            for g in range(H):
-                values = text.project(m, g, 2, x, of_biases)
-                update = update + text.weights[m][g] @ values @ text.W_O(m, g)
-            stream = stream + update + factors[2 + m] * text.mlps[m]
-        x = text.normed(n, stream) + of_biases * P[f"h.{n}.ln_1.bias"]
-        keys = text.against(query, key, other)
-        whole = text.whole(n, text.streams[n])
-        if side == "key":
-            q = text.project(n, h, 0, whole)[query]
-            score = text.scores(n, q, keys @ text.project(n, h, 1, x, of_biases))
-        else:
-            q = text.project(n, h, 0, x, of_biases)[query]
-            score = text.scores(n, q, keys @ text.project(n, h, 1, whole))
-        (expected,) = torch.autograd.grad(score, factors)
-        found = attnlab.why(trace.head(n, h), query, key, against=other).by_token(side)
-        close(np.stack([*found.kinds.values()]), expected[..., 0])
-        close(found.shares, expected.sum((0, 2)))
 
 
 def check_opened(text: Text, trace: attnlab.Trace, other: int | None) -> None:
@@ -275,7 +238,6 @@ text, texts = Text(ids), [ids, [9, 9, 4, 77, 130, 8, 1], [3, 1, 4]]
 traces: Any = model.trace(texts)
 trace = model.trace(ids)
 check_pairs(text, trace)
-check_shares(text, trace)
 for other in (1, None):
     check_opened(text, trace, other)
 
@@ -302,6 +264,3 @@ for n, h in np.ndindex(L, H):
         of_keys = torch.cat([keys[-1] * K[-1], (keys[:-1] @ cached)[:, None]], dim=1)
         close(found.pairs, text.scores(n, Q[-1].T, of_keys.T))
         close(found.pairs.sum(), found.total)
-    why = attnlab.why(step.head(n, h), 0, 2)
-    for side in ("query", "key"):
-        close(why.by_token(side).shares.sum(), why.total)

@@ -51,7 +51,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "lens of texts": attnlab.lens(texts, [x for x, _ in words]),
         "QK": trace.head(1, 2).QK,
         "why": why,
-        "why by token": why.by_token(),
         "without": why.without("blocks.0.mlp.output"),
         "jobs": attnlab.jobs(trace),
         "next tokens": trace.next_tokens(3),
@@ -105,7 +104,6 @@ NUMBERS: dict[str, tuple[list[str], str, Any]] = {
     "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
     "lens": (["position"], "probability", lambda x: x.probabilities[0]),
     "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
-    "why by token": (["key"], "total", lambda x: x.shares),
     "atlas": (["layer", "head"], "error", lambda x: x["induction"].error),
     "measure": (["layer", "head"], "mean", lambda x: x.mean),
     "QK": ([], "singular_value", lambda x: x.singular_values),
@@ -141,7 +139,7 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     measures = [standout.measure for standout in results["standouts"]]
     assert frames["standouts"].measure.tolist() == measures
     with using_language("zh"):  # texts are data
-        for name in ("jobs", "why by token", "check"):
+        for name in ("jobs", "check"):
             assert results[name].to_dataframe().equals(frames[name])
 
 

@@ -257,20 +257,6 @@ def test_opened_parts_sum_to_the_part(it: Trace) -> None:
     np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-12)
 
 
-def test_shares_of_tokens_sum_to_the_score(it: Trace) -> None:
-    for other in (None, "ball"):
-        why = attnlab.why(it.head(1, 2), "it", "dog", other)
-        for side in ("query", "key"):
-            shares = why.by_token(side)
-            assert shares.shares.sum() == pytest.approx(why.total, abs=1e-12)
-            sums = np.sum([*shares.kinds.values()], axis=0)
-            np.testing.assert_allclose(sums, shares.shares, atol=1e-12)
-    # MLP 0 stays at its token: its pairs are those at “it”.
-    of_query = why.by_token("query").kinds["MLP 0"]
-    assert of_query[IT] == pytest.approx(why.pairs[7].sum(), abs=1e-12)
-    assert not of_query[:IT].any()
-
-
 def test_a_score_without_a_part(it: Trace) -> None:
     head = it.head(1, 2)
     why = attnlab.why(head, "it", "dog", "ball")
@@ -305,8 +291,6 @@ def test_rows_of_a_long_text_equal_those_of_its_start(pocket64: GPT2) -> None:
         for side in ("query", "key"):
             pairs = [one.open(HEAD, side).pairs for one in (found, expected)]
             np.testing.assert_allclose(pairs[0], pairs[1], rtol=0, atol=1e-11)
-            shares = found.by_token(side).shares, expected.by_token(side).shares
-            np.testing.assert_allclose(shares[0][:20], shares[1], rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +328,6 @@ def test_opening_an_edited_sum_is_refused(it: Trace) -> None:
     )
     with pytest.raises(AttnlabError, match=r"don't sum to blocks\.0\.attention\.heads\.1\.output"):
         why.open(HEAD, "query")
-    with pytest.raises(AttnlabError, match="don't sum to the score"):
-        why.by_token("query")
 
 
 REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
@@ -383,7 +365,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda it: why_of(it).without(3), TypeError, "part must be a str; got 3"),
     (lambda it: why_of(it).open(MLP, "value"), ValueError, "side must be one of query, key, None"),
     (lambda it: why_of(it).open("token_embedding"), ValueError, "one part: it can't be opened"),
-    (lambda it: why_of(it).by_token(None), ValueError, "side must be one of query, key"),
     (lambda it: why_of(it).largest(0), ValueError, "count must be an integer of at least 1"),
     (lambda it: why_of(it).without("blocks.1.attention.bias"), ValueError, "part must be an embed"),
     (lambda it: why_of(it).open(MLP).without(MLP), ValueError, "there is no part 'blocks.0.mlp"),
@@ -424,7 +405,7 @@ def test_steps_are_not_kept_and_results_are_copied(pocket64: GPT2) -> None:
     trace, read = pocket64.trace(TEXT), pocket64.trace(TEXT)
     _ = read.blocks[1].input
     why = attnlab.why(trace.head(1, 2), "it", "dog")
-    why.open(HEAD).by_token()
+    why.open(HEAD)
     large = ("weights", "scores", "hidden", "activated", "mlp.output")
     added = set(stored_steps(trace)) - set(stored_steps(read))
     assert not [path for path in added if path.endswith(large)]
@@ -441,4 +422,3 @@ def test_float32_stays_float32() -> None:
     why, expected = (attnlab.why(one.head(2, 1), 3, 1) for one in (trace, exact))
     assert why.pairs.dtype == np.float32
     np.testing.assert_allclose(why.pairs, expected.pairs, atol=1e-5)
-    assert why.by_token().shares.dtype == np.float32

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from attnlab.analysis.base import head_name
-from attnlab.equations import AnyArray, Array, deviation, mean, transpose
+from attnlab.equations import Array, deviation, mean, transpose
 from attnlab.forward.attention import Head
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
 from attnlab.steps import Result
@@ -203,47 +202,3 @@ def mlp_terms(
         neurons.append(term("W_2[others]", count, rest))
     bias = rows.sum(axis=-1, keepdims=True) * (mlp.b_2 @ read)
     return [*neurons, term("b_2", "b_2", bias)]
-
-
-def shares_of_tokens(
-    part: Result, layer: int, rows: Array, w: Array, b: float
-) -> dict[str, AnyArray]:
-    """Each position's share of Σ rows[t] (X[t] · w + b), (Tk,) by kind, through all earlier heads.
-
-    Backwards, as gradients are computed, with weights, deviations and MLPs' outputs held constant:
-    `slope` is what a stream's vector at each position is multiplied by, (T, D). It takes one T x T
-    matrix at a time.
-    """
-    cached = part._run.tokens_before
-    zeros = np.zeros(cached + rows.shape[-1], w.dtype)
-    shares: dict[str, Any] = {"token embedding": zeros, "position embedding": zeros}
-    shares |= {f"MLP {n}": zeros for n in range(layer)} | {"biases": zeros, "cached values": zeros}
-
-    def add(name: str, numbers: Array) -> None:
-        """Add shares of the last positions; cached ones, if `numbers` doesn't have them, get 0."""
-        shares[name] = shares[name] + np.append(zeros[: len(zeros) - len(numbers)], numbers)
-
-    slope = np.zeros((), w.dtype)
-    slope_of_X = rows.T * w  # (T, D)
-    add("biases", rows[0] * b)
-    for n in range(layer, -1, -1):
-        block = block_at(part, n)
-        attention = block.attention
-        if n < layer:
-            add(f"MLP {n}", (slope * written_by_mlp(block)).sum(axis=-1))
-            add("biases", slope @ attention.b_O)
-            slope_of_X = np.zeros_like(slope)
-            for head in attention.heads:
-                of_V = head.weights.T @ (slope @ head.W_O.T)  # (Tk, Dv)
-                from_cache = np.where(np.arange(len(zeros)) < cached, (of_V * head.V).sum(-1), 0)
-                add("cached values", from_cache)
-                add("biases", of_V[cached:] @ bias_of(head, "b_V"))
-                slope_of_X += of_V[cached:] @ head.W_V.T
-        add("biases", slope_of_X @ attention.bias)
-        ones = np.ones((len(slope_of_X), 1), w.dtype)
-        slope = slope + scaled_rows(attention, ones) * centred(slope_of_X * attention.gain)
-    for name in ("token_embedding", "position_embedding"):
-        add(name.replace("_", " "), (slope * part._run.value(name)).sum(axis=-1))
-    if not cached:
-        del shares["cached values"]
-    return shares

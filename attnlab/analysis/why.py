@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab.analysis.attribution import check_sum
 from attnlab.analysis.base import Analysis, named_axis
-from attnlab.analysis.parts import Term, bias_of, block_at, shares_of_tokens, stream_terms, weighted
+from attnlab.analysis.parts import Term, block_at, stream_terms, weighted
 from attnlab.equations import AnyArray, Array, layer_norm, raw_scores, scores
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Head
@@ -94,8 +94,8 @@ def why(
     -------
     Why
         `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
-        `.open(part)` follows a part back, `.by_token()` shares the score among the tokens. It keeps
-        4 + layer (H + 2) vectors of Dh numbers for each side.
+        `.open(part)` follows a part back. It keeps 4 + layer (H + 2) vectors of Dh numbers for each
+        side.
 
     Raises
     ------
@@ -240,14 +240,6 @@ class Why(Analysis):
             )
         return found
 
-    def by_token(self, side: str = "key") -> WhyByToken:
-        """Each token's share of the total: one side's parts, followed back to the first layer.
-
-        A head's part goes to the tokens that it attends to; an MLP's part stays at its token.
-        """
-        check_choice(side, ("query", "key"), "side")
-        return WhyByToken(self, side)
-
     def without(self, part: str) -> Without:
         """The total without a part of the stream at all positions, computed in three ways.
 
@@ -362,59 +354,6 @@ class Why(Analysis):
             for side, terms in self.parts.items()
         ]
         return long_columns(axes, {"score": self.pairs})
-
-
-class WhyByToken(Analysis):
-    """Each token's share of a score, as `Why.by_token` returns it.
-
-    Attributes
-    ----------
-    shares : (Tk,), which sum to the score or difference
-    kinds : (Tk,) each, which sum to `shares`: embeddings, positions, MLPs and biases at each token
-    """
-
-    meaning: ClassVar[str] = (
-        "Each number is what a token adds to the score: by its embedding, and by the MLPs and the "
-        "biases at its position."
-    )
-    note: ClassVar[str] = (
-        "An MLP's share stays at its token, though its input comes from several tokens. Weights "
-        "and LayerNorm's deviations are held constant."
-    )
-    source: ClassVar[str] = SOURCE
-
-    shares: Array
-    kinds: dict[str, Array]
-
-    def __init__(self, why: Why, side: str) -> None:
-        head, cached = why._head, why._head.tokens_before
-        template = "{title}, by token: what the {side} reads"
-        self.title = Message(template, title=why.title, side=Message(side))
-        W, name = (head.W_Q, "b_Q") if side == "query" else (head.W_K, "b_K")
-        rows, other = why._rows[side], why._other_side(side)
-        of_text = rows[:, -len(why._axes["query"].positions) :]
-        kinds = shares_of_tokens(
-            head, layer_of(head), of_text, W @ other, float(bias_of(head, name) @ other)
-        )
-        if cached and side == "key":
-            kinds["cached keys"] = rows[0] * (head.K @ other)
-            kinds["cached keys"][cached:] = 0
-        self.kinds = {name: read_only(numbers) for name, numbers in kinds.items()}
-        self.shares = read_only(np.sum([*kinds.values()], axis=0))
-        check_sum(np.array([*kinds.values()]).ravel(), np.array(why.total), "the score", head)
-        self._tokens = why._axes["key"]
-
-    @property
-    def _terms(self) -> dict[str, Array]:
-        return {**self.kinds, "total": self.shares}
-
-    def _data(self) -> Columns:
-        return {**self._tokens.columns, **self._terms}
-
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        names = tuple(map(Message, self._terms))
-        numbers = np.column_stack([*self._terms.values()])
-        return numbers, self._tokens, named_axis("part", names)
 
 
 def check_head(head: Head) -> int:
