@@ -22,9 +22,8 @@ from attnlab.model.notice import notice_on
 from attnlab.steps import Step, read_only
 from attnlab.support.checks import as_count
 from attnlab.support.document import Document, frame_of
-from attnlab.support.messages import Message, say
-from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import Columns, Format, Paragraph, listed, percent
+from attnlab.support.messages import say
+from attnlab.support.tables import Columns, Format, Paragraph, listed
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
@@ -107,25 +106,8 @@ class Trace(ForwardPass):
     def __repr__(self) -> str:
         if self.ids.ndim > 1:  # several texts side by side
             return super().__repr__()
-        sentences = filter(None, (self._rest_in_words(), self.notice))
-        return "\n".join([super().__repr__(), *(str(Paragraph(text)) for text in sentences)])
-
-    def _rest_in_words(self) -> str:
-        """How much of the last token's attention rests on the first; "" if little, or if slow."""
-        if self.cached or len(self.tokens) < 2 or not self._computes_for_repr("final"):
-            return ""
-        try:
-            rows = [block.attention.weights[:, -1, 0] for block in self._fork().blocks]
-        except AttnlabError:  # such as an edit that made numbers infinite
-            return ""
-        if not (rest := float(np.mean(rows))) >= NOTABLE:
-            return ""
-        template = (
-            "On average over all heads, {rest} of the attention of “{query}” rests on the first "
-            "token, “{first}”."
-        )
-        names = self.tokens.readable
-        return Message(template, rest=percent(rest), query=names[-1], first=names[0])
+        notice = [str(Paragraph(self.notice))] if self.notice else []
+        return "\n".join([super().__repr__(), *notice])
 
     @property
     def notice(self) -> str:

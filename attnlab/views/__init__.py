@@ -5,6 +5,5 @@ import them when they are shown. `shown` is a result with views, `labelled_step`
 labels. `notebook` makes HTML, `plot` and `pictures` draw with matplotlib,
 `frames` makes pandas DataFrames, `sheets` a spreadsheet of formulas.
 
-`explaining/` shows how a number is computed; `purposes` says what each step is for, and `attended`
-where a token's attention goes.
+`explaining/` shows how a number is computed; `purposes` says what each step is for.
 """

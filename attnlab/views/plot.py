@@ -33,10 +33,9 @@ from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import counted, say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
-from attnlab.support.sink import Attended
+from attnlab.support.sink import excess
 from attnlab.support.tables import ELLIPSIS, display_width, label, printable
 from attnlab.text.tokens import Token
-from attnlab.views.attended import attention_in_words
 from attnlab.views.labelled_step import (
     SHOW_ALL,
     TOKENS_SHOWN,
@@ -340,7 +339,8 @@ def plot_tokens(attention: Result, query: int | str, into: Axes | None) -> Pictu
     query = token_index(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
-    attended = Attended(weights, ~masked, is_first=queries.positions[query] == 0)
+    others = ~masked & (np.arange(len(weights)) > 0)
+    strengths = np.clip(excess(weights, others), 0, 1)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     omitted = len(weights) - len(largest)
     subtitle = say("weights of query {query}", query=queries.positions[query])
@@ -356,13 +356,12 @@ def plot_tokens(attention: Result, query: int | str, into: Axes | None) -> Pictu
         text = f"{number_of_key}{words.labels(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
-            strength = float(np.clip(attended.excess[key], 0, 1))
             ax.plot(
                 [0, 1],
                 [y, middle],
                 color=LIGHT.positive if key else LIGHT.faint,
-                linewidth=0.5 + 7 * strength,
-                alpha=0.3 + 0.7 * strength,
+                linewidth=0.5 + 7 * strengths[key],
+                alpha=0.3 + 0.7 * strengths[key],
                 solid_capstyle="butt",
             )
     if omitted:
@@ -384,7 +383,6 @@ def plot_tokens(attention: Result, query: int | str, into: Axes | None) -> Pictu
         query=queries.labels[query],
         first=first,
     )
-    alt = " ".join([alt, *map(say, attention_in_words(attention, query))])
     # The alt text names the three largest only, whether or not others are omitted.
     return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
 

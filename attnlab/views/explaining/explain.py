@@ -15,7 +15,6 @@ from attnlab.steps.labels import axis_of, token_axes, token_index
 from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
-from attnlab.views.attended import attention_in_words
 from attnlab.views.explaining.explanation import Explanation, Line, Parts, Term, TermTable
 from attnlab.views.explaining.step_number import StepNumber, as_json, lines_of
 from attnlab.views.labelled_step import vocabulary_index
@@ -270,7 +269,6 @@ def explain_row(attention: Any, query: int) -> Explanation:
     lines: list[Line | TermTable] = [
         *(Line(attention._heading_of(name), []) for name in shown),
         Line(summary, []),
-        *(Line(sentence, []) for sentence in attention_in_words(attention, query)),
         TermTable("", rows, [footer]),
         values_table(attention, query, keys, weights),
     ]
