@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from attnlab import equations
 from attnlab.errors import InvalidValueError
 from attnlab.forward.edits import Edit
@@ -15,7 +13,6 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace
-from attnlab.steps import at
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, say
@@ -171,36 +168,6 @@ def generation_steps(
             break
     if run_last_token:
         yield GenerationStep(run(ids), None)
-
-
-def join_steps(
-    steps: Sequence[GenerationStep],
-    parameters: Parameters,
-    vocabulary: Vocabulary,
-    edits: Mapping[str, Edit] | None,
-) -> Trace:
-    """Join the steps' rows into one trace over all their tokens.
-
-    With edits, the whole text is run again, since an edit that is a function may depend on all
-    rows.
-    """
-    traces = [step.trace for step in steps]
-    tokens = Tokens(token for trace in traces for token in trace.tokens)
-    trace = Trace(tokens, vocabulary, parameters)
-    if edits is not None:
-        return trace.edited(edits)
-    paths = ["final"]
-    for layer in range(parameters.config.n_layer):
-        attention = ("attention.Q", "attention.K", "attention.V", "attention.context")
-        steps_of_block = ("input", "mid", "output", *attention)
-        paths += [f"blocks.{layer}.{name}" for name in steps_of_block]
-    # Enough for every other step: the others follow from these without other tokens' rows.
-    for path in paths:
-        # Of K and V, each trace's own rows, which come last: those before them are from the cache.
-        rows = [at(part, path)[..., -len(part.tokens) :, :] for part in traces]
-        trace._run.keep(path, np.concatenate(rows, axis=-2))
-    trace._run.keep("next_logits", traces[-1].next_logits)
-    return trace
 
 
 def as_max_new_tokens(

@@ -286,7 +286,7 @@ class GPT2:
             it, nothing ends generation early, not even `<|endoftext|>`.
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
-        trace : whether to keep every step, and join them into one trace of prompt and new tokens
+        trace : whether to keep every step, and to trace prompt and new tokens together
         edits : applied at every step, as `Trace.edited` takes them; a function gets the rows of
             the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
@@ -300,7 +300,7 @@ class GPT2:
             Embedding rows without a token are never sampled; the probabilities of the others sum
             to 1.
         """
-        from attnlab.model.generation import Generation, join_steps
+        from attnlab.model.generation import Generation
 
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
@@ -321,16 +321,20 @@ class GPT2:
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
+        whole = Tokens([*tokens, *new])
+        trace_of_all = None
+        if trace:
+            trace_of_all = Trace(whole, self.tokenizer.vocabulary, self.parameters)
+            if edits is not None:
+                trace_of_all = trace_of_all.edited(edits)
         return Generation(
             prompt=tokens,
             new=new,
-            tokens=Tokens([*tokens, *new]),
+            tokens=whole,
             text=self.tokenizer.decode(new.ids),
             whole_text=self.tokenizer.decode([*tokens.ids, *new.ids]),
             chosen=tuple(chosen),
-            trace=join_steps(kept_steps, self.parameters, self.tokenizer.vocabulary, edits)
-            if trace
-            else None,
+            trace=trace_of_all,
             steps=kept_steps,
         )
 
