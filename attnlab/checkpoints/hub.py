@@ -106,8 +106,7 @@ SMALL_FILES = (
     "special_tokens_map.json",
 )
 
-# Seconds to wait for the hub's first answer. Name servers and the hub's addresses that don't answer
-# would otherwise take minutes, one after another.
+# Seconds to wait for the hub's first answer.
 TIMEOUT = 8.0
 
 
@@ -163,27 +162,21 @@ def find_model(
 def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Path:
     """Find a model in the hub's cache, or download it.
 
-    Other tools may have cached a published model under its old name (`gpt2`), or at a revision
-    other than the pinned one. The files are the same.
+    Other tools may have cached a published model at a revision other than the pinned one. The files
+    are the same.
     """
-    short = SHORT_NAMES.get(name, name)
-    repository, pinned = PUBLISHED.get(short, (name, None))
-    revisions: list[str | None] = [pinned, None] if pinned else [None]
-    if revision is not None:
-        revisions = [revision]
+    repository, pinned = PUBLISHED.get(SHORT_NAMES.get(name, name), (name, None))
     problem = f"{name} is neither a directory nor in the hub's cache"
-    download = repository, revisions[0]
-    for cached_as in dict.fromkeys((repository, short)):
-        for snapshot in filter(None, (_cached_snapshot(cached_as, each) for each in revisions)):
-            missing = _missing_files(snapshot)
-            if not missing:
-                return snapshot
-            # Another tool may have downloaded only the weights: the rest is downloaded beside them.
-            download = cached_as, snapshot.name
+    for cached in (pinned, None) if revision is None else (revision,):
+        snapshot = _cached_snapshot(repository, cached)
+        missing = _missing_files(snapshot) if snapshot else []
+        if snapshot and not missing:
+            return snapshot
+        if missing:
             problem = f"{name} is in the hub's cache, {snapshot}, without {' and '.join(missing)}"
     if local_files_only:
         raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
-    return _download(*download, problem)
+    return _download(repository, revision or pinned, problem)
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
@@ -233,23 +226,11 @@ def _download(repository: str, revision: str | None, problem: str) -> Path:
 
 def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[str]:
     """The names of a repository's files. This is the first request, which may get no answer."""
-    import threading  # here, so that `import attnlab` is quick
-    from concurrent.futures import Future
-
     from huggingface_hub import HfApi, errors
 
-    future: Future[list[str]] = Future()
-
-    def ask() -> None:
-        try:
-            info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
-            future.set_result([file.rfilename for file in info.siblings or ()])
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=ask, daemon=True).start()  # doesn't keep the process alive
     try:
-        return future.result(TIMEOUT)
+        info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
+        return [file.rfilename for file in info.siblings or ()]
     except (errors.HFValidationError, errors.RepositoryNotFoundError):  # private or gated, too
         raise _no_access(repository) from None
     except errors.RevisionNotFoundError:
