@@ -26,7 +26,6 @@ from attnlab.cli.command import main
 from attnlab.pages.saved import is_page
 
 ODD = str(REFERENCE / "odd")
-SILENCED = "blocks.1.attention.heads.2.context=0"
 
 # The console script next to this Python; an editable install has one too.
 COMMAND = Path(sys.executable).parent / "attnlab"
@@ -142,11 +141,9 @@ def test_verify_of_a_differing_model_exits_with_1(
 def test_pages(tmp_path: Path) -> None:
     file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
     other = GPT2.from_pretrained(ODD).trace("in a thin inn")
-    edits = {SILENCED.removesuffix("=0"): 0}
     for arguments, stdin, page in (
         (("the hen",), "", attnlab.page(trace).html),
         (("the hen", "-"), "in a thin inn\n", attnlab.page(trace, other).html),
-        (("the hen", "--edit", SILENCED), "", attnlab.page(trace, trace.edited(edits)).html),
     ):
         assert run("html", *arguments, "-o", str(file), stdin=stdin)[0] == f"{file}\n"
         assert file.read_text(encoding="utf-8") == page
@@ -186,7 +183,6 @@ REFUSED = (
     ("sing", "invalid choice"),
     ("html", 'expected one text or two; got 0. Put a text in quotes, such as "The dog'),
     ("html a b c", "expected one text or two; got 3"),
-    ("html a b --edit mask=True", "--edit can't be used with two texts"),
     ("html the -o -", "can't write a page to stdout; use -o FILE"),
     ("html the -o pages/", "pages/ names a directory; expected a file name"),
     ("html the -o x.pdf", "file name must end in .html; got 'x.pdf'.* For a picture, use"),
@@ -200,13 +196,6 @@ REFUSED = (
     ("atlas . --workers 0", "--workers must be an integer of at least 1"),
     ("verify", "17 positions"),
     ("explore --port x", "invalid int"),
-    # Edits
-    ("html the --edit blocks.1.mid", "'blocks.1.mid' is not PATH=NUMBER"),
-    ("html the --edit blocks.1.mid=two", "is not PATH=NUMBER"),
-    ("html the --edit =0", "'' isn't a step to edit"),
-    ("html the --edit blocks.1.mid=nan", "invalid edit of blocks.1.mid"),
-    ("html the --edit mask=1", "mask must have dtype bool; got int64"),
-    ("html the --edit 'a\x1b[31m\n=0'", r"a\\x1b\[31m\\n"),
 )
 
 

@@ -361,9 +361,3 @@ def probabilities_of(ids: Ids, logits: Array) -> Array:
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return np.exp(selected - largest) / np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
-
-
-def log_sum_exp(logits: Array) -> Array:
-    """log Σ exp(logits), (..., vocab) -> (...)."""
-    largest = logits.max(axis=-1)
-    return largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))

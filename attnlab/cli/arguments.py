@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any, NoReturn
 
 from attnlab import __version__
@@ -102,15 +101,6 @@ def parser() -> Parser:
         help="read names of special tokens, such as <|endoftext|>, as these tokens",
     )
     html.add_argument(
-        "--edit",
-        action="append",
-        default=[],
-        type=edit,
-        metavar="PATH=NUMBER",
-        help="set a step to a number, such as blocks.1.attention.heads.2.context=0, or a mask to "
-        "True or False; may be repeated",
-    )
-    html.add_argument(
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
     add_page_options(html)
@@ -173,14 +163,3 @@ def parser() -> Parser:
 def add_page_options(command: Parser) -> None:
     command.add_argument("--open", action="store_true", help="open the page in the browser")
     command.add_argument("--force", action="store_true", help="replace any file")
-
-
-def edit(text: str) -> tuple[str, bool | int | float]:
-    """Parse PATH=NUMBER."""
-    path, _, value = text.partition("=")
-    if value in ("True", "False"):
-        return path, value == "True"
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return path, number(value)
-    raise argparse.ArgumentTypeError(f"{text!r:.80} is not PATH=NUMBER")

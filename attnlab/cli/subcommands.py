@@ -73,18 +73,14 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _html(options: argparse.Namespace) -> None:
-    texts, edits = _texts(options), dict(options.edit)
-    if len(texts) > 1 and edits:
-        raise InvalidValueError("--edit can't be used with two texts")
+    texts = _texts(options)
     if options.output == "-":
         raise InvalidValueError("can't write a page to stdout; use -o FILE, such as -o page.html")
     file = _page_to_write(options.output, options)
     model = _model(options)
     traces = [model.trace(text, special=options.special) for text in texts]
-    if edits:
-        traces.append(traces[0].edited(edits))
     page(*traces).save(options.output)
-    for trace in traces[: len(texts)]:
+    for trace in traces:
         if trace.notice:
             print(say(trace.notice), file=sys.stderr)
     _report(file, options)

@@ -22,9 +22,6 @@ from attnlab.support.parts import sliced
 from attnlab.support.tables import Columns, Heading, Table, elide, header, label
 from attnlab.text.tokens import Tokens, Vocabulary
 
-if TYPE_CHECKING:
-    pass
-
 # The maximum number of texts that a printed table lists.
 MAX_LISTED = 20
 

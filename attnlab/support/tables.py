@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -17,9 +17,6 @@ from attnlab.errors import InvalidValueError
 from attnlab.support.checks import as_array, as_count, check_kind, is_real
 from attnlab.support.console import StdoutSafeStr
 from attnlab.support.messages import Message
-
-if TYPE_CHECKING:
-    pass
 
 ELLIPSIS = "…"
 

@@ -5,7 +5,7 @@ Tokens repeat, so the index is the position in the text; the symbol is a second 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnlab.steps import Result
 from attnlab.steps.labels import Axis
@@ -15,9 +15,6 @@ from attnlab.views.labelled_step import labelled_matrix
 
 with importing_extra("frames"):
     import pandas as pd
-
-if TYPE_CHECKING:
-    pass
 
 
 def dataframe(result: Result, name: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import textwrap
 import unicodedata
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
@@ -510,12 +510,11 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     families = list(rcParams["font.family"])
     default = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(default) - {"\n"}
-    for find in (_known_fonts, _new_fonts):
-        for entry in find() if missing else ():  # finding new fonts is slow
-            covered = missing & _characters(entry.fname)
-            if covered:
-                families.append(entry.name)
-                missing -= covered
+    for entry in _known_fonts() if missing else ():
+        covered = missing & _characters(entry.fname)
+        if covered:
+            families.append(entry.name)
+            missing -= covered
     return families, missing
 
 
@@ -529,16 +528,6 @@ def _known_fonts() -> list[font_manager.FontEntry]:
     # matplotlib's Last Resort font draws a box for every character.
     entries = font_manager.fontManager.ttflist
     return sorted((e for e in entries if not e.name.startswith("Last Resort")), key=order)
-
-
-def _new_fonts() -> list[font_manager.FontEntry]:
-    """Fonts installed since matplotlib cached its list."""
-    entries = font_manager.fontManager.ttflist
-    count = len(entries)
-    for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in entries}:
-        with suppress(OSError, RuntimeError):  # an unreadable file
-            font_manager.fontManager.addfont(file)
-    return entries[count:]
 
 
 @cache

@@ -22,9 +22,6 @@ WIDTH = 88
 
 NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact.", digits=DIGITS)
 
-# Longer tables of products are shown in two halves side by side.
-ROWS_WHOLE = 9
-
 
 @dataclass(frozen=True)
 class Term:
@@ -72,7 +69,6 @@ class TermTable:
     heading: str
     rows: Sequence[Parts]
     feet: Sequence[Parts] = ()
-    in_halves: bool = False  # whether the two halves may be side by side
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,7 +96,7 @@ class Explanation(StdoutSafe):
                 blocks[-1] += heading + wrap(f"  {line.text}", width, "  ")
             else:
                 rows, feet = ([[*map(translate, row)] for row in x] for x in (line.rows, line.feet))
-                table = halve(rows, feet, width) if line.in_halves else fold([*rows, *feet], width)
+                table = fold([*rows, *feet], width)
                 blocks += [[*heading, *table], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -140,19 +136,6 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
         lines += [align([[row[column] for column in part] for row in rows], left=aligned_left), ""]
         start = stop
     return lines[:-1]
-
-
-def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
-    """A long table as two halves side by side, if they fit."""
-    full_width = max(map(display_width, align([*rows, *feet]).splitlines()))
-    if len(rows) <= ROWS_WHOLE or 2 * full_width + 4 > width:
-        return fold([*rows, *feet], width)
-    header, *lines = rows
-    half, empty = (len(lines) + 1) // 2, [""] * len(header)
-    left = [header, *lines[:half], *feet]
-    right = [header, *lines[half:], *[empty] * len(left)]  # zip drops the surplus
-    pairs = zip(left, right, strict=False)
-    return [align([[*row, "", *other] for row, other in pairs])]
 
 
 def format_number(number: float) -> str:

@@ -420,4 +420,4 @@ def products(
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
-    return TermTable(title, rows, feet, in_halves=all_products)
+    return TermTable(title, rows, feet)
