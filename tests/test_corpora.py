@@ -10,7 +10,7 @@ import pytest
 
 import attnlab
 from attnlab.corpus.result import Atlas
-from attnlab.corpus.texts import count_of, read_corpus, texts_of
+from attnlab.corpus.texts import read_corpus, texts_of
 from attnlab.errors import InvalidValueError, MissingFileError
 
 measured = partial(attnlab.atlas, progress=False)
@@ -48,19 +48,11 @@ def test_files_of_records() -> None:
     [text] = texts_of(written("long.csv", f'text\n"{long}"\n'))
     assert text.content == long
     tabs = quoted.replace(',"', '\t"')
-    check(measured("pocket", written("corpus.tsv", f"id\ttext\n{tabs}", "utf-16")))
+    check(measured("pocket", written("corpus.tsv", f"id\ttext\n{tabs}")))
     Path("folder").mkdir()
     Path("corpus.jsonl").rename("folder/a.jsonl")
     check(measured("pocket", "folder"))
     assert [text.name for text in texts_of("folder")] == [f"a.jsonl, line {n}" for n in (1, 2, 3)]
-
-
-def test_lines_in_utf_16() -> None:
-    lines = "The cat \u010a\r\n\n猫"  # U+010A has the byte of a line break
-    expected = measured("pocket", ["The cat \u010a", "猫"])
-    atlas = measured("pocket", written("corpus.txt", lines, "utf-16"))
-    assert repr(atlas) == repr(expected)
-    assert count_of("corpus.txt") == 2
 
 
 @pytest.mark.parametrize(
@@ -102,9 +94,8 @@ def test_later_records_without_a_text_are_faults() -> None:
 def test_a_corpus_to_train_on_may_be_a_path() -> None:
     """Files are read, never their names; a text stays a text."""
     text = "The cat\n\nsat. 猫\n"
-    for encoding in ("utf-8", "utf-16"):
-        written("input.txt", text, encoding)
-        assert read_corpus("input.txt") == read_corpus(Path("input.txt")) == text
+    written("input.txt", text)
+    assert read_corpus("input.txt") == read_corpus(Path("input.txt")) == text
     assert read_corpus("corpus.jsonl") == "\n".join(TEXTS)
     for kept in (text, "The cat", "", "a\0b", "x" * 5000):
         assert read_corpus(kept) == kept

@@ -276,7 +276,7 @@ def titles(odd: GPT2) -> Iterator[str]:
         *(lens, attnlab.lens(edited), lens.of(pair[0]), lens.top(3, 1), attnlab.jobs(trace)),
         *(attribution, attribution.by_token(), attnlab.why(trace.head(1, 2), 2, 1)),
         attnlab.patch(trace, other, "blocks.*.output", metric=pair, **settings),
-        *(atlas, atlas["first"], atlas.head(1, 2), trace.explain("embedding", 1, 2)),
+        *(atlas, atlas["first"], trace.explain("embedding", 1, 2)),
         *(attnlab.attention(X, X, X), attnlab.multi_head_attention(X, X, X, X, X, n_head=1)),
     ):
         yield result.title

@@ -62,9 +62,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "atlas": atlas,
         "measure": atlas["entropy"],
         "loss": atlas["loss"],
-        "profile": atlas.head(1, 2),
         "top texts of a head": atlas.head(1, 2).tops,
-        "standouts": atlas.standouts(),
         "passages": atlas["entropy"].most(1, 2),
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
         "truth": truth,
@@ -136,8 +134,6 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     assert tokens.loss[8:].equals(tokens.loss[8:].set_axis(range(8, 16)))
     assert frames["next tokens"].id.tolist() == [token.id for token in results["next tokens"]]
     assert frames["training"].loss.tolist() == results["training"].losses
-    measures = [standout.measure for standout in results["standouts"]]
-    assert frames["standouts"].measure.tolist() == measures
     with using_language("zh"):  # texts are data
         for name in ("jobs", "check"):
             assert results[name].to_dataframe().equals(frames[name])

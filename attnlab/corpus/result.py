@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from attnlab.analysis.base import (
     Analysis,
-    head_name,
     heads_axis,
     number_of_texts,
     numbered_axis,
@@ -28,7 +27,7 @@ from attnlab.corpus.measures import (
     is_per_head,
     split_name,
 )
-from attnlab.corpus.tally import MIN_TEXTS, NO_PASSAGE, Tally, ratio
+from attnlab.corpus.tally import NO_PASSAGE, Tally, ratio
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
@@ -46,7 +45,6 @@ from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.tables import (
-    PLUS_MINUS,
     Columns,
     Format,
     Heading,
@@ -54,7 +52,6 @@ from attnlab.support.tables import (
     Table,
     header,
     label,
-    listed,
 )
 
 # The file that a run writes into its directory.
@@ -90,47 +87,6 @@ class Passages(Document, tuple[Passage, ...]):
     }
 
 
-@dataclass(frozen=True)
-class Standout:
-    """The head with the largest mean of a measure, see `Atlas.standouts`."""
-
-    measure: str
-    layer: int
-    head: int
-    mean: float
-    error: float
-    median: float  #: of all heads' means
-    errors: float  #: (mean - median) / error; NaN if the error is 0 or unknown
-
-
-class Standouts(Document, tuple[Standout, ...]):
-    """The heads that stand out, as `Atlas.standouts` returns them."""
-
-    _shown: ClassVar[Mapping[str, Format]] = {
-        **dict.fromkeys(("measure", "layer", "head"), ""),
-        "mean": PLUS_MINUS,
-        "error": "",
-        "median": ("median head", ".3g"),
-        "errors": ("errors above the median", ",.0f"),
-    }
-
-    def pieces(self) -> Iterator[str | Table]:
-        yield from super().pieces()
-        yield Paragraph(
-            "The largest of many heads is a few standard errors above the median by chance alone."
-        )
-
-
-def title_of_mean(title: str, atlas: Atlas) -> Message:
-    """The title of a mean over an atlas's texts."""
-    return Message(
-        "{title}: mean of {texts}, {tokens} tokens",
-        title=title,
-        texts=number_of_texts(atlas.texts),
-        tokens=f"{atlas.tokens:,}",
-    )
-
-
 class Measured(Analysis):
     """One measure of every head over a corpus, as `atlas["induction"]` returns it.
 
@@ -143,7 +99,6 @@ class Measured(Analysis):
     mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
         than two texts
     texts : like `mean`, the number of texts that contributed
-    places : like `mean`, Σ divisors: the number of tokens, or their total weight
     says : a description of the measure
     short_title : its title on the page, without the variant
     """
@@ -164,10 +119,13 @@ class Measured(Analysis):
         # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.moments`.
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.sums["moments"][:, columns])
         mean, error = ratio(N, n, nn, s, ss, sn)
-        self.mean, self.error, self.texts, self.places = map(
-            read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
+        self.mean, self.error, self.texts = map(read_only, (mean, error, N.astype(np.int64)))
+        self.title = Message(
+            "{title}: mean of {texts}, {tokens} tokens",
+            title=name,
+            texts=number_of_texts(atlas.texts),
+            tokens=f"{atlas.tokens:,}",
         )
-        self.title = title_of_mean(name, atlas)
         kind, _ = split_name(name)
         self.short_title = Message(TITLES.get(kind, "{name}"), name=kind)
 
@@ -212,7 +170,7 @@ class Measured(Analysis):
         )
 
     def _data(self) -> Columns:
-        names = ("mean", "error", "texts", "places")
+        names = ("mean", "error", "texts")
         L, H = self.mean.shape or (1, 1)
         axes = [heads_axis("head", L, H)] if self.mean.ndim else []  # loss has no head
         return long_columns(axes, {name: getattr(self, name) for name in names})
@@ -233,64 +191,15 @@ class Measured(Analysis):
             yield Message("{says}; no text has such tokens", says=meaning)
 
 
-class HeadProfile(Document):
-    """All measures of one head, as `Atlas.head` returns it.
+class HeadDetails(NamedTuple):
+    """What one head attends to and writes, as `Atlas.head` returns it."""
 
-    Attributes
-    ----------
-    columns : its mean, error, rank and texts, by measure; loss is left out
-    positions, distances, pairs, writes, twins, tops : in an atlas made with `heads=True`, what the
-        head's page shows, a `HeadTable` each
-    """
-
-    def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
-        measured = [atlas[name] for name in atlas._per_head()]
-        self._index = index = (
-            Numbered("layer", range(atlas.n_layer)).item(layer),
-            Numbered("head", range(atlas.n_head)).item(head),
-        )
-        means = [measure.mean[index] for measure in measured]
-        self.columns: Columns = {
-            "measure": [measure.name for measure in measured],
-            "mean": means,
-            "error": [measure.error[index] for measure in measured],
-            "rank": [
-                None if np.isnan(mean) else 1 + int((measure.mean > mean).sum())
-                for measure, mean in zip(measured, means, strict=True)
-            ],
-            "texts": [measure.texts[index] for measure in measured],
-        }
-        self.title = title_of_mean(head_name(*index), atlas)
-        self._count = atlas.n_layer * atlas.n_head
-        self._details = atlas.details[index[0] * atlas.n_head + index[1]] if atlas.details else {}
-
-    def _table(self, name: str) -> HeadTable:
-        if not self._details:
-            raise UnknownMeasureError(
-                "this atlas has no details of heads; make it with atlas(..., heads=True)"
-            )
-        return HeadTable(name, *self._index, self._details[name])
-
-    positions = property(lambda self: self._table("positions"), doc="Weight by the key's position.")
-    distances = property(lambda self: self._table("distances"), doc="Weight by distance.")
-    pairs = property(lambda self: self._table("pairs"), doc="Token pairs with the largest weights.")
-    writes = property(lambda self: self._table("writes"), doc="Tokens it promotes and demotes.")
-    twins = property(lambda self: self._table("twins"), doc="The heads that attend most like it.")
-    tops = property(
-        lambda self: self._table("tops"), doc="Texts in which it attends most strongly."
-    )
-
-    def pieces(self) -> Iterator[str | Table]:
-        yield Heading(self.title)
-        yield from self._tables()
-        yield Paragraph(Measured.note)
-
-    def _tables(self) -> Iterator[Table]:
-        ranks = {"rank": lambda rank: Message("{rank} of {count}", rank=rank, count=self._count)}
-        yield listed(self.columns, {"mean": ".3f", "error": ".3f", "texts": ",", **ranks})
-
-    def _data(self) -> Columns:
-        return self.columns
+    positions: HeadTable  #: weight by the key's position
+    distances: HeadTable  #: weight by distance
+    pairs: HeadTable  #: token pairs with the largest weights
+    tops: HeadTable  #: texts in which it attends most strongly
+    writes: HeadTable  #: tokens it promotes and demotes
+    twins: HeadTable  #: the heads that attend most like it
 
 
 class Atlas(Document, Mapping[str, Measured]):
@@ -350,28 +259,17 @@ class Atlas(Document, Mapping[str, Measured]):
             families.setdefault(VARIANT_TITLES[split_name(name)[1]], []).append(self[name])
         return families
 
-    def standouts(self) -> Standouts:
-        """The head with the largest mean of each raw measure.
-
-        They are sorted by how many standard errors they are above the median, largest first. Among
-        many heads the largest is some errors above the median by chance alone.
-        """
-        standouts = []
-        for name in self.measures:
-            mean, error = self[name].mean, self[name].error
-            if is_per_head(name) and split_name(name)[1] == ALL_TOKENS and not np.isnan(mean).all():
-                layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
-                largest, largest_error = float(mean[layer, head]), float(error[layer, head])
-                median = float(np.nanmedian(mean))
-                errors = (largest - median) / largest_error if largest_error > 0 else np.nan
-                standouts.append(
-                    Standout(name, layer, head, largest, largest_error, median, errors)
-                )
-        return Standouts(sorted(standouts, key=lambda x: -np.nan_to_num(x.errors, nan=-1.0)))
-
-    def head(self, layer: int, head: int) -> HeadProfile:
-        """All measures of one head."""
-        return HeadProfile(self, layer, head)
+    def head(self, layer: int, head: int) -> HeadDetails:
+        """What one head attends to and writes, in an atlas made with `heads=True`."""
+        layer = Numbered("layer", range(self.n_layer)).item(layer)
+        head = Numbered("head", range(self.n_head)).item(head)
+        if not self.details:
+            raise UnknownMeasureError(
+                "this atlas has no details of heads; make it with atlas(..., heads=True)"
+            )
+        details = self.details[layer * self.n_head + head]
+        tables = {name: HeadTable(name, layer, head, details[name]) for name in details}
+        return HeadDetails(**tables)
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
@@ -398,7 +296,7 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Heading(self.title)
         if lines := self.lines():
             yield Table(lines, left=())
-        yield from map(Paragraph, filter(None, [self.loss, self.caution]))
+        yield from map(Paragraph, filter(None, [self.loss]))
         if others := [name for name in self.measures if split_name(name)[1]]:
             yield Paragraph(
                 "atlas[name] shows a measure with errors; also: {others}", others=", ".join(others)
@@ -420,20 +318,16 @@ class Atlas(Document, Mapping[str, Measured]):
     @property
     def title(self) -> str:
         """The corpus, in numbers, and the model."""
-        template = "Atlas of {texts}, {tokens} tokens in windows of {window}"
-        if self.faults:
-            template = (
-                "Atlas of {texts}, {tokens} tokens in windows of {window}, {faults} could not be "
-                "measured"
-            )
-        counts = {"tokens": self.tokens, "window": self.window, "faults": len(self.faults)}
         texts = Message(
-            template,
+            "Atlas of {texts}, {tokens} tokens in windows of {window}",
             texts=number_of_texts(self.texts),
-            **{name: f"{count:,}" for name, count in counts.items()},
+            tokens=f"{self.tokens:,}",
+            window=f"{self.window:,}",
         )
-        model = self.model.partition("\n")[0]
-        return Message("{texts}\n{model}", texts=texts, model=model)
+        if self.faults:
+            faults = f"{len(self.faults):,}"
+            texts = Message("{texts}, {faults} could not be measured", texts=texts, faults=faults)
+        return Message("{texts}\n{model}", texts=texts, model=self.model.partition("\n")[0])
 
     @property
     def loss(self) -> str:
@@ -443,22 +337,6 @@ class Atlas(Document, Mapping[str, Measured]):
         mean, error = self["loss"].mean, self["loss"].error
         plus_minus = "" if np.isnan(error) else f" ± {error:.3f}"
         return Message("loss {loss} nats per token", loss=f"{mean:.3f}{plus_minus}")
-
-    @property
-    def caution(self) -> str:
-        """A warning if a few texts have most of the tokens; otherwise empty.
-
-        The effective number of texts is (Σ n)² / Σ n² (Kish, “Survey Sampling”, 1965).
-        """
-        _, _, n, _, _, nn = self._tally.sums["moments"]
-        effective = float((n**2 / np.maximum(nn, 1.0)).max())
-        if not 0 < effective < MIN_TEXTS or self.texts < 2 * effective:
-            return ""
-        return Message(
-            "A few texts have most of the tokens: the effective sample is {count} texts, too few "
-            "for reliable errors. Split long texts.",
-            count=f"{effective:.1f}",
-        )
 
     def save(self, path: FilePath) -> None:
         """Write a file that `attnlab.open_atlas` opens."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import zlib
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Executor, Future
 from copy import copy
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from attnlab.corpus.heads import PAIRS_READ, Plan, common_pairs
 from attnlab.corpus.measures import Measure, as_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
-from attnlab.corpus.texts import Chunk, chunks_of, count_of
+from attnlab.corpus.texts import Chunk, chunks_of
 from attnlab.corpus.worker import SharedModel, Task
 from attnlab.equations import Ids
 from attnlab.errors import (
@@ -39,14 +38,9 @@ from attnlab.support.files import (
     FilePath,
     as_path,
     make_directory,
-    read_json,
-    write_atomically,
 )
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.tables import printable
-
-# The file of a run's directory that says what was asked.
-QUESTION = "run.json"
 
 # Default number of tokens traced at once.
 WINDOW = 128
@@ -78,7 +72,7 @@ def atlas(
     texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
         skipped); a .jsonl, .csv or .tsv file, whose texts are in the field or column "text"; or a
         directory of such records and of other files with one text each, searched recursively
-        (hidden files are skipped). In files of text, in UTF-8 or UTF-16, line breaks become `\\n`,
+        (hidden files are skipped). In files of text, in UTF-8, line breaks become `\\n`,
         and a final one is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
         each head, (L, H), NaN where undefined; a function counts once per window. None means all
@@ -88,7 +82,7 @@ def atlas(
     chunk : texts per task; fewer if they are long
     window : tokens to trace at once; None means 128, or n_positions if that is less
     heads : whether to measure too what each head attends to and writes, and which heads are like
-        it, for a page of each head: `atlas.head(1, 2).pairs` and others, see `HeadProfile`. With
+        it, for a page of each head: `atlas.head(1, 2).pairs` and others, see `Atlas.head`. With
         GPT-2's heads it takes 10 to 15 % longer, and 13 MB of disk a chunk.
     directory : where to keep a file for each finished chunk, so that an interrupted run resumes
         when it is started again with the same arguments; at the end the atlas is saved there as
@@ -120,26 +114,22 @@ def atlas(
     task = Task(SharedModel(loaded, name), as_measures(measures), window)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
-    if path is not None and is_within(path, texts):
+    corpus = as_path(texts, "texts") if isinstance(texts, str | os.PathLike) else None
+    if path and corpus and path.resolve().is_relative_to(corpus.resolve()):
         raise InvalidValueError(
             f"{path} is in the directory of texts, where the run's files would be read as "
             "texts; choose another directory"
         )
-    first = [*islice(chunks, 1)]
-    for tried in first:
-        task.try_measures(tried)
-    chunks = chain(first, chunks)
     if heads:
         if not any(map(is_per_head, task.measures)):
             raise InvalidValueError("heads=True needs a measure of heads, such as 'first'")
         task, chunks = planned(task, chunks)
-    results = tallies(task, executor, path, chunks)
+    settings = {} if path is None else settings_of(task, chunk)
+    results = tallies(task, executor, path, settings, chunks)
     with one_thread(), contextlib.closing(results):
-        if path is not None:
-            make_directory(path)
-            check_question(path / QUESTION, question(task, chunk))
         total = Tally(task.columns, task.plan)
-        add_up(total, results, count_of(texts) if progress else None, progress)
+        count = len(texts) if isinstance(texts, Sized) and corpus is None else None
+        add_up(total, results, count, progress)
         with using_language(ENGLISH):  # stored in English; the atlas's title translates it
             description = repr(loaded)
         about = {
@@ -179,14 +169,6 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
     return task._replace(plan=plan), chain(read, chunks)
 
 
-def is_within(directory: Path, texts: Any) -> bool:
-    """Whether a directory is, or is in, the directory of texts; links are followed."""
-    if not isinstance(texts, str | os.PathLike):
-        return False
-    corpus = as_path(texts, "texts").resolve()
-    return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
-
-
 def add_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> None:
     """Add all chunks' tallies to the total, in order, and show progress.
 
@@ -207,7 +189,11 @@ def add_up(total: Tally, results: Iterable[Tally], count: int | None, progress: 
 
 
 def tallies(
-    task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
+    task: Task,
+    executor: Executor | None,
+    directory: Path | None,
+    settings: dict[str, str],
+    chunks: Iterator[Chunk],
 ) -> Generator[Tally, None, None]:
     """Yield each chunk's tally, in order: that of its file, if it has one."""
     # Two chunks per worker, so that the next one is ready when a worker finishes.
@@ -216,7 +202,9 @@ def tallies(
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                tally: Any = None if directory is None else read_chunk(task, directory, chunk)
+                tally: Any = None
+                if directory is not None:
+                    tally = read_chunk(task, directory, asked_of(settings, task, chunk), chunk)
                 if tally is None and executor is not None:
                     with worker_errors(chunk):
                         tally = executor.submit(task.tally, chunk)
@@ -234,7 +222,9 @@ def tallies(
                     tally = pending.result()
             if directory is not None:
                 arrays, about = tally.to_store()
-                stored.write(file_of(directory, chunk), arrays, [asked_of(task, chunk), about])
+                make_directory(directory)
+                asked = asked_of(settings, task, chunk)
+                stored.write(file_of(directory, chunk), arrays, [asked, about])
             yield tally
     finally:
         for _, pending in waiting:
@@ -261,7 +251,7 @@ def file_of(directory: Path, chunk: Chunk) -> Path:
     return directory / f"chunk-{chunk.number:08}.safetensors"
 
 
-def read_chunk(task: Task, directory: Path, chunk: Chunk) -> Tally | None:
+def read_chunk(task: Task, directory: Path, asked: dict[str, str], chunk: Chunk) -> Tally | None:
     """A finished chunk's tally; None if it has no file."""
     file = file_of(directory, chunk)
     try:
@@ -269,26 +259,21 @@ def read_chunk(task: Task, directory: Path, chunk: Chunk) -> Tally | None:
     except MissingFileError:
         return None
     with reraised_as(ResumeError, f"{file} isn't a chunk's file. Remove it to measure it again"):
-        asked, about = content
-        if asked != asked_of(task, chunk):
+        saved, about = content
+        different = "; ".join(
+            f"{name}: saved {saved.get(name)}, current {current}"
+            for name, current in asked.items()
+            if saved.get(name) != current
+        )
+        if different:
             raise ResumeError(
-                f"{file} is of other texts than those from {chunk.texts[0].name} on. Use another "
-                "directory, or the texts that the run was started with"
+                f"{directory} belongs to another run. {printable(different[:1000])}. Use another "
+                "directory, or the saved settings and texts"
             )
         return Tally.from_stored(arrays, about, task.columns, task.plan)
 
 
-def asked_of(task: Task, chunk: Chunk) -> int:
-    """A checksum of a chunk's texts and of the token pairs that are tallied."""
-    return checksum(chunk, None if task.plan is None else task.plan.pairs.tolist())
-
-
-def checksum(*values: object) -> int:
-    """A number that changes with the values."""
-    return zlib.crc32(repr(values).encode())
-
-
-def question(task: Task, chunk: int) -> dict[str, str]:
+def settings_of(task: Task, chunk: int) -> dict[str, str]:
     """Everything that must be the same for a run to be resumed, except the texts."""
     model, measures = task.shared.model, []
     parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
@@ -301,7 +286,7 @@ def question(task: Task, chunk: int) -> dict[str, str]:
         measures.append(name)
     return {
         "model": f"{asdict(model.config)}, {parameters.dtype}",
-        "checksum of the model": f"{checksum(tokens, numbers)}",
+        "checksum of the model": checksum(tokens, numbers),
         "measures": ", ".join(measures),
         "window": f"{task.window}",
         "chunk": f"{chunk}",
@@ -309,20 +294,12 @@ def question(task: Task, chunk: int) -> dict[str, str]:
     }
 
 
-def check_question(file: Path, asked: dict[str, str]) -> None:
-    """Write what is asked to a directory's file; raise if something else was asked there."""
-    try:
-        saved = read_json(file, ResumeError)
-    except MissingFileError:
-        write_atomically(file, json.dumps(asked, indent=1).encode())
-        return
-    different = "; ".join(
-        f"{name}: saved {saved.get(name)}, current {asked.get(name)}"
-        for name in {**asked, **saved}
-        if saved.get(name) != asked.get(name)
-    )
-    if different:
-        raise ResumeError(
-            f"{file.parent} belongs to another run. {printable(different[:1000])}. Use another "
-            "directory, or the saved settings"
-        )
+def asked_of(settings: dict[str, str], task: Task, chunk: Chunk) -> dict[str, str]:
+    """The settings, with checksums of a chunk's texts and of the token pairs that are tallied."""
+    pairs = () if task.plan is None else task.plan.pairs.tolist()
+    return {**settings, "checksum of the texts": checksum(chunk, pairs)}
+
+
+def checksum(*values: object) -> str:
+    """A number that changes with the values."""
+    return f"{zlib.crc32(repr(values).encode())}"

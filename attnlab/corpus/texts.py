@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +21,8 @@ from attnlab.support.checks import attribute
 from attnlab.support.files import (
     UTF_8,
     as_path,
+    check_is_text,
     decode_text,
-    encoding_of,
-    not_decodable,
     open_regular,
     read_text,
     reading,
@@ -88,15 +85,6 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
             pending = []
     if pending:
         yield Chunk(next(numbers), first, tuple(pending))
-
-
-def count_of(texts: Any) -> int | None:
-    """How many texts a corpus has; None if that is unknown before it is read."""
-    if not isinstance(texts, str | os.PathLike):
-        return len(texts) if isinstance(texts, Sized) else None
-    with contextlib.suppress(AttnlabError):  # reported when the texts are measured
-        return sum(1 for _ in texts_of(texts))
-    return None
 
 
 def texts_of(texts: Any) -> Iterator[Text]:
@@ -174,26 +162,22 @@ def _texts_in_records(path: Path) -> Iterator[Text]:
         yield Text(name, "", fault)
 
 
-def _lines_of(path: Path) -> Iterator[str]:
-    """A file's lines with their ends; bytes that aren't UTF-8 become lone surrogates."""
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """A file's lines with their ends."""
     with reading(path, InvalidValueError):
         stream = open_regular(path)
     with stream:
-        encoding = encoding_of(stream.read(START), path, InvalidValueError)
+        check_is_text(stream.read(START), path, InvalidValueError)
         stream.seek(0)
-        try:
-            with io.TextIOWrapper(stream, encoding, "surrogateescape", newline="\n") as lines:
-                yield from lines
-        except UnicodeDecodeError as error:  # of other encodings
-            raise InvalidValueError(not_decodable(path, error)) from None
+        yield from stream
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:
     for number, line in enumerate(_lines_of(path), 1):
         if line.strip():
-            name, content = f"line {number}", line.encode(errors="surrogateescape")
+            name = f"line {number}"
             try:
-                text = decode_text(content, name, InvalidValueError, UTF_8)
+                text = decode_text(line, name, InvalidValueError)
                 yield Text(name, text.removesuffix("\n"))
             except InvalidValueError as error:
                 yield Text(name, "", str(error))
@@ -201,17 +185,19 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
 
 def _records_of(path: Path) -> Iterator[tuple[str, Any]]:
     """The rows of a table, or values of JSON Lines, with names; None for one that isn't JSON."""
+    # Bytes that aren't UTF-8 become lone surrogates, which are reported when a text is measured.
+    lines = (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
     if path.suffix.lower() in TABLES:
         # Of the process, which may have raised it further; a C long has 32 bits on Windows.
         csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
         try:
-            rows = csv.DictReader(_lines_of(path), delimiter=TABLES[path.suffix.lower()])
+            rows = csv.DictReader(lines, delimiter=TABLES[path.suffix.lower()])
             for number, row in enumerate(rows, 1):
                 yield f"row {number}", row
         except csv.Error as error:
             raise InvalidValueError(f"{path} can't be read as a table: {error}") from None
         return
-    for number, line in enumerate(_lines_of(path), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 value = json.loads(line)

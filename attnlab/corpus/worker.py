@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import pickle
@@ -103,21 +102,6 @@ class Task(NamedTuple):
             total = Sums(*map(np.add, total, sums))
         tally.add_text(*total)
         return tally
-
-    def try_measures(self, chunk: Chunk) -> None:
-        """Raise if user-defined measures fail on the first window of every text."""
-        functions = {name: each for name, each in self.measures.items() if each is not None}
-        failure = None
-        for text in chunk.texts if functions else ():
-            with contextlib.suppress(AttnlabError):  # reported when it is measured
-                ids = next(self.windows(text))[1]
-                try:
-                    measure_trace(self.shared.model.trace(ids), functions)
-                    return
-                except AttnlabError as error:
-                    failure = error
-        if failure is not None:
-            raise failure
 
     def windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
         """The position of each window's first token in the text, and the window's ids."""

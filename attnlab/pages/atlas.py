@@ -1,4 +1,4 @@
-"""An atlas as one HTML page: the heads that stand out, and a map of every measure.
+"""An atlas as one HTML page: a map of every measure, and a part for every head.
 
 The page loads nothing. CSS shows the chosen family of measures and, beside the maps, the head in
 the address's fragment; the one script, `atlas.js`, switches the language. A corpus's texts are
@@ -99,17 +99,12 @@ def _style() -> str:
 
 def _body(atlas: Atlas) -> Iterator[str]:
     title, *model = say(atlas.title).splitlines()
-    standouts = atlas.standouts()
-    first = (standouts[0].layer, standouts[0].head) if standouts else None
     [other] = NAMES.keys() - {language_of()}
     yield f'<body><main><header><button id="language" lang="{TAGS[other]}" hidden>{NAMES[other]}'
     yield f'</button><h1>{_escaped(title)}</h1><p class="note">'
     facts = [*model, *([say(atlas.loss)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
-    if atlas.caution:
-        yield f'<p class="warning">{_escaped(say(atlas.caution))}</p>'
     yield "</header>"
-    yield from _summary(atlas, standouts)
     yield from _maps(atlas)
     errors = say("Errors are one standard error of the mean over texts like these.")
     yield f'<footer><p class="note">{errors}</p>'
@@ -117,7 +112,7 @@ def _body(atlas: Atlas) -> Iterator[str]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
-        kind = "head first" if (layer, head) == first else "head"
+        kind = "head first" if layer == head == 0 else "head"
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
         close = say("Close")
         yield f'<a class="close" href="#beside" title="{close}" aria-label="{close}">×</a>'
@@ -182,41 +177,6 @@ def _rounded(numbers: Sequence[Any]) -> list[Any]:
     return [None if x != x else x for x in short]
 
 
-def _summary(atlas: Atlas, standouts: Sequence[Any]) -> Iterator[str]:
-    """The heads that stand out: a sentence on the first, and a table."""
-    yield f'<section id="summary"><h2>{say("Heads that stand out")}</h2>'
-    if standouts and not math.isnan(standouts[0].errors):
-        standout = standouts[0]
-        sentence = say(
-            "{head} stands out most, by {errors} standard errors: {description}, {number}. The "
-            "median head has {median}.",
-            head=_name_of_head(standout.layer, standout.head).capitalize(),
-            errors=f"{standout.errors:,.0f}",
-            description=re.split("[,，;；]", say(atlas[standout.measure].says))[0],
-            number=_formatted(atlas[standout.measure], standout.layer, standout.head),
-            median=f"{standout.median:.3g}",
-        )
-        yield f'<p class="story">{_escaped(sentence)}</p>'
-    header = ("Largest", "head", "errors above the median", "mean", "median head")
-    yield f"<table><tr>{''.join(f'<th>{say(name)}</th>' for name in header)}</tr>"
-    for standout in standouts:
-        measure = atlas[standout.measure]
-        name = _escaped(_name_of_head(standout.layer, standout.head))
-        cells = (
-            f"<b>{_escaped(say(measure.short_title))}</b>",
-            f'<a href="#{_anchor(standout.layer, standout.head)}" title="{name}">'
-            f"{standout.layer}.{standout.head}</a>",
-            "–" if math.isnan(standout.errors) else f"{standout.errors:,.0f}",
-            _escaped(_formatted(measure, standout.layer, standout.head)).replace("± ", "±&nbsp;"),
-            f"{standout.median:.3g}",
-        )
-        yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    chance = say(
-        "The largest of many heads is a few standard errors above the median by chance alone.",
-    )
-    yield f'</table><p class="note">{chance}</p></section>'
-
-
 def _maps(atlas: Atlas) -> Iterator[str]:
     """The maps of each family, behind a switch."""
     families = atlas.families()
@@ -277,16 +237,10 @@ def _legend(scale: Scale) -> str:
 
 def _head_measure(measure: Measured, layer: int, head: int) -> Iterator[str]:
     """A measure of one head, with the passages where it is largest and smallest."""
-    rank = int((measure.mean > measure.mean[layer, head]).sum()) + 1
-    position = say("{rank} of {count}", rank=rank, count=measure.mean.size)
     title = _escaped(say(measure.short_title))
     number = _escaped(_formatted(measure, layer, head))
     name = f'<b title="{_escaped(measure.name)}">{title}</b>'
-    is_known = not math.isnan(measure.mean[layer, head])
-    largest = ' class="largest"' if is_known and rank == 1 else ""
-    ranking = f'<i title="{_escaped(position)}">{rank} / {measure.mean.size}</i>'
-    details = f"<span>{number}</span> {ranking if is_known else ''}"
-    yield f"<details{largest}><summary>{name} {details}</summary>"
+    yield f"<details><summary>{name} {number}</summary>"
     for words, passages in (
         (say("largest"), measure.most(layer, head)),
         (say("least"), measure.least(layer, head)),

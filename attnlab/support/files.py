@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import json
 import os
@@ -81,31 +80,23 @@ def open_regular(file: Path) -> BinaryIO:
     return open(file, "rb")
 
 
-def encoding_of(start: bytes, source: object, error_type: type[AttnlabError]) -> str:
-    """A text's encoding, by its first bytes: UTF-8, or UTF-16 with a byte order mark.
-
-    `source` is for error messages.
-    """
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
+def check_is_text(start: bytes, source: object, error_type: type[AttnlabError]) -> None:
+    """Raise if a file that starts with these bytes is binary; `source` is for the message."""
     if b"\0" in start:
         raise error_type(
             f"{source} can't be read as text: it is binary. Save its text as a .txt file in UTF-8"
         )
-    return UTF_8
 
 
 def read_text(path: FilePath, error_type: type[AttnlabError]) -> str:
-    """Read text in UTF-8, or in UTF-16 with its mark; newlines become `\\n`."""
+    """Read text in UTF-8; newlines become `\\n`."""
     return decode_text(read_bytes(path, error_type), as_path(path), error_type)
 
 
-def decode_text(
-    content: bytes, source: object, error_type: type[AttnlabError], encoding: str | None = None
-) -> str:
-    """Decode bytes as `read_text` does, or from an encoding; `source` is for error messages."""
-    encoding = encoding or encoding_of(content, source, error_type)
-    text = _decode(content, source, error_type, encoding)
+def decode_text(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
+    """Decode bytes as `read_text` does; `source` is for error messages."""
+    check_is_text(content, source, error_type)
+    text = _decode(content, source, error_type)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -179,16 +170,10 @@ def reason_of(error: BaseException) -> str:
     return str(error)
 
 
-def _decode(
-    content: bytes, source: object, error_type: type[AttnlabError], encoding: str = UTF_8
-) -> str:
+def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
     try:
-        return content.decode(encoding)
+        return content.decode(UTF_8)
     except UnicodeDecodeError as error:
-        raise error_type(not_decodable(source, error)) from None
-
-
-def not_decodable(source: object, error: UnicodeDecodeError) -> str:
-    """The message for a text that can't be decoded."""
-    name = {"utf-8": "UTF-8"}.get(error.encoding, error.encoding.upper())
-    return f"{source} can't be read: it isn't {name} ({error}). Save it as UTF-8"
+        raise error_type(
+            f"{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
+        ) from None

@@ -11,6 +11,7 @@ import attnlab
 from attnlab.analysis.jobs import induction
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import AnyArray
+from attnlab.forward import ForwardPass
 from attnlab.forward.gradients import cross_entropy
 from attnlab.pocket.grammar import sample
 
@@ -68,7 +69,7 @@ def test_ten_thousand_sentences(chapter: Chapter) -> None:
         by_length[len(tokens)].append(tokens)
     sums = []  # of each text with targets: their number, and the weights there of both heads
     for texts in by_length.values():
-        forward = pocket.trace(np.stack([text.ids for text in texts]))
+        forward = ForwardPass(np.stack([text.ids for text in texts]), pocket.parameters)
         targets = np.stack([induction(text) for text in texts])
         weights = [forward.blocks[n].attention.weights[:, h] for n, h in (PREVIOUS, INDUCTION)]
         sums += ([targets.any(-1).sum(-1), *((w * targets).sum((1, 2)) for w in weights)],)
