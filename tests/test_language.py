@@ -368,7 +368,6 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
     from attnlab.views import plot
 
     monkeypatch.setattr(plot, "_known_fonts", list)
-    monkeypatch.setattr(plot, "_new_fonts", list)
     assert plot.fonts_for(frozenset("key\n"))[1] == frozenset()  # a line break needs no font
     across, down, title = labels_of(odd.trace("the hen").head(0, 0).plot(language="zh"))
     assert (across, down) == ("key", "query")

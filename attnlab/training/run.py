@@ -8,12 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.corpus.texts import read_corpus
 from attnlab.equations import Ids
 from attnlab.errors import (
@@ -30,7 +28,6 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.document import Document
-from attnlab.support.files import as_path
 from attnlab.support.tables import Columns, Table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -168,8 +165,6 @@ def train(
     decay: float = 0.1,
     clip: float = 1.0,
     seed: int = 0,
-    directory: str | os.PathLike[str] | None = None,
-    save_every: int = 200,
     watch: Callable[[Training], object] | None = None,
     progress: bool = True,
 ) -> Training:
@@ -193,10 +188,8 @@ def train(
     decay : AdamW's weight decay, for matrices but not biases and LayerNorms
     clip : the largest norm of the gradient of all parameters
     seed : makes the run reproducible, bit for bit on the same machine
-    directory : where to save the model, for `GPT2.from_pretrained(directory)`. If the run is
-        interrupted, the last saved model stays there. A directory with a model is refused.
-    save_every : steps between two saves; the last step is always saved
-    watch : called with the `Training` after each step
+    watch : called with the `Training` after each step; to save the model now and then,
+        `lambda run: run.step % 200 or run.model.save("run")`
     progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 also hides
         it
 
@@ -204,7 +197,7 @@ def train(
     -------
     Training
         with model, losses, parameters. If the loss becomes infinite or NaN, `DivergedError` is
-        raised, and the last saved model is kept.
+        raised.
 
     Examples
     --------
@@ -222,7 +215,6 @@ def train(
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.byte_level()):
         tokenizer = Tokenizer.byte_level()
-    path = None if directory is None else as_path(directory, "directory")
     steps = as_count(steps, "steps", least=1, most=math.inf)
     settings = Settings(
         steps=steps,
@@ -234,22 +226,11 @@ def train(
         clip=clip,
         seed=seed,
     )
-    save_every = as_count(save_every, "save_every", least=1, most=math.inf)
     _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
-    if path is not None:
-        if tokenizer is None:
-            raise InvalidValueError(
-                "directory needs a tokenizer, since a model is saved with one. Use train(..., "
-                "tokenizer=...)"
-            )
-        if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
-            raise InvalidValueError(
-                f"{path} contains a model, which training would replace. Choose another directory"
-            )
     try:
         training = Training(config, ids, settings, tokenizer)
-        _run(training, path, save_every, watch, progress)
+        _run(training, watch, progress)
     except MemoryError as error:
         raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
@@ -282,31 +263,13 @@ def _memory() -> int:
         return sys.maxsize
 
 
-def _run(
-    training: Training,
-    path: Path | None,
-    save_every: int,
-    watch: Callable[[Training], object] | None,
-    progress: bool,
-) -> None:
+def _run(training: Training, watch: Callable[[Training], object] | None, progress: bool) -> None:
     """Run all steps."""
-    if path is not None:
-        training.model.save(path)  # so that an unwritable directory is reported at once
-    last_saved, settings = 0, training.settings
+    settings = training.settings
     tokens = settings.batch_size * settings.sequence_length
     with progress_bar(progress, total=settings.steps, unit="step") as bar:
         while training.step < settings.steps:
-            try:
-                training.advance()
-            except DivergedError as error:
-                if path is None:
-                    raise
-                raise DivergedError(
-                    f"{error}. {path} keeps the model after step {last_saved}"
-                ) from None
-            if path is not None and training.step in (last_saved + save_every, settings.steps):
-                training.model.save(path)
-                last_saved = training.step
+            training.advance()
             speed = tokens * training.step / training.seconds
             bar.set_postfix_str(
                 f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", refresh=False

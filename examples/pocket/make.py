@@ -69,8 +69,8 @@ def make(directory: Path) -> str:
         learning_rate=2e-3,
         warmup=WARMUP,
         seed=TRAINING_SEED,
-        directory=directory,
     )
+    run.model.save(directory)
     model_card = card(run)
     (directory / "MODEL_CARD.md").write_text(model_card, encoding="utf-8")
     return model_card
