@@ -148,18 +148,6 @@ def test_labels_do_not_overlap(pictures: Any, name: str) -> None:
         assert not first.overlaps(second)
 
 
-def test_labels_stay_in_the_frame_and_lines_join_distant_ones(pictures: Any) -> None:
-    ax = pictures.points({"as far to the right as it goes": (1, 0), "far below": (0, -1)}).axes
-    frame = ax.get_window_extent()
-    for box in boxes(ax):
-        assert frame.x0 <= box.x0 < box.x1 <= frame.x1
-        assert frame.y0 <= box.y0 < box.y1 <= frame.y1
-    near, *_ = pictures.points({"a": (1, 2), "b": (-1, 0)}).axes.texts
-    assert not near.arrow_patch.get_visible()
-    crowded = pictures.points({f"word {i}": (1, i / 99) for i in range(9)}).axes.texts
-    assert any(text.arrow_patch.get_visible() for text in crowded)
-
-
 def test_curves_picture(pictures: Any) -> None:
     picture = pictures.curves(
         {"low": [1, nan, 0.5], "_high $x$": [2, 3, 4]},

@@ -184,21 +184,6 @@ def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_printed_step_is_a_page_unless_it_is_large(pocket: Any, tmp_path: Path) -> None:
-    head, file = pocket.head(1, 2), tmp_path / "head.xlsx"
-    head.to_xlsx(file)
-    book = openpyxl.load_workbook(file)
-    run_libreoffice(tmp_path / "home", "pdf", tmp_path, [file])
-    pages = len(re.findall(rb"/Type\s*/Page\b", file.with_suffix(".pdf").read_bytes()))
-    # X, memory, W_O and output have 128 columns, three pages; W_Q, W_K and W_V 128 rows, two or
-    # three, depending on the paper; all others take one page.
-    assert 4 * 2 + 3 <= pages - len(book.sheetnames) <= 7 * 2
-    titles = {x.title: (x.print_title_rows, x.print_title_cols) for x in book.worksheets[1:]}
-    wide = {"X", "memory", "W_O", "output"}
-    assert titles == {x: (None, "$A:$A") if x in wide else ("$1:$2", None) for x in titles}
-
-
-@pytest.mark.slow
 def test_libreoffice_computes_a_heads_numbers(pocket: Any, workbooks: Callable[[str], Any]) -> None:
     head, book = pocket.head(1, 2), workbooks("head")
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")

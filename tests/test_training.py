@@ -279,32 +279,6 @@ def test_extreme_but_valid_settings() -> None:
             quick(decay=decay)
 
 
-SIZES: dict[str, Any] = {"vocab_size": 256, "n_positions": 16, "n_embd": 12, "n_layer": 2}
-SIZES |= {"n_head": 3, "n_inner": 8}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "settings"),
-    [
-        ({"n_embd": 999_999}, {}),
-        ({"n_layer": 1000, "n_embd": 12_000}, {}),
-        ({"vocab_size": 10**8, "n_embd": 1200}, {}),
-        ({"n_positions": 10**8, "n_embd": 1200}, {}),
-        ({}, {"steps": 10**12}),
-        ({}, {"batch_size": 10**9}),
-    ],
-)
-def test_runs_larger_than_any_memory_are_refused(
-    sizes: dict[str, int], settings: dict[str, int]
-) -> None:
-    with pytest.raises(InvalidValueError, match=r"needs at least [\d,]+ GB of memory; .*, use"):
-        quick(
-            np.arange(100),
-            GPT2Config(**SIZES | sizes),
-            **{"steps": 1} | settings,
-        )
-
-
 def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise MemoryError

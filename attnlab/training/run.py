@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from attnlab.errors import (
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass
-from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
@@ -226,7 +224,6 @@ def train(
         clip=clip,
         seed=seed,
     )
-    _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     try:
         training = Training(config, ids, settings, tokenizer)
@@ -234,33 +231,6 @@ def train(
     except MemoryError as error:
         raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
-
-
-def _check_memory(config: GPT2Config, settings: Settings) -> None:
-    """Raise if a run needs more memory than the machine has.
-
-    Counts the arrays that exist at once in the backward pass: parameters, their decay, AdamW's m
-    and v and the gradients; each block's X, Q, K, V, weights and context, and its MLP's activations
-    before and after GELU; the logits and their gradient; each step's loss.
-    """
-    tokens = settings.batch_size * settings.sequence_length
-    D, F, L = config.n_embd, config.d_mlp, config.n_layer
-    in_block = tokens * (6 * D + 2 * F + config.n_head * settings.sequence_length)
-    numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
-    needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the last two terms: Python objects
-    if needed > _memory():
-        raise InvalidValueError(
-            f"this run needs at least {min(needed, 10**24) // 10**9:,} GB of memory; the "
-            f"machine has {_memory() // 10**9:,}. To save memory, {HOW_TO_SAVE_MEMORY}"
-        )
-
-
-def _memory() -> int:
-    """The machine's memory in bytes; if unknown, the size of the address space."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
 
 
 def _run(training: Training, watch: Callable[[Training], object] | None, progress: bool) -> None:

@@ -55,9 +55,8 @@ ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# Widths of columns in characters; and the columns of numbers on a printed page: with more, they
-# would be too small to read, so that wider steps take several pages.
-LABEL_WIDTH, NUMBER_WIDTH, COLUMNS_ON_PAGE = 14, 6.5, 48
+# Widths of columns in characters.
+LABEL_WIDTH, NUMBER_WIDTH = 14, 6.5
 
 # The axis of numbers that are the same in all columns.
 ONE = "1"
@@ -256,14 +255,6 @@ class Book:
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
         sheet.set_column(0, 0, LABEL_WIDTH)
         sheet.set_column(FIRST_COLUMN, row_width, NUMBER_WIDTH)
-        sheet.set_landscape()
-        across = math.ceil(row_width / COLUMNS_ON_PAGE)
-        _fit_to_pages(sheet, across)
-        # Labels on every page, of one kind: with both, LibreOffice opens a model ten times slower.
-        if across > 1:
-            sheet.repeat_columns(0)
-        else:
-            sheet.repeat_rows(0, FIRST_ROW - 1)
         self._label(sheet, shape, axes.split())
         self._write(sheet, cells, size)
         if cells.values.dtype.kind == "f" and shape:
@@ -328,7 +319,6 @@ class Book:
     def file_content(self) -> bytes:
         """Fill the table of contents; return the file."""
         sheet = self.contents
-        _fit_to_pages(sheet, 1)
         sheet.set_column(0, 0, 34)
         sheet.set_column(1, 1, 60)
         sheet.write_string(0, 0, self.result.title, self.bold)
@@ -441,13 +431,6 @@ def _book_of(result: Result) -> Book:
             "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
     return Book(result)
-
-
-def _fit_to_pages(sheet: Any, across: int) -> None:
-    """Print a sheet on so many pages across, and as many down as it takes."""
-    sheet.fit_to_pages(across, 0)
-    sheet.set_margins(left=0.4, right=0.4, top=0.5, bottom=0.6)
-    sheet.set_footer("&L&A&R&P / &N")
 
 
 def _name(address: int) -> str:
