@@ -39,16 +39,17 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
 def log_computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list to which the paths of all steps computed from now on are added, in any run."""
     paths: list[str] = []
-    original = Run._evaluate
+    original = Run.compute
 
     def recorded(run: Run, path: str, node: Node) -> Any:
         if (
             node.step.equation not in (None, identity)
             and not node.step.view
             and not node.layer_step
+            and (run.elsewhere is None or run.elsewhere(path, node) is None)
         ):
             paths.append(path)
         return original(run, path, node)
 
-    monkeypatch.setattr(Run, "_evaluate", recorded)
+    monkeypatch.setattr(Run, "compute", recorded)
     return paths

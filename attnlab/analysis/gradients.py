@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy, new_rows
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
-from attnlab.steps import Graph, Node, Result, Run, Step, read_only
+from attnlab.steps import Graph, Node, Result, Run, Step
 from attnlab.steps.declaration import parameters_of
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.support.messages import Message
@@ -42,55 +42,38 @@ CONSTANTS = (
 
 
 class GradientRun(Run):
-    """A run whose steps are gradients of a target, None for the loss, in the forward pass `run`."""
+    """A run whose steps are gradients, in the forward pass that is its base.
 
-    def __init__(self, run: Run, target: Target | None) -> None:
-        super().__init__(
-            run.graph,
-            {},
-            scores_shape=run.scores_shape,
-            tokens=run.tokens,
-            memory_tokens=run.memory_tokens,
-            tokens_before=run.tokens_before,
-            is_long=run.is_long,
-        )
-        self.run, self.target = run, target
-        self.derivative_of = "the loss" if target is None else target.message
-        self.note = Message(
-            "{title}, gradient of {target}", title=run.note, target=self.derivative_of
-        )
+    The target is None for the loss. Steps without a gradient are the base's.
+    """
 
-    def is_stored(self, path: str) -> bool:
-        return self._is_constant(path) or super().is_stored(path)
+    base: Run
+    target: Target | None
 
-    def is_quick(self, layers: int) -> bool:
-        return False  # every gradient needs the whole forward pass
+    @classmethod
+    def of(cls, run: Run, target: Target | None, derivative_of: str) -> Self:
+        title = Message("{title}, gradient of {target}", title=run.note, target=derivative_of)
+        # Tables show only gradients that have been computed: each needs the whole forward pass.
+        new = cls.changing(run, derivative_of=derivative_of, note=title, quick_blocks=-1)
+        new.target = target
+        return new
 
-    def value(self, path: str) -> Any:
-        return self.run.value(path) if self._is_constant(path) else super().value(path)
-
-    def _is_constant(self, path: str) -> bool:
+    def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        return step.name in CONSTANTS or step.optional
+        return step.name not in CONSTANTS and not step.optional
 
-    def _store(self, path: str) -> Any:
+    def _computed_first(self, path: str, node: Node) -> Iterator[str]:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
-                self._compute(f"blocks.{later}.input")
-        return self._compute(path)
-
-    def _compute(self, path: str) -> Any:
-        if path not in self.values:
-            self.values.setdefault(path, read_only(self._evaluate(path, self.graph[path])))
-        return self.values[path]
+                yield f"blocks.{later}.input"
 
     def _input(self, path: str) -> Any:
         node = self.graph[path]
         if self.is_long and node.step.axes.endswith("Tq Tk") and path not in self.values:
-            return self._evaluate(path, node)  # too large to keep for a long text
+            return self.compute(path, node)  # too large to keep for a long text
         return super()._input(path)
 
-    def _evaluate(self, path: str, node: Node) -> Any:
+    def compute(self, path: str, node: Node) -> Any:
         layer, name = layer_of(path), node.step.name
         if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
@@ -100,7 +83,7 @@ class GradientRun(Run):
             return self._through_head(path.removesuffix(name), layer, name)
         if layer is not None and name == "score_bias":  # which heads may share
             d_scores = self._input(path.removesuffix("score_bias") + "scores")
-            return summed_to(self.run.value(path).shape, d_scores)
+            return summed_to(self.base.value(path).shape, d_scores)
         *_, container = enclosing_steps(self.graph, path)
         if container != path:
             return select_part(self, path, self._input(container))
@@ -110,7 +93,7 @@ class GradientRun(Run):
         """The sum of the gradients from all steps that need a step."""
         if path == "logits":
             return self._gradient_of_logits()
-        if path == "final" and self.target is not None and not self.run.is_edited("logits"):
+        if path == "final" and self.target is not None and not self.base.is_edited("logits"):
             return self._gradient_of_final(self.target)
         if path.endswith(".attention.X"):
             return self._through_projections(path.removesuffix("X"))
@@ -128,7 +111,7 @@ class GradientRun(Run):
         if path == "W_E":  # the embedding reads its rows under another name
             contributions.append(self._input("rows_of_W_E"))
         if not contributions:
-            return np.zeros_like(self.run.value(path))
+            return np.zeros_like(self.base.value(path))
         first, *others = contributions
         return sum(others, start=first)
 
@@ -137,17 +120,17 @@ class GradientRun(Run):
         if name == "d_y":
             return self._before_edits(consumer)
         path = consumer if name == "y" else paths[name]
-        return self.run._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
+        return self.base._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
 
     def _before_edits(self, path: str) -> Any:
         """The gradient of a step's value before its edits: 0 where edited."""
         d_y = self._input(path)
-        for edited, edit in self.run.edits_of(path):
-            if callable(edit) and select_part(self.run, edited, d_y).any():
+        for edited, edit in self.base.edits_of(path):
+            if callable(edit) and select_part(self.base, edited, d_y).any():
                 raise InvalidValueError(no_gradient(edited))
             if not callable(edit):
                 d_y = np.array(d_y)
-                select_part(self.run, edited, d_y)[...] = 0
+                select_part(self.base, edited, d_y)[...] = 0
         return d_y
 
     def _is_self_attention(self, memory: str) -> bool:
@@ -156,38 +139,38 @@ class GradientRun(Run):
     def _through_head(self, head: str, layer: str, source: str) -> Array:
         """The gradient of X, or of memory, through one head alone."""
         node = self.graph[f"{head}X"]
-        n_head = self.run.value(node.n_head)
+        n_head = self.base.value(node.n_head)
         of_source = {"X": "Q", "memory": "KV"}[source]
         names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
-        rows = self.run.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
+        rows = self.base.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
         parts = {
             name: equations.head_slice(self._before_edits(f"{layer}{name}"), node.number, n_head)
             for name in names
         }
         through = [
-            affine_x(self.run.value(f"{head}W_{name}"), d[..., -rows:, :])
+            affine_x(self.base.value(f"{head}W_{name}"), d[..., -rows:, :])
             for name, d in parts.items()
         ]
         return reduce(np.add, reversed(through))
 
     def _through_projections(self, layer: str) -> Array:
         """The gradient of a block's X through Q, K and V, by one product, as these are computed."""
-        X = self.run._input(f"{layer}X")
+        X = self.base._input(f"{layer}X")
         d_QKV = [new_rows(X, self._before_edits(f"{layer}{name}")) for name in "QKV"]
-        W_QKV = side_by_side(*(self.run.value(f"{layer}W_{name}") for name in "QKV"))
+        W_QKV = side_by_side(*(self.base.value(f"{layer}W_{name}") for name in "QKV"))
         return affine_x(W_QKV, np.concatenate(d_QKV, axis=-1))
 
     def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""
-        d_final: Array = np.zeros_like(self.run.value("final"))
-        d_final[target.position] = target.difference(self.run.value("W_U"))
+        d_final: Array = np.zeros_like(self.base.value("final"))
+        d_final[target.position] = target.difference(self.base.value("W_U"))
         return d_final
 
     def _gradient_of_logits(self) -> Array:
-        logits: Array = self.run._input("logits")
+        logits: Array = self.base._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
-            ids = self.run.value("ids")
+            ids = self.base.value("ids")
             _, d_logits[:-1] = cross_entropy(logits[:-1], ids[1:])
             return d_logits
         d_logits[self.target.position, self.target.token.id] = 1
@@ -199,22 +182,17 @@ class GradientRun(Run):
 class AttentionGradientRun(GradientRun):
     """Gradients in the run of `attention` or a similar function: of Σ d · y, y its last step."""
 
-    def __init__(self, attention: Attention, last: str, d: Array) -> None:
-        super().__init__(attention._run, None)
-        self.last, self.d = last, d
-        self.derivative_of = f"Σ d · {last}"
-        self.note = Message(
-            "{title}, gradient of {target}", title=self.run.note, target=self.derivative_of
-        )
+    last: str
+    d: Array
 
-    def _is_constant(self, path: str) -> bool:
+    def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        is_absent = step.equation is None and self.run.value(path) is None  # such as a bias
-        return step.name in (*CONSTANTS, "dropout_mask") or is_absent
+        is_absent = step.equation is None and self.base.value(path) is None  # such as a bias
+        return step.name not in (*CONSTANTS, "dropout_mask") and not is_absent
 
     def _sum_over_consumers(self, path: str) -> Array:
         total = self.d if path == self.last else super()._sum_over_consumers(path)
-        return summed_to(self.run.value(path).shape, total)
+        return summed_to(self.base.value(path).shape, total)
 
 
 def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
@@ -314,7 +292,10 @@ def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType
         raise InvalidValueError(
             f"d must broadcast to the shape of {last}, {y.shape}; got {array.shape}"
         ) from None
-    return attention._with_run(AttentionGradientRun(attention, last, array))
+    run = AttentionGradientRun.of(attention._run, None, f"Σ d · {last}")
+    run.last = last
+    run.d = array
+    return attention._with_run(run)
 
 
 class Gradients(ForwardPass):
@@ -340,7 +321,8 @@ class Gradients(ForwardPass):
     def __init__(self, trace: Trace, target: Target | None) -> None:
         if target is None and len(trace.tokens) < 2:
             raise InvalidValueError("the loss needs at least two tokens; got one")
-        run = GradientRun(trace._run, target)
+        derivative_of = "the loss" if target is None else target.message
+        run = GradientRun.of(trace._run, target, derivative_of)
         Result.__init__(self, trace._title, run)
         vars(self).update(parameters=trace.parameters, config=trace.config)
 

@@ -21,7 +21,6 @@ from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
 from attnlab.equations import AnyArray, Array, activated, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.forward.changed import inputs_of
 from attnlab.steps import Result, Run, at
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support.document import Document
@@ -208,7 +207,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
     graph, depth = result._run.graph, dict[str, int]()
     paths = {result._prefix + name: name for name in names}
     for path in upstream(graph, paths):
-        depth[path] = 1 + max((depth[need] for need in inputs_of(graph[path])), default=0)
+        depth[path] = 1 + max((depth[need] for need in graph[path].inputs), default=0)
     return [paths[path] for path in sorted(paths, key=depth.__getitem__)]
 
 

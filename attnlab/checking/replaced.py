@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from typing import Any
 
-from attnlab.equations import identity
-from attnlab.forward.changed import ChangedRun, inputs_of
 from attnlab.forward.edits import EditedRun
 from attnlab.steps import Graph, Node, Run
 
@@ -25,19 +23,17 @@ def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
     return with_nodes(run, nodes)
 
 
-def with_nodes(run: Run, nodes: Mapping[str, Node]) -> ChangedRun:
+def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     """The run with other nodes; steps that don't depend on them are shared."""
-    changed: ChangedRun
     if isinstance(run, EditedRun):  # edits apply to what the other nodes compute
-        changed = EditedRun(with_nodes(run.base, nodes), run.edits[-1])
+        assert run.base is not None
+        changed = EditedRun.of(with_nodes(run.base, nodes), run.edits[-1])
         changed.note = run.note
-    else:
-        base = run.fork()  # the original run doesn't keep what only this one needs
-        base.is_long = base.strict = False
-        changed = ChangedRun(base, run.graph.with_nodes(nodes), nodes)
-    changed.is_long = False  # a fast equation would bypass the new nodes
-    changed.strict = False  # other equations may produce NaN
-    return changed
+        return changed
+    # A fork: the original run doesn't keep what only this one needs. Fast equations would bypass
+    # the new nodes, which may produce NaN.
+    base = run.fork(is_long=False, strict=False)
+    return Run.changing(base, nodes, graph=run.graph.with_nodes(nodes))
 
 
 def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
@@ -97,12 +93,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def is_fixed(run: Run, path: str) -> bool:
     """Whether a step has a value that can't be computed, such as an input."""
-    node = run.graph[path]
-    if not run.is_stored(path):
-        return False
-    if node.step.equation is identity:  # an alias, unless cross-attention gives it a value
-        return run.value(path) is not run.value(node.needs[0])
-    return node.step.equation is None
+    return run.graph[path].step.equation is None and run.is_stored(path)
 
 
 # ---- the graph -----------------------------------------------------------------------------------
@@ -114,7 +105,7 @@ def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -
     pending = [path for path in paths if path not in stop_at][::-1]
     while pending:
         path = pending[-1]
-        missing = [x for x in inputs_of(graph[path]) if x not in ordered and x not in stop_at]
+        missing = [x for x in graph[path].inputs if x not in ordered and x not in stop_at]
         if missing:
             pending += missing
             continue

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from typing import Any, TypeAlias
@@ -22,7 +23,6 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.changed import ChangedRun, inputs_of
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
 from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
@@ -50,17 +50,22 @@ MAX_PATHS_SHOWN = 3
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
 
 
-class EditedRun(ChangedRun):
+@dataclass(eq=False, repr=False)
+class EditedRun(Run):
     """A run in which the values of some steps are edited; the base's edits also apply.
 
     `edits` are all edits in order, the base's first: arrays or functions, by path.
     """
 
-    edits: tuple[Mapping[str, Edit], ...]
+    edits: tuple[Mapping[str, Edit], ...] = ()
 
-    def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
-        super().__init__(base, base.graph, ())  # which steps change: see `_index_edits`
-        self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
+    @classmethod
+    def of(cls, base: Run, edits: Mapping[str, Edit]) -> EditedRun:
+        earlier = base.edits if isinstance(base, EditedRun) else ()
+        return cls.changing(base, edits=(*earlier, edits))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._index_edits()
 
     def _index_edits(self) -> None:
@@ -88,7 +93,7 @@ class EditedRun(ChangedRun):
                     self.graph[other]  # raises if there is no such step: nothing would change
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
-        self.changed = {*self._changes, *self._effects}
+        self.changed = frozenset([*self._changes, *self._effects])
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions, which may not be picklable, are stored as their results.
@@ -126,9 +131,9 @@ class EditedRun(ChangedRun):
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
 
-    def _evaluate(self, path: str, node: Node) -> Any:
+    def compute(self, path: str, node: Node) -> Any:
         if path not in self.changed:
-            return super()._evaluate(path, node)
+            return super().compute(path, node)
         value = self._before_edits(path)
         # The array's own edits first, then those of its parts.
         for part, edit in self._changes.get(path, ()):
@@ -144,15 +149,15 @@ class EditedRun(ChangedRun):
 
     def _computed(self, path: str) -> Any:
         """A step as its equation computes it, by the earliest run with the same inputs."""
-        node, run = self.graph[path], self.base
-        if any(map(self.depends, inputs_of(node))):
-            return super()._evaluate(path, node)
-        # Nothing before it has changed. If the base edits it too, look below that edit.
-        while isinstance(run, EditedRun) and path in run.changed:
-            if any(map(run.depends, inputs_of(node))):
-                return Run._evaluate(run, path, node)
+        node, run = self.graph[path], self
+        # Down to the first run that edits something before this step. If a base edits the step
+        # itself, its value there isn't the one before edits.
+        while not any(map(run.depends, node.inputs)):
+            assert run.base is not None
+            if not isinstance(run.base, EditedRun) or path not in run.base.changed:
+                return run.base._input(path)  # kept there, so that both runs share it
             run = run.base
-        return run._input(path)  # kept there, so that both runs share it
+        return Run.compute(run, path, node)
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
@@ -160,7 +165,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
     by_path = expand(run.graph, n_head, edits)
     checked = {path: x if callable(x) else as_edit(path, x) for path, x in by_path.items()}
-    edited_run = EditedRun(run, checked)
+    edited_run = EditedRun.of(run, checked)
     labels = []
     for path in chain.from_iterable(edited_run.edits):
         # Calls the edits' functions now, so that `edited` raises their errors.

@@ -8,87 +8,60 @@ nothing before it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from attnlab.equations import AnyArray, identity
 from attnlab.forward import fast
-from attnlab.forward.changed import ChangedRun
 from attnlab.steps import Node, Run
 
 
-class SliceRun(Run):
-    """A run whose large steps are slices of another run's steps, which that run computes and keeps.
+def one_of_many(run: Run, source: Run, number: int) -> Run:
+    """The run of one of several texts side by side, number `number` on `source`'s leading axis.
 
-    Transient steps, steps of heads and parameters are computed as in any run. `run` has the inputs
-    of the slice, such as its ids; slices are taken from `source`.
+    `run` has the inputs of that text, such as its ids.
     """
 
-    def __init__(self, run: Run, source: Run) -> None:
-        vars(self).update(vars(run))  # graph, tokens, note, ...
-        self.values, self._ready, self.source = dict(run.values), {}, source
+    # Heads' steps and transient ones are cheap, given the others: they are computed for this text.
+    def part_of_source(path: str, node: Node) -> Any:
+        return source.value(path)[number] if is_kept(node) else None
 
-    def slice_of(self, path: str, value: Any) -> Any:
-        raise NotImplementedError
-
-    def _evaluate(self, path: str, node: Node) -> Any:
-        if not is_kept(node):
-            return super()._evaluate(path, node)
-        return self.slice_of(path, self.source.value(path))
-
-    def _selects_from_layer(self, node: Node) -> bool:
-        return True  # even in long texts, where other runs compute single heads
+    return run.fork(elsewhere=part_of_source)
 
 
-class TextRun(SliceRun):
-    """The run of one of several texts side by side, number `number` on `source`'s leading axis."""
-
-    def __init__(self, run: Run, source: Run, number: int) -> None:
-        super().__init__(run, source)
-        self.number = number
-
-    def slice_of(self, path: str, value: Any) -> Any:
-        return value[self.number]
-
-    def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
-        state = super().__getstate__()
-        del state["source"], state["number"], state["_ready"]
-        # A plain Run: slices so far are in its values, and it computes the others by itself.
-        return partial(Run, **state), ()
-
-
-class LaterRows(SliceRun):
+def later_rows(source: Run, start: int) -> Run:
     """The rows of a run without cached tokens from one position on, with all keys and values."""
 
-    def __init__(self, source: Run, start: int) -> None:
-        super().__init__(source, source)
-        self.start = start
-        # Later queries attend to earlier keys, which are the source's: as in generation.
-        self.values = {
-            f"blocks.{layer}.attention.{name}_cache": EarlierRows(
-                source, f"blocks.{layer}.attention.{name}", start
-            )
-            for layer in range(source.graph.n_layer)
-            for name in "KV"
-        }
-
-    def _evaluate(self, path: str, node: Node) -> Any:
+    def rows_of_source(path: str, node: Node) -> Any:
         step = node.step
-        # Only the source has optional steps and edits of aliases.
-        if node.is_input or step.optional or step.equation is identity:
-            value = self.source.value(path)
-            return None if value is None else self.slice_of(path, value)  # None: an input left out
-        return super()._evaluate(path, node)
+        # Only the source has parameters that are edited, optional steps and edits of aliases.
+        if is_kept(node) or node.is_input or step.optional or step.equation is identity:
+            return rows_from(start, node, source.value(path))
+        return None
 
-    def slice_of(self, path: str, value: Any) -> Any:
-        axes: list[str] = self.graph[path].step.axes.split()
-        # The last two axes; "" for those that a vector or a number doesn't have.
-        *_, rows, columns = ["", "", *axes]
-        if columns == "T":  # ids and positions
-            return value[..., self.start :]
-        return value[..., self.start :, :] if rows in ("T", "Tq") else value
+    # Later queries attend to earlier keys, which are the source's: as in generation, where a cache
+    # holds the keys and values of the tokens so far.
+    caches = {
+        f"blocks.{layer}.attention.{name}_cache": EarlierRows(
+            source, f"blocks.{layer}.attention.{name}", start
+        )
+        for layer in range(source.graph.n_layer)
+        for name in "KV"
+    }
+    return Run.like(source, values=caches, elsewhere=rows_of_source)
+
+
+def rows_from(start: int, node: Node, value: Any) -> Any:
+    """The rows of a step from one position on; all of a step without a row for each token."""
+    axes: list[str] = node.step.axes.split()
+    if value is None:  # an input that was left out
+        return None
+    # The last two axes; "" for those that a vector or a number doesn't have.
+    *_, rows, columns = ["", "", *axes]
+    if columns == "T":  # ids and positions
+        return value[..., start:]
+    return value[..., start:, :] if rows in ("T", "Tq") else value
 
 
 class EarlierRows:
@@ -115,22 +88,24 @@ def is_kept(node: Node) -> bool:
     )
 
 
-def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> ChangedRun:
+def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
     """A run of the rows from `start` on, the first that changes, in which steps have other values.
 
     The paths are those of whole steps, not of a head's parts of them, see `changed_steps`. The
     values (..., T, n) have all rows; leading axes are for several runs.
     """
-    later = LaterRows(run, start)
-    changed = ChangedRun(later, later.graph, values)
+    # Two layers: rows that nothing has changed are the original run's, even in the changed one.
+    later = later_rows(run, start)
+    changed = Run.changing(later, values)
     for path, value in values.items():
-        changed.keep(path, later.slice_of(path, value))  # given, so its equation never runs
+        # Given, so its equation never runs.
+        changed.keep(path, rows_from(start, run.graph[path], value))
         rows = value.size // value.shape[-1]  # of all runs
         changed.is_long = rows > fast.SHORT
     return changed
 
 
-def final_row(run: ChangedRun) -> AnyArray:
+def final_row(run: Run) -> AnyArray:
     """The last row of `final`, (..., D), computed block by block; earlier blocks are freed.
 
     In the last block, only keys and values are computed for all rows.
@@ -138,7 +113,7 @@ def final_row(run: ChangedRun) -> AnyArray:
     last = run.graph.n_layer - 1
     for layer in range(last):
         # All that later blocks need of this one.
-        run._stored_value(f"blocks.{layer}.output")
+        run._stored(f"blocks.{layer}.output")
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]

@@ -12,7 +12,7 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
-from attnlab.forward.slices import TextRun
+from attnlab.forward.slices import one_of_many
 from attnlab.model.trace import Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly
 from attnlab.support.checks import as_index
@@ -129,7 +129,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             return first._with_run(first._run.fork()), [first]
         stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
-            trace._with_run(TextRun(trace._run, stacked._run, number))
+            trace._with_run(one_of_many(trace._run, stacked._run, number))
             for number, trace in enumerate([first, *others])
         ]
         return stacked, traces

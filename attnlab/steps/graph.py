@@ -32,6 +32,11 @@ class Node(NamedTuple):
         return self.select(layer_value, self.number, n_head)
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The paths of the steps that it is computed from, or cut from."""
+        return (*self.needs, self.layer_step) if self.layer_step else self.needs
+
+    @property
     def is_input(self) -> bool:
         """Whether it is an input or a model parameter, rather than computed."""
         return self.step.equation is None and self.select is None and not self.step.optional

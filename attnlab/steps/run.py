@@ -1,11 +1,20 @@
-"""One computation over a graph: each step is computed on first access, then kept."""
+"""One computation over a graph: each step is computed on first access, then kept.
+
+    ids ─> ... ─> Q ─> scores ─> weights ─> ...     a run
+                        scores' ─> weights' ─> ...  a run that changes it: only what differs
+
+Edits (`forward.edits`), other equations (`checking.replaced`), the later rows of a text
+(`forward.slices`) and gradients (`analysis.gradients`) are runs that change another one, their
+base. All steps that the change doesn't affect are the base's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -16,54 +25,71 @@ from attnlab.steps.graph import Graph, Node
 from attnlab.support.parts import read_only
 
 
+@dataclass(eq=False, repr=False)
 class Run:
     """One computation: the arrays computed so far, by path, and how to compute the others.
 
     It has no locks. If several threads access a step at once, each computes it, with identical
     results, and the first one's array is kept.
-
-    Parameters
-    ----------
-    graph : the steps
-    values : the inputs, by path
-    read_parameter : returns a model parameter by path; None without a model
-    scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
-    tokens : the tokens of the text, if any
-    memory_tokens : the attended tokens; () if they have no names, None if they are `tokens`
-    tokens_before : the number of cached tokens before the text
-    is_long : whether to use fast equations
-    quick_blocks : the number of blocks that may run just to show a table
-    strict : whether NaN and infinity are errors
-    note : the end of the title of every result, such as a list of edits
-    derivative_of : what the numbers are gradients of; "" if they are the steps themselves
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        values: dict[str, Any],
-        read_parameter: Callable[[str], Any] | None = None,
-        *,
-        scores_shape: tuple[int, ...] = (),
-        tokens: Any = None,
-        memory_tokens: Any = None,
-        tokens_before: int = 0,
-        is_long: bool = False,
-        quick_blocks: int = 0,
-        strict: bool = True,
-        note: str = "",
-        derivative_of: str = "",
-    ) -> None:
-        self.graph, self.values, self.read_parameter = graph, values, read_parameter
-        # Steps computed jointly with one that was asked for, until they are asked for too.
-        self._ready: dict[str, Callable[[], Any]] = {}
-        self.scores_shape, self.is_long = scores_shape, is_long
-        self.tokens, self.memory_tokens = tokens, memory_tokens
-        self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
-        self.strict, self.note, self.derivative_of = strict, note, derivative_of
+    graph: Graph
+    values: dict[str, Any]  # the inputs, and the steps computed so far, by path
+    # Returns a model parameter by path; None without a model.
+    read_parameter: Callable[[str], Any] | None = None
+    scores_shape: tuple[int, ...] = ()  # of a layer: (..., H, Tq, Tk)
+    tokens: Any = None  # of the text, if any
+    memory_tokens: Any = None  # the attended ones; () without names, None if they are `tokens`
+    tokens_before: int = 0  # the number of cached tokens before the text
+    is_long: bool = False  # whether to use fast equations
+    quick_blocks: int = 0  # the number of blocks that may run just to show a table
+    strict: bool = True  # whether NaN and infinity are errors
+    note: str = ""  # the end of the title of every result, such as a list of edits
+    derivative_of: str = ""  # what the numbers are gradients of; "" if they are the steps
+
+    # The run that this one changes; None if it computes all steps itself.
+    base: Run | None = None
+    # The paths of the steps that are computed otherwise, here or in an earlier base.
+    changed: frozenset[str] = frozenset()
+    # Returns a step that is a part of another run's, by path and node; None for other steps.
+    elsewhere: Callable[[str, Node], Any] | None = None
+
+    # Steps computed jointly with one that was asked for, until they are asked for too.
+    _ready: dict[str, Callable[[], Any]] = field(default_factory=dict, init=False)
+    # What `depends` has found out.
+    _depends: dict[str, bool] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._depends = dict.fromkeys(self.changed, True)
         # Users get these very arrays, and a change would contradict the steps after them.
-        for value in values.values():
+        for value in self.values.values():
             read_only(value)
+
+    @classmethod
+    def like(cls, run: Run, **attributes: Any) -> Self:
+        """A run without steps yet that is like another one, except for some attributes."""
+        shared = {f.name: getattr(run, f.name) for f in fields(Run) if f.init}
+        own: dict[str, Any] = {
+            "values": {},
+            "base": None,
+            "changed": frozenset(),
+            "elsewhere": None,
+        }
+        return cls(**shared | own | attributes)
+
+    @classmethod
+    def changing(cls, base: Run, changed: Iterable[str] = (), **attributes: Any) -> Self:
+        """A run that computes some steps otherwise than its base."""
+        return cls.like(base, base=base, changed=frozenset(changed), **attributes)
+
+    def fork(self, **attributes: Any) -> Self:
+        """A copy of the run; steps that the copy computes aren't stored in the original."""
+        # Not copy.copy, which would drop views, as pickles do.
+        fork = object.__new__(type(self))
+        base = self.base and self.base.fork()  # else the base would keep what the fork computes
+        own = {"values": dict(self.values), "_ready": {}, "base": base}
+        vars(fork).update(vars(self) | own | attributes)
+        return fork
 
     def keep(self, path: str, value: Any) -> None:
         """Keep a step that was computed elsewhere."""
@@ -79,33 +105,13 @@ class Run:
 
         # A pickle would store the numbers of a view again.
         kept = {path: value for path, value in values.items() if not is_view(path)}
-        return vars(self) | {"values": kept, "_ready": {}}
+        # One of several texts leaves the others out: what it hasn't taken from them, it computes.
+        return vars(self) | {"values": kept, "_ready": {}, "elsewhere": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        for path, value in self.values.items():
+        for value in self.values.values():
             read_only(value)  # copies and unpickled arrays are writable
-            self._check_shape(path, value)
-
-    def _check_shape(self, path: str, value: Any) -> None:
-        """Raise unless a step, such as a bias from a pickle, fits this run's tokens and heads."""
-        *_, H, Tq, Tk = (1, 1, 1, *self.scores_shape)
-        expected = {"H": H, "T": Tq, "Tq": Tq, "Tk": Tk}
-        if path.endswith("_cache"):
-            expected["Tk"] = self.tokens_before
-        axes = self.graph[path].step.axes.split()
-        for axis, size in zip(reversed(axes), reversed(np.shape(value)), strict=False):
-            if size not in (1, expected.get(axis, size)):
-                raise InvalidValueError(
-                    f"{path} has shape {np.shape(value)}; expected {expected[axis]} for {axis}"
-                )
-
-    def fork(self) -> Run:
-        """A copy of the run; steps that the copy computes aren't stored in the original."""
-        # Not copy.copy, which would drop views, as pickles do.
-        fork = object.__new__(type(self))
-        vars(fork).update(vars(self), values=dict(self.values), _ready={})
-        return fork
 
     def is_edited(self, path: str) -> bool:
         """Whether a step, or a part of it, is edited."""
@@ -119,17 +125,40 @@ class Run:
         """The edits that change a step, by path, the last one first."""
         return []
 
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        return ()
+
+    def depends(self, path: str) -> bool:
+        """Whether a step is changed in this run, or computed from a step that is."""
+        if path not in self._depends:
+            node = self.graph[path]
+            if node.step.after_blocks:  # in order, to limit recursion
+                for layer in range(node.number):
+                    self.depends(f"blocks.{layer}.output")
+            # Recursion towards the inputs; each step is asked once, since the answer is kept.
+            self._depends[path] = any(map(self.depends, node.inputs))
+        return self._depends[path]
+
+    def owner(self, path: str) -> Run:
+        """The run that computes a step and keeps it: the earliest one with the same result."""
+        run: Run = self
+        while run.base is not None and not run.depends(path):
+            run = run.base
+        return run
+
     def is_stored(self, path: str) -> bool:
         """Whether a step is an input or already computed and kept."""
-        return path in self.values
+        return path in self.owner(path).values
 
     def value(self, path: str) -> Any:
         """Return a step, computed on first access and kept."""
-        if path in self.values:
-            return self.values[path]
+        run = self.owner(path)
+        if path in run.values:
+            return run.values[path]
         try:
-            with self.errstate():
-                return self._store(path)
+            with run.errstate():
+                return run._store(path)
         except OutOfMemoryError:
             raise
         except MemoryError as error:  # NumPy's says how large the array would be
@@ -143,23 +172,37 @@ class Run:
         mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
-    # From here on, one step asks for the steps it needs: `value` is what users read, `_store` keeps
-    # what it computes, `_input` keeps it unless it is transient, `_evaluate` only computes.
+    # From here on, one step asks for the steps it needs, within `errstate`: `_stored` keeps what is
+    # computed, `_input` keeps it unless it is transient, `compute` only computes.
+
+    def _stored(self, path: str) -> Any:
+        """A step, computed and kept unless it is already."""
+        run = self.owner(path)
+        return run.values[path] if path in run.values else run._store(path)
+
+    def _input(self, path: str) -> Any:
+        """A step that another step needs; a transient one isn't kept."""
+        run = self.owner(path)
+        if path in run.values:
+            return run.values[path]
+        node = run.graph[path]
+        return run.compute(path, node) if node.step.transient else run._store(path)
 
     def _store(self, path: str) -> Any:
         node = self.graph[path]
-        if node.step.after_blocks:  # one by one: each block would recurse into the one before
-            for layer in self.blocks_to_run(node.number):
-                self._store(f"blocks.{layer}.output")
-        value = self._evaluate(path, node)
-        if node.is_input:
-            return value  # kept by the model's parameters
+        for earlier in self._computed_first(path, node):
+            self._stored(earlier)
+        value = self.compute(path, node)  # which asks for its inputs, each computed in this way
+        if node.is_input and self.base is None:
+            return value  # the model's parameters keep it, unless it is changed
         # setdefault: if another thread was faster, its array is the one that all users see.
         return self.values.setdefault(path, read_only(value))
 
-    @property
-    def edited_steps(self) -> tuple[str, ...]:
-        return ()
+    def _computed_first(self, path: str, node: Node) -> Iterator[str]:
+        """The blocks before a step, one by one: each would recurse into the one before."""
+        if node.step.after_blocks:
+            for layer in self.blocks_to_run(node.number):
+                yield f"blocks.{layer}.output"
 
     def blocks_to_run(self, stop: int) -> range:
         """The layers before `stop` that haven't run yet."""
@@ -173,28 +216,26 @@ class Run:
         """Whether the first `layers` blocks have run, or may run for a table."""
         return len(self.blocks_to_run(layers)) <= self.quick_blocks
 
-    def _input(self, path: str) -> Any:
-        """A step that another step needs; a transient one isn't stored."""
-        if path in self.values:
-            return self.values[path]
-        node = self.graph[path]
-        return self._evaluate(path, node) if node.step.transient else self._store(path)
-
-    def _evaluate(self, path: str, node: Node) -> Any:
+    def compute(self, path: str, node: Node) -> Any:
+        """Compute a step from those that it needs."""
+        # One text of several, or the later rows of a text: most steps are slices of another run's.
+        if self.elsewhere is not None and (value := self.elsewhere(path, node)) is not None:
+            return value
         step = node.step
         if node.select is not None and self._selects_from_layer(node):
-            layer_value = self._stored_value(node.layer_step)
+            layer_value = self._stored(node.layer_step)
             if layer_value is None:  # an optional step, such as a bias
                 return None
             return node.part_of(layer_value, self._input(node.n_head))
         if step.equation is identity:  # two names for one array
-            return self._stored_value(node.needs[0])
+            return self._stored(node.needs[0])
         if step.equation is None:  # inputs are in `values`, so this is a parameter
             if step.optional:  # or an input that was left out
                 return None
             if self.read_parameter is None:
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
+        # Q, K and V: one product with W_Q, W_K and W_V side by side is faster than three.
         if step.joint is not None:
             try:
                 return self._joint(path, step)
@@ -212,6 +253,7 @@ class Run:
             # Here numbers are made: an equation of `attnlab.equations`, called with its needs.
             equation = partial(step.equation, *map(self._input, node.needs))
         value = self._call(path, equation)
+        # Not after every step: NaN and infinity stay in the steps after it.
         if step.finite and self.strict and not is_finite(value):
             raise self._overflow_error(path)
         return value
@@ -239,17 +281,37 @@ class Run:
                 raise self._overflow_error(path) from None
             return value
 
-    def _stored_value(self, path: str) -> Any:
-        """A step, computed and stored unless it is already; call it within `errstate`."""
-        return self.values[path] if path in self.values else self._store(path)
-
     def _selects_from_layer(self, node: Node) -> bool:
-        # In a long text, a head alone costs less than its layer, unless the layer is there.
-        return node.always_select or not self.is_long or self.is_stored(node.layer_step)
+        """Whether a head's step is cut from its layer's, rather than computed for the head."""
+        # In a long text, a head alone costs less than its layer, unless the layer is there. A head
+        # computed alone would also miss a change of its layer.
+        return (
+            node.always_select
+            or not self.is_long
+            or self.elsewhere is not None
+            or node.layer_step in self.changed
+            or self.is_stored(node.layer_step)
+        )
 
     def _is_fast(self, path: str) -> bool:
-        """Whether a step uses its fast equation; in an edited run it depends on the step."""
-        return self.is_long
+        """Whether a step uses its fast equation."""
+        # If scores are changed, fast weights, computed from Q and K, would miss the change.
+        return self.is_long and not any(
+            step in self.changed or self.graph[step].layer_step in self.changed
+            for step in (self._skipped_steps(path) if self.changed else ())
+        )
+
+    def _skipped_steps(self, path: str) -> Iterator[str]:
+        """The steps that the fast equation of a step skips."""
+        node = self.graph[path]
+        needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
+        # Walk back from the equation's needs to those of the fast equation.
+        queue = [*node.needs]
+        while queue:
+            step = queue.pop()
+            if step not in needs:
+                yield step
+                queue += self.graph[step].needs
 
     def _overflow_error(self, path: str) -> InvalidValueError:
         """An error that names the first step with NaN or infinite numbers."""
