@@ -336,11 +336,3 @@ def test_invalid_step_names(odd: GPT2, name: Any) -> None:
         ):
             with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
                 call(name)
-
-
-@pytest.mark.parametrize("kind", [Attention, SelfAttention, Head, MultiHeadAttention, MLP, Block])
-def test_results_cannot_be_constructed(kind: type[Result]) -> None:
-    E = np.eye(3)
-    for arguments in ((), (E, E, E), ([], None, 5)):
-        with pytest.raises(AttnlabError, match=f"{kind.__name__} can't be created directly"):
-            kind(*arguments)

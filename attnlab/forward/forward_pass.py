@@ -31,7 +31,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
-from attnlab.support.checks import as_array, check_kind
+from attnlab.support.checks import as_array
 from attnlab.support.messages import Message, counted
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.views.shown import ShownResult
@@ -73,16 +73,10 @@ class KeyValueCache:
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
-        self.config = config
         # 2 for keys and values. Rows from `length` on aren't read, so they needn't be zeros.
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of keys and values."""
-        return self._rows.dtype
 
     def by_path(self) -> dict[str, CachedRows]:
         """The cached keys and values for a pass over the next tokens, by step path."""
@@ -374,19 +368,9 @@ class ForwardPass(Explainable):
         cache: KeyValueCache | None = None,
         tokens: Tokens | None = None,
     ) -> None:
-        check_kind(parameters, Parameters, "parameters")
         config = parameters.config
-        if cache is not None:
-            check_kind(cache, KeyValueCache, "cache")
-            if (cache.config, cache.dtype) != (config, parameters.dtype):
-                raise InvalidValueError("the cache belongs to another model. Create a new one")
         cached = 0 if cache is None else cache.length
         new_ids = ids_of_pass(ids, config, cached)
-        # The cache has the keys of one text, without a batch axis.
-        if cache is not None and new_ids.ndim > 1:
-            raise InvalidValueError(
-                f"with a cache, ids must be one text, of shape (T,); got shape {new_ids.shape}"
-            )
         T = new_ids.shape[-1]
         values = {
             "ids": new_ids,

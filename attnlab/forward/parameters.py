@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
+from attnlab.errors import UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_model_dtype, check_kind, memory_for
 
@@ -157,8 +157,6 @@ class Parameters(Mapping[str, Array]):
 
     def read(self, path: str) -> Any:
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
-        if not isinstance(path, str):
-            raise no_parameter(path)
         # The same array in memory; from a file, only the rows that are indexed are read.
         name = path.removeprefix("rows_of_")
         return self[path] if name == path else self.rows(name)
@@ -197,12 +195,6 @@ class ParameterVector(Parameters):
             dtype = as_model_dtype(dtype)
             with memory_for(f"{count:,} parameters"):
                 vector = np.zeros(count, dtype)
-        check_kind(vector, np.ndarray, "vector")
-        if vector.shape != (count,) or vector.dtype.kind != "f":
-            raise InvalidValueError(
-                f"vector must have shape ({count},) and a float dtype for this config; got "
-                f"shape {vector.shape}, dtype {vector.dtype}"
-            )
         self.vector = vector
         self.dtype = self.vector.dtype
         self._arrays = {}

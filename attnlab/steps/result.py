@@ -21,9 +21,6 @@ from attnlab.support.names import dots_hint
 from attnlab.support.parts import Numbered
 from attnlab.support.tables import align, header
 
-if TYPE_CHECKING:
-    pass
-
 
 class Computation(NamedTuple):
     """How a step is computed."""
@@ -78,13 +75,8 @@ class Result(ReadOnly, StdoutSafe):
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
         cls.steps = cls.steps | declared
 
-    def __init__(self, title: str = "", run: Run | None = None, path: str = "") -> None:
+    def __init__(self, title: str, run: Run, path: str = "") -> None:
         """A view of the steps of a run below a path. The arrays are in the run."""
-        if not isinstance(run, Run):
-            raise InvalidTypeError(
-                f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
-                "ForwardPass, attention and similar functions, or is a part of their results"
-            )
         # Not setattr: results are read-only.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
