@@ -21,11 +21,10 @@ from safetensors.numpy import save_file
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.corpus import Atlas, stored
-from attnlab.corpus.run import RESULT
-from attnlab.corpus.tally import EXTREMES
+from attnlab.corpus import Atlas
+from attnlab.corpus.run import RESULT, SharedModel
+from attnlab.corpus.tally import EXTREMES, read_arrays, write_arrays
 from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, texts_of
-from attnlab.corpus.worker import SharedModel
 from attnlab.errors import (
     AtlasError,
     InvalidTypeError,
@@ -185,7 +184,7 @@ def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.M
         assert first.model is second.model is not pocket
         assert first.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
     assert len(pickle.dumps(SharedModel(pocket, "pocket"))) < 200
-    monkeypatch.setattr("attnlab.corpus.worker.MAX_SENT", 1000)
+    monkeypatch.setattr("attnlab.corpus.run.MAX_SENT", 1000)
     with pytest.raises(InvalidValueError, match="save it with model"):
         pickle.dumps(SharedModel(pocket))
 
@@ -346,10 +345,10 @@ OF_CHUNK: list[tuple[Damage, str]] = [
 def test_forged_chunks_are_refused(number: int, heads: Path, tmp_path: Path) -> None:
     damage, words = OF_CHUNK[number]
     file = "chunk-00000001.safetensors"
-    arrays, (asked, about) = stored.read(heads / file, ResumeError)
+    arrays, (asked, about) = read_arrays(heads / file, ResumeError)
     arrays = {name: array.copy() for name, array in arrays.items()}
     damage(arrays, about)
-    stored.write(tmp_path / file, arrays, [asked, about])
+    write_arrays(tmp_path / file, arrays, [asked, about])
     with pytest.raises(ResumeError, match=f"{file} isn't a chunk's file. Remove it .*{words}"):
         run(tmp_path, measures=["first", "loss"], heads=True)
 
@@ -383,7 +382,7 @@ OF_ATLAS: list[tuple[Callable[[Any], object], str]] = [
 
 @pytest.mark.parametrize("number", range(len(OF_ANY) + len(OF_ATLAS)))
 def test_forged_atlases_are_refused(number: int, heads: Path, tmp_path: Path) -> None:
-    arrays, content = stored.read(heads / RESULT, AtlasError)
+    arrays, content = read_arrays(heads / RESULT, AtlasError)
     arrays = {name: array.copy() for name, array in arrays.items()}
     if number < len(OF_ANY):
         damage, words = OF_ANY[number]
@@ -391,7 +390,7 @@ def test_forged_atlases_are_refused(number: int, heads: Path, tmp_path: Path) ->
     else:
         change, words = OF_ATLAS[number - len(OF_ANY)]
         change(content)
-    stored.write(tmp_path / RESULT, arrays, content)
+    write_arrays(tmp_path / RESULT, arrays, content)
     with pytest.raises(AtlasError, match=f"{RESULT} isn't an atlas.*{words}"):
         attnlab.open_atlas(tmp_path)
 

@@ -20,7 +20,7 @@ from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas
 from attnlab.corpus.measures import is_per_head
 from attnlab.corpus.result import RESULT
-from attnlab.corpus.worker import initialize_worker
+from attnlab.corpus.run import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.model.gpt2 import GPT2
 from attnlab.pages.explore import explore

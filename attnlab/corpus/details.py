@@ -13,8 +13,7 @@ import numpy as np
 
 from attnlab.analysis.base import head_name
 from attnlab.corpus.heads import COMPARED, SHOWN, Plan
-from attnlab.corpus.stored import fits, require
-from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio
+from attnlab.corpus.tally import MIN_TEXTS, Tally, fits, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.document import Document
@@ -26,7 +25,7 @@ from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Tabl
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
 
 # Each table's title, the definition of its numbers, and the kind of each column's cells, see
-# `stored.fits`; lists aren't printed.
+# `tally.fits`; lists aren't printed.
 NUMBERS = {"mean": float, "error": float}
 TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "positions": (
@@ -140,8 +139,8 @@ def lists(rows: Any, **columns: Any) -> Columns:
 
 def near_columns(total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
     """Positions or distances: each bin's first and last, mean, error and texts."""
-    starts, texts = plan_of(total).bins, total.sums["n"][0, part].astype(int)
-    columns = {"from": starts, "to": np.append(starts[1:], plan_of(total).window) - 1}
+    plan, texts = plan_of(total), total.sums["n"][0, part].astype(int)
+    columns = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}
     return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
 
 

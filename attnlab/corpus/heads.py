@@ -96,20 +96,6 @@ def common_pairs(texts: Iterable[list[Ids]], vocab: int, heads: int) -> NDArray[
     return np.sort(codes[chosen])
 
 
-class Groups:
-    """Sums over groups of columns, from the number of each column's group."""
-
-    def __init__(self, columns: AnyArray, groups: AnyArray) -> None:
-        order = np.argsort(groups, kind="stable")
-        self._columns = columns[order]
-        self.numbers, self._starts = np.unique(groups[order], return_index=True)
-
-    def sum(self, x: Array) -> Array:
-        """Sums of columns (H, columns) by group, (H, groups), in the order of `numbers`."""
-        sums: Array = np.add.reduceat(x[:, self._columns], self._starts, axis=1)
-        return sums
-
-
 class TextSums:
     """One text's sums; `open` a window, then `add` its blocks in turn, then `close` it."""
 
@@ -136,10 +122,11 @@ class TextSums:
         pair, q = pair[is_tallied] + 2 * bins, q[is_tallied]
         columns = np.arange(len(codes) + T - 1)  # of `others`, then of the first token
         keys = columns[: len(codes)]
-        self._groups = Groups(
-            np.concatenate([columns, keys, keys[is_tallied]]),
-            np.concatenate([position, first, distance, pair]),
-        )
+        # Columns in the order of the rows that they are added to, and where each row's begin.
+        rows = np.concatenate([position, first, distance, pair])
+        order = np.argsort(rows, kind="stable")
+        self._columns = np.concatenate([columns, keys, keys[is_tallied]])[order]
+        self._rows, self._starts = np.unique(rows[order], return_index=True)
         # A query counts once for a pair, however often the key's token is before it.
         counted = np.concatenate([position, first, distance, np.unique(pair * T + q) // T])
         self._counts = np.unique(counted, return_counts=True)[1]
@@ -165,7 +152,8 @@ class TextSums:
         end = compared * (compared + 1) // 2
         own_mean = np.repeat(uniform[:, :compared], np.arange(1, compared + 1), axis=1)
         centred = others[:, :end] - own_mean
-        sums = self._groups.sum(np.concatenate([others, weights[:, 1:, 0]], axis=1))
+        summed = np.concatenate([others, weights[:, 1:, 0]], axis=1)[:, self._columns]
+        sums = np.add.reduceat(summed, self._starts, axis=1)  # (H, rows)
         self._parts.append((sums, centred, context))
 
     def _top(self, weights: Array, excesses: Array) -> AnyArray:
@@ -199,7 +187,7 @@ class TextSums:
         if self._T < 2:
             return
         sums, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
-        rows = np.concatenate([self.rows, self._groups.numbers])
+        rows = np.concatenate([self.rows, self._rows])
         counts = np.concatenate([self.counts, self._counts])
         sums = np.concatenate([self.sums, sums.T])
         self.rows, inverse = np.unique(rows, return_inverse=True)

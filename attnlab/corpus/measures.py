@@ -20,6 +20,7 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.support.checks import as_reals, check_shape
+from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
 
 
@@ -35,7 +36,8 @@ TARGETS: dict[str, Job] = {**JOBS, "distance": distance}
 # Suffixes of the names of variants.
 ALL_TOKENS, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
-MEASURES: dict[str, str] = {
+# What each measure is. Those of weights have variants.
+ON_WEIGHTS = {
     "first": "weight on the first token, where idle heads attend; the first query is skipped",
     "previous": "weight on the previous token; the first query is skipped",
     "same": "weight on earlier occurrences of the same token; only queries that have one",
@@ -48,42 +50,8 @@ MEASURES: dict[str, str] = {
         "entropy of the weights, in nats; 0 if one token has all the weight; the first query "
         "is skipped"
     ),
-    "previous_without_first": (
-        "weight on the previous token, excluding the first token; queries count by the weight "
-        "that they give to other tokens"
-    ),
-    "same_without_first": (
-        "weight on earlier occurrences, excluding the first token; queries count by the "
-        "weight that they give to other tokens"
-    ),
-    "induction_without_first": (
-        "induction weight, excluding the first token; queries count by the weight that they "
-        "give to other tokens"
-    ),
-    "distance_without_first": (
-        "mean distance, excluding the first token; queries count by the weight that they give "
-        "to other tokens"
-    ),
-    "entropy_without_first": (
-        "entropy, excluding the first token; queries count by the weight that they give to "
-        "other tokens"
-    ),
-    "first_by_value": (
-        "fraction of the weighted values' norms at the first token; queries count by the sum "
-        "of these norms"
-    ),
-    "previous_by_value": (
-        "fraction of the weighted values' norms at the previous token; queries count by the "
-        "sum of these norms"
-    ),
-    "same_by_value": (
-        "fraction of the weighted values' norms at earlier occurrences; queries count by the "
-        "sum of these norms"
-    ),
-    "induction_by_value": (
-        "fraction of the weighted values' norms at the induction target; queries count by the "
-        "sum of these norms"
-    ),
+}
+OTHERS = {
     "size": (
         "norm of the head's output divided by the norm of the residual stream that its layer "
         "reads, mean over all tokens"
@@ -93,6 +61,26 @@ MEASURES: dict[str, str] = {
         "among all heads, MLPs and the embedding"
     ),
     "loss": "the model's cross-entropy, in nats per token",
+}
+IGNORING_FIRST = (
+    "{measure}; the first token is excluded, and queries count by the weight that they give to "
+    "other tokens"
+)
+SCALED_BY_VALUE = (
+    "{measure}; weights are multiplied by the norms of the values, and queries count by the sum "
+    "of these products"
+)
+MEASURES: dict[str, str] = {
+    **ON_WEIGHTS,
+    **{
+        name + WITHOUT_FIRST: Message(IGNORING_FIRST, measure=Message(ON_WEIGHTS[name]))
+        for name in ("previous", "same", "induction", "distance", "entropy")
+    },
+    **{
+        name + BY_VALUE: Message(SCALED_BY_VALUE, measure=Message(ON_WEIGHTS[name]))
+        for name in ("first", "previous", "same", "induction")
+    },
+    **OTHERS,
 }
 
 # Headings of the variants.

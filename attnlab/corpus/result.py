@@ -17,7 +17,6 @@ from attnlab.analysis.base import (
     numbered_axis,
 )
 from attnlab.analysis.jobs import JOBS
-from attnlab.corpus import stored
 from attnlab.corpus.details import Details, HeadTable, check_details
 from attnlab.corpus.measures import (
     ALL_TOKENS,
@@ -27,7 +26,15 @@ from attnlab.corpus.measures import (
     is_per_head,
     split_name,
 )
-from attnlab.corpus.tally import NO_PASSAGE, Tally, ratio
+from attnlab.corpus.tally import (
+    NO_PASSAGE,
+    Tally,
+    fits,
+    ratio,
+    read_arrays,
+    require,
+    write_arrays,
+)
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
@@ -273,12 +280,12 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
-        heads = [n for n in self.measures if is_per_head(n) and split_name(n)[1] == ALL_TOKENS]
-        if not heads:
+        raw = self.families().get(VARIANT_TITLES[ALL_TOKENS], [])
+        if not raw:
             return []
-        lines = [[*header("layer", "head"), *heads]]
+        lines = [[*header("layer", "head"), *(measure.name for measure in raw)]]
         for index in np.ndindex(self.n_layer, self.n_head):
-            means = [self[name].mean[index] for name in heads]
+            means = [measure.mean[index] for measure in raw]
             cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
             lines.append([*map(str, index), *cells])
         return lines
@@ -296,7 +303,8 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Heading(self.title)
         if lines := self.lines():
             yield Table(lines, left=())
-        yield from map(Paragraph, filter(None, [self.loss]))
+        if self.loss:
+            yield Paragraph(self.loss)
         if others := [name for name in self.measures if split_name(name)[1]]:
             yield Paragraph(
                 "atlas[name] shows a measure with errors; also: {others}", others=", ".join(others)
@@ -304,12 +312,8 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Paragraph(Measured.note)
 
     def _repr_html_(self) -> str:
-        axes = numbered_axis("layer", self.n_layer), numbered_axis("head", self.n_head)
-        grids = [
-            Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
-            for name in self.measures
-            if is_per_head(name) and split_name(name)[1] == ALL_TOKENS
-        ]
+        raw = self.families().get(VARIANT_TITLES[ALL_TOKENS], [])
+        grids = [replace(grid, heading=each.short_title) for each in raw for grid in each._grids()]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         from attnlab.views.notebook import document_view
 
@@ -341,7 +345,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def save(self, path: FilePath) -> None:
         """Write a file that `attnlab.open_atlas` opens."""
         arrays, about = self._tally.to_store()
-        stored.write(path, arrays, [self._about, about, self.details])
+        write_arrays(path, arrays, [self._about, about, self.details])
 
     def _passage(self, number: int, value: float) -> Passage:
         window = self._tally.windows[number]
@@ -362,12 +366,12 @@ def open_atlas(path: FilePath) -> Atlas:
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     expected = f"{file} isn't an atlas, such as a run's {RESULT}"
-    arrays, content = stored.read(file, AtlasError)
+    arrays, content = read_arrays(file, AtlasError)
     with reraised_as(AtlasError, expected):
         about, sums, details = content
-        stored.require(stored.fits(about, ABOUT), "list of measures")
+        require(fits(about, ABOUT), "list of measures")
         measures, heads = about["measures"], about["n_layer"] * about["n_head"]
-        stored.require(measures and len({*measures}) == len(measures) and heads, "measures")
+        require(measures and len({*measures}) == len(measures) and heads, "measures")
         columns = sum(heads if is_per_head(name) else 1 for name in measures)
         tally = Tally.from_stored(arrays, sums, columns)
         check_details(details, heads)
