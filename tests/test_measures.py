@@ -8,14 +8,13 @@ import pytest
 from conftest import REFERENCE
 
 import attnlab
-from attnlab import GPT2, Tokenizer, Trace, at
+from attnlab import GPT2, Tokenizer, Trace
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
     LARGEST_WRITERS,
     MEASURES,
     TARGETS,
     as_measures,
-    blocks_in_turn,
     entropy,
     measure_trace,
     size,
@@ -149,16 +148,6 @@ def test_only_requested_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -
     assert trace.blocks[0]._is_stored("output")
     only = measure_trace(trace, as_measures(["loss"]))
     assert only["loss"].sums > 0
-
-
-def test_streamed_blocks_equal_those_of_the_trace() -> None:
-    model = GPT2.from_pretrained("pocket")
-    ids = np.random.default_rng(0).integers(0, 979, 100)
-    trace, other = model.trace(ids), model.trace(ids)
-    for block in blocks_in_turn(trace, True):
-        for name in ("attention.weights", "mlp.output", "output"):
-            assert (at(block, name) == at(other, f"{block.path}.{name}")).all()
-    assert (trace.logits == other.logits).all()
 
 
 def even(trace: Trace) -> Any:

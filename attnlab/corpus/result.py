@@ -170,11 +170,12 @@ class Measured(Analysis):
         numbers = tally.passages[int(smallest), :, column]
         ranks = tally.ranks[int(smallest), :, column]
         values = ranks if smallest else -ranks
-        return Passages(
-            self._atlas._passage(number, value)
-            for number, value in zip(numbers.tolist(), values.tolist(), strict=True)
-            if number != NO_PASSAGE
-        )
+        passages = []
+        for number, value in zip(numbers.tolist(), values.tolist(), strict=True):
+            if number != NO_PASSAGE:
+                text, start, ids, content = tally.windows[number]
+                passages.append(Passage(text, start, tuple(ids), value, content))
+        return Passages(passages)
 
     def _data(self) -> Columns:
         names = ("mean", "error", "texts")
@@ -346,10 +347,6 @@ class Atlas(Document, Mapping[str, Measured]):
         """Write a file that `attnlab.open_atlas` opens."""
         arrays, about = self._tally.to_store()
         write_arrays(path, arrays, [self._about, about, self.details])
-
-    def _passage(self, number: int, value: float) -> Passage:
-        window = self._tally.windows[number]
-        return Passage(window.text, window.start, tuple(window.ids), value, window.content)
 
 
 # What JSON has of an atlas.
