@@ -429,7 +429,7 @@ def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
     """The program compares each resumed run, and prints how often it was killed."""
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
     process = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert int(process.stdout) > 20
+    assert int(process.stdout) > 15  # of four files
 
 
 def test_means_and_passages_of_a_head(serial: Atlas) -> None:

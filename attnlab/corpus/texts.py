@@ -42,6 +42,7 @@ EXPECTED = (
 FIELD = "text"
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = {".csv": ",", ".tsv": "\t"}
+EXAMPLE = '{"text": "Hello"}'
 
 # How many bytes tell a text from other files.
 START = 8192
@@ -141,24 +142,20 @@ def _has_records(path: Path) -> bool:
 
 def _texts_in_records(path: Path) -> Iterator[Text]:
     """The texts of JSON Lines or of a table; raise if the first record has none."""
-    is_table = path.suffix.lower() in TABLES
+    kind = "column" if path.suffix.lower() in TABLES else "field"
     for number, (name, record) in enumerate(_records_of(path)):
         text = record.get(FIELD) if isinstance(record, dict) else record
         if isinstance(text, str):
             yield Text(name, text)
             continue
         if isinstance(record, dict):
-            kind = "column" if is_table else "field"
-            fault = f'has no "{FIELD}" {kind} with a text'
             names = ", ".join(quoted(key) for key in record if key is not None)
-            advice = f'; it has {names}. Rename the {kind} to "{FIELD}"'
+            fault = f'has no "{FIELD}" {kind} with a text; it has {names}. Rename the {kind}'
         else:
-            fault = "isn't a record in JSON"
-            advice = f'. Write one in each line, such as {{"{FIELD}": "Hello"}}'
+            fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
         fault = f"{path.name}, {name}, {fault}"
         if number == 0:
-            others = "or pass the texts themselves: an iterable of strings"
-            raise InvalidValueError(f"{fault}{advice}, {others}")
+            raise InvalidValueError(f"{fault}, or pass the texts themselves: a list of strings")
         yield Text(name, "", fault)
 
 
