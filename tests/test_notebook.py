@@ -307,7 +307,7 @@ def test_html_of_predictions_and_generations(odd: GPT2) -> None:
     assert all(number in page(trace.next_tokens()).text for number in numbers)
     generation = odd.generate("the hen in", 3, seed=1)
     view = page(generation).text
-    assert f"{generation.prompt.texts[0]}" in view
+    assert generation.prompt.texts[0] in view
     assert "sampled with" in view
     generation = odd.generate("the hen in", 3, seed=1, temperature=0.5)
     view = page(generation).text

@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.model.trace import Trace
 from attnlab.steps import at
 from attnlab.steps.labels import Axis, Grid, axis_of, long_columns, token_index
-from attnlab.support.checks import as_floats, as_index
+from attnlab.support.checks import as_index
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Heading, Paragraph, Table, matrix_table
@@ -149,10 +149,6 @@ class Target:
 
     def difference(self, logits: Array) -> Array:
         """The token's logit, or column of W_U, minus the other's, (..., vocab) -> (...)."""
-        logits = as_floats(logits, "logits")
-        ids = [token.id for token in (self.token, self.against) if token is not None]
-        if not logits.ndim or logits.shape[-1] <= max(ids):
-            raise InvalidValueError(f"logits must have shape (..., vocab); got {logits.shape}")
         logit: Array = logits[..., self.token.id]
         return logit if self.against is None else logit - logits[..., self.against.id]
 

@@ -15,8 +15,8 @@ from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.document import Document
-from attnlab.support.messages import Message, say
-from attnlab.support.tables import Columns, Format, Table, listed, printable
+from attnlab.support.messages import Message
+from attnlab.support.tables import Columns, Format, Table, listed
 from attnlab.text.tokens import Tokens, Vocabulary, text_in_quotes
 
 
@@ -103,21 +103,12 @@ class Generation(Document):
         }
 
     def _repr_html_(self) -> str:
-        """The generated text after the prompt, and each new token with its probability."""
+        """The whole text, and each new token with its probability."""
         from attnlab.support import markup  # here, so that `import attnlab` is quick
 
-        title, table = self.pieces()
+        title, *pieces = self.pieces()
         assert isinstance(title, str)
-        assert isinstance(table, Table)
-        texts = (
-            b"".join(part.bytes).decode("utf-8", "replace") for part in (self.prompt, self.new)
-        )
-        prompt, new = (
-            markup.escape("\n".join(map(printable, text.split("\n"))), quote=True) for text in texts
-        )
-        written = f"<div class=written>{prompt}<b>{new}</b></div>"
-        probabilities = [token.share for token in self.chosen]
-        return markup.page(say(title), written, markup.table(table, probabilities))
+        return markup.document(title, *map(markup.piece, (self.whole_text, *pieces)))
 
 
 def generation_steps(
