@@ -67,7 +67,6 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
     head = home / "head.xlsx"
     GPT2.from_pretrained("pocket").trace(TEXT).head(1, 2).to_xlsx(head)
-    with_bias().to_xlsx(home / "heads.xlsx")
     with_bias().heads[1].to_xlsx(home / "head_1.xlsx")
     for sheet, (cell, _, value) in CHANGED.items():
         book = openpyxl.load_workbook(head)
@@ -193,11 +192,9 @@ def test_libreoffice_computes_a_heads_numbers(pocket: Any, workbooks: Callable[[
 
 @pytest.mark.slow
 def test_libreoffice_computes_with_a_scale_and_a_bias(workbooks: Callable[[str], Any]) -> None:
-    heads = with_bias()
-    for name, result in (("heads", heads), ("head_1", heads.heads[1])):
-        book = workbooks(name)
-        for step in ("scores", "score_bias", "masked_scores", "weights", "context", "output"):
-            close(book, step, getattr(result, step))
+    head, book = with_bias().heads[1], workbooks("head_1")
+    for step in ("scores", "score_bias", "masked_scores", "weights", "context", "output"):
+        close(book, step, getattr(head, step))
 
 
 @pytest.mark.slow
@@ -232,6 +229,8 @@ def test_unsupported_workbooks(pocket: Any, tmp_path: Path) -> None:
         step.head(1, 0).to_xlsx(path)
     with pytest.raises(AttnlabError, match="be written as formulas"):
         attnlab.gradients(pocket).blocks[1].attention.to_xlsx(path)
+    with pytest.raises(AttnlabError, match="several heads or sequences"):
+        pocket.blocks[1].attention.to_xlsx(path)
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):
         attnlab.attention(np.ones((T, 2)), np.ones((T, 2)), np.ones((T, 2))).to_xlsx(path)

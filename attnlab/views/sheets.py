@@ -61,9 +61,6 @@ LABEL_WIDTH, NUMBER_WIDTH = 14, 6.5
 # The axis of numbers that are the same in all columns.
 ONE = "1"
 
-# Steps of all heads, whose formulas are written before they are split into heads.
-PROJECTIONS = (equations.Q, equations.K, equations.V)
-
 # A cell's address is one integer, made of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
@@ -279,22 +276,14 @@ class Book:
                 sheet.write_formula(row, column, f"={text}", None, number)
 
     def _label(self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str]) -> None:
-        """Label the rows and columns of a sheet.
-
-        Of several matrices, such as one for each head, row labels start with the matrix's index.
-        """
+        """Label the rows and columns of a sheet."""
         # A row or a number has no names for the missing axes.
-        *leading, rows, columns = (1, 1, *shape)
-        axes = ("", "", *axes)
-        for column, text in enumerate(self._names(axes[-1], columns), FIRST_COLUMN):
+        rows, columns = (1, 1, *shape)[-2:]
+        row_axis, column_axis = ("", "", *axes)[-2:]
+        for column, text in enumerate(self._names(column_axis, columns), FIRST_COLUMN):
             sheet.write_string(FIRST_ROW - 1, column, text, self.bold_right)
-        row = FIRST_ROW
-        for numbers in np.ndindex(*leading):
-            matrix = " ".join(str(n) for n, k in zip(numbers, leading, strict=True) if k > 1)
-            for text in self._names(axes[-2], rows):
-                start = f"{matrix}: " if matrix else ""
-                sheet.write_string(row, 0, start + text, self.bold_right)
-                row += 1
+        for row, text in enumerate(self._names(row_axis, rows), FIRST_ROW):
+            sheet.write_string(row, 0, text, self.bold_right)
 
     def _names(self, axis: str, count: int) -> Sequence[str]:
         """The labels along an axis."""
@@ -361,7 +350,7 @@ class Sheets:
             return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
         inputs = [self.value(need) for need in node.needs]
         heading = f"{step.name} = {self._formula(path, step)}"
-        if step.equation in (*COMPUTING, *PROJECTIONS):
+        if step.equation in COMPUTING:
             formulas = self.formulas(step.equation, inputs, name, step.axes)
             cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
             return self.book.put(name, heading, cells, step.axes)
@@ -383,11 +372,6 @@ class Sheets:
         self, equation: Callable[..., Any], inputs: Sequence[Any], name: str, axes: str
     ) -> AnyArray:
         """The formulas of a step; the earlier lines of its derivation get sheets."""
-        if equation in PROJECTIONS:
-            x, W, b, n_head, *_ = inputs  # without the cache
-            return equations.split_heads(
-                self.formulas(equations.affine, (x, W, b), name, axes), n_head
-            )
         derived = Derived(self.book, dict(zip(parameters_of(equation), inputs, strict=True)))
         *parts, last = derivation(equation, derived.values)
         for part in parts:
@@ -426,6 +410,8 @@ def write_sheets(result: Result, path: FilePath) -> None:
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
         raise InvalidValueError(f"{result.title} can't be written as formulas. Write its trace")
+    if len(result._run.scores_shape) > 2:
+        raise InvalidValueError(f"{result.title} has several heads or sequences. {ONE_HEAD}")
     if result.tokens_before:
         raise InvalidValueError(
             "a trace with cached keys can't be written as formulas. Trace the whole text"
