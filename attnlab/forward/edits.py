@@ -97,6 +97,8 @@ class EditedRun(Run):
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions, which may not be picklable, are stored as their results.
+        # An array that an edit gave stays as it is: its dtype and shape are those of the step only
+        # after the edit.
         values = tuple(
             {path: self.value(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
@@ -166,7 +168,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     by_path = expand(run.graph, n_head, edits)
     checked = {path: x if callable(x) else as_edit(path, x) for path, x in by_path.items()}
     edited_run = EditedRun.of(run, checked)
-    labels = []
+    labels = []  # for the title, which every table and plot of this run shows
     for path in chain.from_iterable(edited_run.edits):
         # Calls the edits' functions now, so that `edited` raises their errors.
         value = edited_run.value(path)
@@ -220,7 +222,7 @@ def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
 def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """The whole array that an edit changes, with the edit applied."""
     node = run.graph[path]
-    if len(enclosing_steps(run.graph, path)) == 1:
+    if len(enclosing_steps(run.graph, path)) == 1:  # the whole array, not a head's part of it
         return evaluate_edit(run, path, edit, value)
     if node.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))

@@ -55,6 +55,7 @@ class CachedRows:
     def extend(self, new: Array) -> Array:
         """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
         # The cache is filled in place, without copying earlier rows for each new token.
+        # Only the pass after the last cached token may write: `length` grows once it has run.
         if self._cache is None or self._cache.length != self._length:
             # A copy: newer tokens may be cached, which an edit of this pass must not overwrite.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)

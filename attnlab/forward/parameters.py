@@ -157,6 +157,8 @@ class Parameters(Mapping[str, Array]):
 
     def read(self, path: str) -> Any:
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
+        if not isinstance(path, str):
+            raise no_parameter(path)
         # The same array in memory; from a file, only the rows that are indexed are read.
         name = path.removeprefix("rows_of_")
         return self[path] if name == path else self.rows(name)
