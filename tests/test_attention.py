@@ -25,7 +25,7 @@ from attnlab import (
     split_heads,
 )
 from attnlab.forward.attention import MultiHeadAttention
-from attnlab.forward.fast import ROWS, row_blocks
+from attnlab.forward.fast import ROWS
 from attnlab.views.labelled_step import labelled_step
 
 TORCH = np.load(REFERENCE / "ops.npz")
@@ -145,12 +145,6 @@ def test_rowwise_context_keeps_no_scores(dropout: float) -> None:
     assert np.array_equal(again.context, context)
     for result in (layer, again):
         assert np.shares_memory(result.concat, result.context)
-
-
-def test_fully_masked_keys_are_skipped() -> None:
-    T = 2 * ROWS + 3
-    actual = [(rows.start, keys.stop) for rows, keys in row_blocks(causal_mask(T))]
-    assert actual == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, T)]
 
 
 def test_headings_name_X_for_self_attention() -> None:

@@ -1,14 +1,13 @@
-"""Steps as data: their needs and declarations, and what a run keeps and reports."""
+"""Steps as data, their declarations, and what a run keeps and reports."""
 
 import copy
 import pickle
 import pydoc
-from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
 import pytest
-from runs import every_step, replace_steps, stored_steps
+from runs import stored_steps
 
 from attnlab import (
     GPT2,
@@ -27,7 +26,7 @@ from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import MLP, Block, BlockAttention
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.model.trace import Trace
-from attnlab.steps import Result, as_data, needs
+from attnlab.steps import Result, as_data
 
 KINDS = (Attention, SelfAttention, Head, MultiHeadAttention, BlockAttention, MLP, Block, Trace)
 LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms
@@ -57,82 +56,7 @@ def test_the_graph_as_data() -> None:
     assert [path for path in data if path.startswith("blocks.0.")] == ["blocks.0.input"]
 
 
-# ---- what a step needs ---------------------------------------------------------------------------
-
-NEEDS = {
-    "ids": (),
-    "token_embedding": ("ids", "rows_of_W_E"),
-    "embedding": ("token_embedding", "position_embedding"),
-    "blocks.0.input": ("embedding",),
-    "blocks.2.input": ("blocks.1.output",),
-    "blocks.1.output": ("blocks.1.mid", "blocks.1.mlp.output"),
-    "blocks.1.mlp.activated": ("blocks.1.mlp.hidden", "blocks.1.mlp.activation"),
-    "blocks.1.mlp.epsilon": ("epsilon",),
-    "blocks.1.mlp.X": (
-        *("blocks.1.mid", "blocks.1.mlp.gain"),
-        *("blocks.1.mlp.bias", "blocks.1.mlp.epsilon"),
-    ),
-    "blocks.0.attention.W_K": (),
-    "blocks.0.attention.mask": ("mask",),
-    "blocks.0.attention.scale": (
-        *("blocks.0.attention.K", "divide_by_sqrt_d", "blocks.0.attention.layer_number"),
-    ),
-    "blocks.0.attention.scores": ("blocks.0.attention.raw_scores", "blocks.0.attention.scale"),
-    "blocks.0.attention.heads.3.W_O": ("blocks.0.attention.W_O",),
-    "blocks.0.attention.heads.3.context": (
-        *("blocks.0.attention.heads.3.weights", "blocks.0.attention.heads.3.V"),
-    ),
-    "final": ("blocks.2.output", "gain", "bias", "epsilon"),
-    "logits": ("final", "W_U"),
-}
-
-
-@pytest.mark.parametrize("path", NEEDS)
-def test_needs_of_a_step(odd: GPT2, path: str) -> None:
-    assert needs(odd.trace("the hen"), path) == NEEDS[path]
-
-
-def test_needs_of_a_part_are_full_paths(odd: GPT2) -> None:
-    block = odd.trace("the hen").blocks[1]
-    expected = ("blocks.1.attention.context", "blocks.1.attention.W_O", "blocks.1.attention.b_O")
-    assert needs(block, "attention.concat") == expected[:1]
-    assert needs(block.attention, "output") == ("blocks.1.attention.concat", *expected[1:])
-    assert needs(attention([[1.0]], [[1.0]], [[1.0]]), "context") == ("weights", "V")
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        *[(path, "no step") for path in ("", "weights", "blocks", "blocks.0.attention")],
-        *[(path, "no step") for path in ("blocks.mid", "logits.", "embedding.x")],
-        *[(path, "no step") for path in (b"final", 5, None, ["final"])],
-        *[(path, "no part") for path in (".logits", "0.logits", "blocks.one.mid")],
-        *[(path, "no part") for path in ("blocks.0.1.mid", "blocks.².mid")],
-        (np.array(["final", "logits"]), "no step"),
-        ("blocks.3.mid", "blocks has 0, 1, 2"),
-        ("blocks.0.attention.heads.5.Q", "heads has 0, 1, 2, 3, 4"),
-    ],
-)
-def test_needs_of_unknown_steps(odd: GPT2, path: Any, message: str) -> None:
-    with pytest.raises(AttnlabError, match=message):
-        needs(odd.trace("the hen"), path)
-
-
-@pytest.mark.parametrize("value", ["trace", None, np.ones(3)])
-def test_needs_of_other_objects(value: Any) -> None:
-    for path, message in (("weights", "no step 'weights'"), ("heads.0.Q", "no part 'heads.0'")):
-        with pytest.raises(AttnlabError, match=message):
-            needs(value, path)
-
-
-@pytest.mark.parametrize("T", LENGTHS)
-def test_no_step_needs_itself(T: int) -> None:
-    for whole in (heads_of(T), ForwardPass(np.arange(T), parameters())):
-        needed = {
-            f"{result._prefix}{name}": needs(result, name) for result, name in every_step(whole)
-        }
-        order = [*TopologicalSorter(needed).static_order()]
-        assert sorted(order) == sorted(needed)  # each need is a step
+# ---- declarations --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,15 +67,6 @@ def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
         help_ = pydoc.render_doc(getattr(kind, name), renderer=pydoc.plaintext)
         assert f"{name} = {step.formula}" in help_ if step.formula else name in help_
         assert f"Axes: {step.axes or 'none'}" in help_
-
-
-def test_steps_have_axes_and_computed_steps_a_formula() -> None:
-    for kind in KINDS:
-        for name in kind._table_steps:
-            step = kind.steps[name]
-            assert step.axes or name == "scale"
-            assert step.formula or step.equation is None, (kind, name)
-    assert repr(Attention.raw_scores) == "<step raw_scores (Tq Tk) = Q Kᵀ>"
 
 
 # ---- what a run keeps ----------------------------------------------------------------------------
@@ -175,34 +90,6 @@ def test_heads_slice_the_layer_when_Dv_differs_from_Dk(T: int) -> None:
     assert layer.b_O is not None
     shares = sum(head.output for head in layer.heads)
     assert np.allclose(shares + layer.b_O, layer.output, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("T", LENGTHS)
-def test_heads_have_the_memory_or_X(T: int) -> None:
-    memory = random(5, 9)
-    layer = heads_of(T, memory=memory, mask=None)
-    head = layer.heads[2]
-    assert head.memory is layer.memory
-    assert np.array_equal(head.memory, memory)
-    assert np.array_equal(head.X, layer.X)
-    assert np.allclose(head.K, memory @ head.W_K + head.b_K, rtol=0, atol=1e-13)
-    assert "memory         Tk D'  5 x 9" in repr(head)
-    layer = heads_of(T)
-    assert layer.heads[1].memory is layer.heads[1].X is layer.memory is layer.X
-
-
-@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
-@pytest.mark.parametrize("T", LENGTHS)
-def test_values_may_have_extra_leading_axes(T: int, leading: tuple[int, ...]) -> None:
-    Q, K, V = random(T, 3), random(T, 3, seed=1), random(*leading, T, 2, seed=2)
-    for order in (("weights", "context"), ("context", "weights")):
-        result = attention(Q, K, V, causal_mask(T))
-        actual = {name: getattr(result, name) for name in order}
-        assert actual["weights"].shape == (T, T)
-        assert actual["context"].shape == (*leading, T, 2)
-        for index in np.ndindex(leading):
-            alone = attention(Q, K, V[index], causal_mask(T)).context
-            assert np.allclose(actual["context"][index], alone, rtol=1e-13, atol=1e-14)
 
 
 # ---- what a run reports --------------------------------------------------------------------------
@@ -304,16 +191,6 @@ def test_overflowing_products_are_reported(
         return
     with pytest.raises(AttnlabError, match=r"^context overflows"):
         _ = result.context
-
-
-def test_computed_steps_are_reused() -> None:
-    """Planted numbers are used by later steps."""
-    long = heads_of(LENGTHS[1])
-    replace_steps(long, weights=np.zeros(long.scores_shape))
-    assert not long.context.any()
-    mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
-    replace_steps(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))
-    assert np.array_equal(mlp.output, np.broadcast_to(mlp.b_2, mlp.output.shape))
 
 
 def test_copies_of_results_keep_titles(odd: GPT2) -> None:

@@ -12,12 +12,10 @@ from conftest import MODELS, REFERENCE, RELATIVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import stored_steps
-from stand_ins import Contrary
 
 import attnlab
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, causal_mask
+from attnlab import GPT2, AttnlabError, causal_mask
 from attnlab.forward import ForwardPass
-from attnlab.forward.parameters import ParameterVector, parameter_count
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
@@ -176,27 +174,6 @@ def test_reprs_compute_only_quick_steps(odd: GPT2, walkthrough_directory: Path) 
     assert repr(trace).count("not computed yet") == 2  # which read all of W_E
 
 
-def test_reprs_of_long_texts_compute_no_block(walkthrough_directory: Path) -> None:
-    trace = GPT2.from_pretrained(walkthrough_directory).trace(list(range(300)))
-    assert repr(trace.blocks[0]).split().count("yet") == 2  # its input equals the embedding
-    assert repr(trace).count("not computed yet") == 3
-
-
-def test_reprs_are_short_tables(odd: GPT2) -> None:
-    trace = odd.trace("the hen")
-    for shown in (trace.head(1, 2), trace.blocks[1].attention, trace.blocks[1].mlp):
-        assert "not computed yet" not in repr(shown)
-    table = repr(trace.blocks[1].attention)
-    row = next(line for line in table.splitlines() if line.startswith("masked_scores"))
-    assert row.split()[1:9] == ["H", "Tq", "Tk", "5", "x", "4", "x", "4"]
-    assert row.split()[-1] == "30"
-    for shown in (trace, trace.blocks[1], trace.head(1, 2), trace.blocks[1].attention):
-        assert max(map(len, repr(shown).splitlines())) < 100
-        assert len(repr(shown).splitlines()) < 30
-    assert repr(trace.blocks).splitlines() == ["Block 0", "Block 1", "Block 2"]
-    assert "55,335 parameters" in repr(odd)
-
-
 @pytest.mark.parametrize(
     ("look", "kind", "message"),
     [
@@ -220,14 +197,6 @@ def test_layers_and_heads_out_of_range(
     assert isinstance(caught.value, kind)
 
 
-def test_a_deep_model_does_not_recurse() -> None:
-    """Logits of 200 layers, read first."""
-    config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=200, n_head=1)
-    vector = np.full(parameter_count(config), 0.01)
-    trace = GPT2(ParameterVector(config, vector), Tokenizer.byte_level()).trace([1, 2, 3])
-    assert trace.logits.shape == (3, 256)
-
-
 def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
     T = odd.config.n_positions
     ids = np.random.default_rng(2).integers(0, odd.config.vocab_size, (2, 3, T))
@@ -243,38 +212,6 @@ def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
     )
     assert "... T D" in repr(together)
     assert "... H Tq Tk  2 x 3 x 5 x 17 x 17" in repr(together.blocks[0].attention)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"ids": Contrary()}, "token ids isn't an array of numbers"),
-        ({"ids": [[0] * 18] * 2}, "takes 1 to 17 tokens; got 18"),
-        *(({"ids": ids}, "got 0") for ids in ([], [[], []], 3)),
-        ({"ids": [[1, 2], [3]]}, "token ids isn't an array of numbers"),
-        ({"ids": np.zeros((0, 5), int)}, "got 5"),
-        ({"ids": [[1, 2], [3, 263]]}, "token id 263"),
-        ({"ids": [[0.5, 1.0]]}, "integers"),
-    ],
-)
-def test_invalid_inputs_of_a_forward_pass(odd: GPT2, arguments: Any, message: str) -> None:
-    with pytest.raises(AttnlabError, match=message):
-        ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | arguments)
-
-
-def test_traces_of_several_texts_side_by_side(odd: GPT2) -> None:
-    trace = odd.trace("the hen")
-    tokens, vocabulary = trace.tokens, trace.vocabulary
-    several = Trace([tokens, tokens], vocabulary, odd.parameters)
-    assert np.allclose(several.next_logits, trace.next_logits, rtol=1e-5, atol=1e-5)
-    assert "... T D" in repr(several)
-    assert "... T D" in several._repr_html_()
-    for texts, words in (
-        ([tokens, tokens[:2]], "token ids isn.t an array"),
-        ([], "1 to 17 tokens; got 0"),
-    ):
-        with pytest.raises(AttnlabError, match=words):
-            Trace(texts, vocabulary, odd.parameters)
 
 
 def test_a_tokens_text_in_place_of_a_step(odd: GPT2) -> None:
