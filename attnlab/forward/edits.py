@@ -97,8 +97,6 @@ class EditedRun(Run):
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions, which may not be picklable, are stored as their results.
-        # An array that an edit gave stays as it is: its dtype and shape are those of the step only
-        # after the edit.
         values = tuple(
             {path: self.value(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits

@@ -71,7 +71,8 @@ class Graph(dict[str, Node]):
         step = result_class.steps[name]
         if path in self.given:  # such as W_U, in a model that doesn't tie it to W_E
             step = step.as_input()
-        # A head's number, or a block's. Outside of blocks n_layer: `final` needs the output of block n_layer - 1.
+        # A head's number, or a block's.
+        # Outside of blocks n_layer: `final` needs the output of block n_layer - 1.
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
