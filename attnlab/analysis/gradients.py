@@ -62,6 +62,9 @@ class GradientRun(Run):
         step = self.graph[path].step
         return step.name not in CONSTANTS and not step.optional
 
+    def is_stored(self, path: str) -> bool:
+        return not self.depends(path) or super().is_stored(path)  # tables show all constants
+
     def _computed_first(self, path: str, node: Node) -> Iterator[str]:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
