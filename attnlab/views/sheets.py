@@ -407,10 +407,10 @@ def write_sheets(result: Result, path: FilePath) -> None:
     write_atomically(path, book.file_content())
 
 
-def _book_of(result: Result) -> Book:
+def _book_of(result: Any) -> Book:  # an attention
     if result.derivative_of:
         raise InvalidValueError(f"{result.title} can't be written as formulas. Write its trace")
-    if len(result._run.scores_shape) > 2:
+    if len(result.scores_shape) > 2:
         raise InvalidValueError(f"{result.title} has several heads or sequences. {ONE_HEAD}")
     if result.tokens_before:
         raise InvalidValueError(
