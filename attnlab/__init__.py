@@ -49,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.model.generation import Generation
     from attnlab.pages.explore import explore
     from attnlab.pages.page import page, playground
+    from attnlab.pages.words import words
     from attnlab.training import train
     from attnlab.views import pictures as pictures
 
@@ -75,6 +76,7 @@ _LAZY = {
     "playground": "attnlab.pages.page",
     "train": "attnlab.training",
     "why": "attnlab.analysis.why",
+    "words": "attnlab.pages.words",
 }
 
 __version__ = "0.3.0"
@@ -121,6 +123,7 @@ __all__ = [
     "jobs",
     "lens",
     "why",
+    "words",
     "page",
     "playground",
 ]

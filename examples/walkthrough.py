@@ -18,7 +18,7 @@ from typing import Any
 import attnlab
 from attnlab import walkthrough
 from attnlab.cli.arguments import Parser
-from attnlab.pages.overview import head_that_matters
+from attnlab.pages.overview import head_to_describe
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
 from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
@@ -41,7 +41,7 @@ model = attnlab.GPT2.default()
 trace = model.trace(options.text)
 verdict = walkthrough.reproduce(model, options.text)
 is_chosen = options.layer is None is options.head and not verdict.tables  # those are of head 0.0
-layer, n = head_that_matters(trace) if is_chosen else (options.layer or 0, options.head or 0)
+layer, n = head_to_describe(trace) if is_chosen else (options.layer or 0, options.head or 0)
 head, block = trace.head(layer, n), trace.blocks[layer]
 attnlab.page(trace).save(page)
 if is_watched() and not options.no_open:

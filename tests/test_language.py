@@ -216,7 +216,7 @@ def test_a_message_repr_has_its_template_and_values() -> None:
         assert say(again, "zh") == say(head, "zh")
     assert say("query {i}", "zh", i=3) == "查询 3"
     assert say("query {i}", "en", i=3) == "query 3"
-    assert say("{symbol}, from the cache", "zh", symbol="{i}") == "{i}，来自缓存"
+    assert say("head {layer}.{head}", "zh", layer="{i}", head=2) == "头 {i}.2"
     assert say("Dk", "zh") == "Dk"
     assert say("{no label}", "zh") == "{no label}"
 
@@ -229,7 +229,7 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     assert not re.search(r"[\u4e00-\u9fff]", shown)
     chinese = attnlab.page(trace, language="zh").html
     assert '<html lang="zh-Hans">' in chinese
-    assert ">注意力头</h2>" in chinese
+    assert ">所有层</summary>" in chinese
     for page in (english, chinese):
         assert "[[" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")

@@ -28,6 +28,7 @@ SCRIPTS = HERE / "scripts"
 # runs its model runs in a worker, too.
 SAVED = ("start/saved.js",)
 PLAYGROUND = ("start/worker.js", "start/playground.js")
+WORDS = ("start/words.js",)
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
@@ -58,8 +59,9 @@ def _constants() -> str:
         "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
         "LARGEST_FACTOR": LARGEST_FACTOR,
         "COMPARED": overview.COMPARED,
-        "MAP_PIXELS": overview.MAP_PIXELS,
-        "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
+        "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK_IN_TAB,
+        "PREVIOUS": overview.PREVIOUS,
+        "PREVIOUS_ROWS": overview.PREVIOUS_ROWS,
         "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
         "SHOWN_PAIRS": pairs.SHOWN,
         "EXCERPT_LENGTH": EXCERPT_LENGTH,

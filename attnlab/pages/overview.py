@@ -1,4 +1,4 @@
-"""The packs of the picture of the whole model, besides those of attention.
+"""The packs about the whole model, besides those of attention.
 
 "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
 "story"     how ablating single heads changes the most probable next tokens
@@ -20,13 +20,16 @@ from attnlab.pages.prediction import logits_after
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# A budget of multiplications for ablating heads, and the fewest heads that are ablated. The budget
-# covers all heads of a small model; in larger ones, those with the largest attribution are ablated.
-MAX_ABLATION_WORK = 9_000_000_000
+# A budget of multiplications for ablating heads, and the fewest heads that are ablated. It covers
+# all heads of a small model, and GPT-2's 144 in short texts; otherwise those with the largest
+# attribution are ablated. A tab has less time.
+MAX_ABLATION_WORK = 160_000_000_000
+MAX_ABLATION_WORK_IN_TAB = 40_000_000_000
 MIN_ABLATED_HEADS = 2
 
-# The most pixels in a row or column of a small map; in longer texts, cells share pixels.
-MAP_PIXELS = 64
+# A head whose mean weight on the token before is larger, over the last rows, looks there in all.
+PREVIOUS = 0.5
+PREVIOUS_ROWS = 64
 
 
 def stream(trace: Trace) -> Iterator[AnyArray]:
@@ -75,20 +78,31 @@ def story_heads(trace: Trace) -> list[tuple[int, int]]:
     return _candidates(fork, _probabilities(fork))
 
 
-def head_that_matters(trace: Trace) -> tuple[int, int]:
-    """The layer and head whose ablation changes the most probable next token's probability most.
+def head_to_describe(trace: Trace) -> tuple[int, int]:
+    """The layer and head that the page describes first.
 
-    It is the first one that the page describes.
+    It has the largest effect on the most probable next token × share of the token that it looks at
+    most, besides the first token and itself. Half of that for a head that looks at the token before
+    everywhere, since that says little about this text.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
     id = probabilities.argmax()
-
-    effects = {
-        place: abs(float(ablated[id] - probabilities[id]))
+    worth = {
+        place: abs(float(ablated[id] - probabilities[id])) * _share_looked_at(trace, *place)
         for place, ablated in _ablations(trace, probabilities)
     }
-    return max(effects, key=lambda place: effects[place])
+    return max(worth, key=lambda place: worth[place])
+
+
+def _share_looked_at(trace: Trace, layer: int, head: int) -> float:
+    weights = trace.head(layer, head).weights
+    T, Tk = weights.shape
+    others = weights[-1, 1 : Tk - 1]
+    share = float(others.max(initial=0.0))
+    rows = np.arange(max(1 - trace.cached, T - PREVIOUS_ROWS), T)
+    before = weights[rows, trace.cached + rows - 1]
+    return share / 2 if before.size and before.mean() > PREVIOUS else share
 
 
 def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[int, int], AnyArray]]:

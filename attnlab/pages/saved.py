@@ -124,7 +124,9 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
 def policy_of(entries: tuple[str, ...], has_server: bool) -> str:
     """The Content-Security-Policy of a kind of page; one with a server may read files from it."""
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
-    policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
+    policy = POLICY.format(
+        scripts=allowed, style=digest(style("base.css", "words.css", "page.css"))
+    )
     if entries == PLAYGROUND:
         compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
         policy = f"{compiled}; worker-src blob:"
@@ -165,7 +167,7 @@ def assembled(
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
         "policy": policy_of(entries, has_server="files" in (model or {})),
         "title": html.escape(_title(result)),
-        "style": style("page.css"),
+        "style": style("base.css", "words.css", "page.css"),
         "description": as_json(description),
         "words": as_json(_words(description, entries), ensure_ascii=False),
         "packs": packs,
@@ -225,9 +227,9 @@ def as_json(data: Any, ensure_ascii: bool = True) -> str:
     return text.replace("<", "\\u003c")
 
 
-def style(name: str) -> str:
-    """A page's style, with what all pages share."""
-    return source("theme.css") + source(name)
+def style(*names: str) -> str:
+    """A page's style, with the colours that all pages share."""
+    return "".join(map(source, ("theme.css", *names)))
 
 
 def source(name: str) -> str:

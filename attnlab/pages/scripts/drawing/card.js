@@ -1,10 +1,8 @@
 // What an element is: its label for screen readers and, while it has the pointer or focus, in the page's tooltip, the
 // card. A touch that is held shows the card too.
 
-import { brief } from "../numbers/formats.js";
-import { say } from "../sources/description.js";
 import { on } from "../state/store.js";
-import { byId, make } from "./draw.js";
+import { byId } from "./elements.js";
 
 const HOLD_MILLISECONDS = 400; // a shorter touch is a tap
 
@@ -15,24 +13,6 @@ const HOLD_MILLISECONDS = 400; // a shorter touch is a tap
 export function identify(element, words, contentOf) {
   Object.assign(element, { ariaLabel: words, contentOf });
   element.dataset.tip = "";
-}
-
-/** Label a chip with its token; its card has the token's text, bytes and id. */
-export function describe(chip, token, position, status = "") {
-  const statusWords = { changed: say("another token"), added: say("none") };
-  const rows = [
-    [say("symbol"), token.symbol],
-    [say("text"), `“${token.text}”`],
-    [say("bytes"), token.bytes],
-    [say("id"), String(token.id)],
-    ...(position ? [[say("position"), position]] : []),
-    ...(token.part_of ? [[say("part of"), token.part_of]] : []),
-    ...(status ? [[say("compared with the other text"), statusWords[status]]] : []),
-  ];
-  // The label leaves out the position and the shared character.
-  const labelled = [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])];
-  const items = () => rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("bdi", {}, value))]);
-  identify(chip, labelled.map(([name, value]) => `${name} ${brief(value)}`).join(", "), () => [make("dl", {}, ...items())]);
 }
 
 let described = null; // the element whose card is shown

@@ -5,7 +5,8 @@ import { Nd } from "../numbers/arrays.js";
 import { equations } from "../numbers/equations.js";
 import { description, say } from "../sources/description.js";
 import { hiddenIn } from "../sources/rows.js";
-import { byId, isDark } from "./draw.js";
+import { isDark } from "./draw.js";
+import { byId } from "./elements.js";
 
 export let palette; // colours from the most negative number through zero, in the middle, to the largest
 let pixels; // the same colours as 32-bit canvas pixels

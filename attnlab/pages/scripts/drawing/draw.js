@@ -3,25 +3,10 @@
 
 import { brief, fixed, format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
-import { description, say, sayParts, sayStored } from "../sources/description.js";
+import { description, sayParts, sayStored } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { isAlike } from "../state/traces.js";
-
-/**
- * An element with attributes, and children that are elements or plain text. An attribute that is a function is called
- * at the event of its name, such as {click: toggle}.
- */
-export function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes))
-    if (typeof value === "function") element.addEventListener(name, value);
-    else element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-/** A button; `click` is called when it is pressed. */
-export const buttonOf = (click, attributes, ...children) => make("button", { type: "button", click, ...attributes }, ...children);
+import { byId, make } from "./elements.js";
 
 /** A checkbox with its label. */
 export const checkboxOf = (attributes, words, change) =>
@@ -37,44 +22,18 @@ export function replaceWithFields(before, after) {
   before.replaceWith(after);
 }
 
-/** Focus element n, and make it the only one that Tab reaches. */
-export function focusOne(elements, n) {
-  for (const element of elements) element.tabIndex = -1;
-  elements[n].tabIndex = 0;
-  elements[n].focus();
-}
-
-/** Whether a key presses the focused element. */
-export const isPress = ({ key }) => key === "Enter" || key === " ";
-
-/** Let arrow keys move the focus in a list, and Enter or the space bar click the focused element. */
-export function moveByArrows(list, elementsOf) {
-  list.addEventListener("keydown", (event) => {
-    const elements = elementsOf();
-    const n = elements.indexOf(event.target);
-    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: elements.length - 1 }[event.key];
-    if (isPress(event)) event.target.click();
-    else if (elements[to]) focusOne(elements, to);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
-}
-
 /** A table's row: its heading, then numbers with this many decimals, or other content. */
 export function rowOf(heading, cells, digits) {
   const contentOf = (x) => (typeof x === "number" ? exact(x, fixed(x, digits)) : x);
   return make("tr", {}, make("th", { scope: "row" }, heading), ...cells.map((x) => make("td", {}, contentOf(x))));
 }
 
-/** A table; `rows` and `feet` are elements. Its caption has buttons to copy and save it, see views/sharing.js. */
+/** A table; `rows` and `feet` are elements. */
 export function tableOf(caption, headings, rows, feet = []) {
-  const button = (kind, words) => buttonOf(() => {}, { "data-csv": kind, "aria-label": words });
-  const buttons = [button("copy", say("Copy the table as CSV")), button("save", say("Save the table as CSV"))];
   const table = make(
     "table",
     {},
-    make("caption", {}, ...buttons, caption),
+    make("caption", {}, caption),
     make("thead", {}, make("tr", {}, ...headings.map((name) => make("th", { scope: "col" }, name)))),
     make("tbody", {}, ...rows),
     make("tfoot", {}, ...feet),
@@ -93,8 +52,6 @@ export function barOf(fraction, className = "") {
   bar.style.setProperty("--fraction", fraction);
   return bar;
 }
-
-export const byId = (id) => document.getElementById(id);
 
 /** A number in words, with all digits in the element's value. */
 export const exact = (x, words) => make("data", { value: String(x) }, words);
@@ -127,10 +84,6 @@ export function wordElement(token) {
 const isNamedPiece = ({ piece }) => Boolean(piece && (piece.before || piece.after));
 
 const wordAround = ({ before, own, after }) => brief(before + own.replace("␣", "") + after);
-
-/** A token's name in a sentence, between its quotation marks; a piece of a word with the word. */
-export const nameInSentence = (token) =>
-  isNamedPiece(token) ? say("{piece}” of “{word}", { piece: brief(wordOf(token)), word: wordAround(token.piece) }) : brief(wordOf(token));
 
 /** The same as an element, in which the token stands out. */
 export function wordInSentence(token) {
@@ -245,9 +198,6 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
   });
   return () => drawings;
 }
-
-export const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
-export const isPresenting = () => document.documentElement.classList.contains("presenting");
 
 /** Fill a group, after its legend, with a radio button for each choice, [value, words, description]; choose one by its value, a string. */
 export function setChoices(id, choices, choose) {

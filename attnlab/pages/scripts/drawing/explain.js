@@ -5,7 +5,8 @@ import { equations } from "../numbers/equations.js";
 import { grouped, largestTerms } from "../numbers/formats.js";
 import { totalOf } from "../numbers/sampling.js";
 import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
-import { boxedTable, make, number, rowOf } from "./draw.js";
+import { boxedTable, number, rowOf } from "./draw.js";
+import { make } from "./elements.js";
 
 const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
 const MAX_FULL_TERMS = 64; // likewise, of other sums

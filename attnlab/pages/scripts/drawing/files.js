@@ -1,6 +1,6 @@
 // What leaves the page: files that are saved, and text that is copied.
 
-import { byId, make } from "./draw.js";
+import { byId, make } from "./elements.js";
 
 /** Save a file under a name. */
 export function saveFile(name, content, type) {

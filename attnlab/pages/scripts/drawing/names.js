@@ -1,12 +1,10 @@
 // The names of what views show, and the heads whose weights they draw as lines, one or several, each in its colour.
 
-import { percent } from "../numbers/formats.js";
 import { say, sayParts } from "../sources/description.js";
-import { valuesOf } from "../sources/rows.js";
-import { isAt, selection, set } from "../state/store.js";
-import { hasHead, isLoaded, traces } from "../state/traces.js";
-import { palette } from "./colours.js";
-import { buttonOf, byId, make, nameInSentence, tokenElement } from "./draw.js";
+import { selection } from "../state/store.js";
+import { hasHead, traces } from "../state/traces.js";
+import { tokenElement } from "./draw.js";
+import { make } from "./elements.js";
 
 /** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */
 export function showIfHeadExists(view, elements, missing) {
@@ -35,39 +33,3 @@ export const nextTokenTitle = (trace, position) =>
     position: String(trace.cached + position),
     token: tokenElement(trace.tokens[position]),
   });
-
-// "Color Universal Design" (Okabe and Ito, 2008): distinguishable by colour-blind readers. Without yellow
-// and black, which are invisible in one of the themes.
-const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
-
-/** The heads whose lines are drawn, each with its colour. */
-export function visibleHeads() {
-  if (!selection.overlaid.length)
-    return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
-  return selection.overlaid.map((head, n) => ({ ...head, colour: HEAD_COLOURS[n] }));
-}
-
-/** A weight of a head, from a query's token to a key's, in words. */
-export const weightInWords = ({ layer, head, weight }, query, key) =>
-  say("head {layer}.{head}: “{query}” gives “{key}” {share} of its attention", {
-    ...{ layer, head, query: nameInSentence(query), key: nameInSentence(key) },
-    share: percent(weight, 1),
-  });
-
-/** The visible heads, each with query i's weights. */
-export const visibleWeights = (view, i) =>
-  visibleHeads()
-    .filter((head) => isLoaded(view, head))
-    .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
-
-/** The button that draws attention on the first token, where it rests, as lines like others, or apart. */
-export function restButton() {
-  const toggle = async () => {
-    await set({ drawsFirst: !selection.drawsFirst });
-    byId(isAt("head") ? "strongest" : "picture").querySelector(".draws-first")?.focus(); // this button is replaced
-  };
-  return buttonOf(toggle, { class: "draws-first" }, selection.drawsFirst ? say("Draw it apart") : say("Draw it as lines"));
-}
-
-// The opacity of a weight's line; edited weights may exceed 1.
-export const strengthOf = (weight) => Math.min(1, Math.max(0, weight));

@@ -2,10 +2,11 @@
 
 import { fixed } from "../numbers/formats.js";
 import { readPart } from "../numbers/pairs.js";
-import { say, sayParts, spaceBetween } from "../sources/description.js";
+import { say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, stepRow } from "../sources/rows.js";
 import { source } from "../sources/source.js";
-import { make, wordInSentence } from "./draw.js";
+import { wordInSentence } from "./draw.js";
+import { make } from "./elements.js";
 
 /**
  * What a score is made of: `total`, by how much it exceeds that of the key `other`, or for null the mean of the row's
@@ -73,18 +74,3 @@ export function reasonInWords(reason) {
 }
 
 const signed = (x) => (fixed(x, 2)[0] === "-" ? fixed(x, 2) : `+${fixed(x, 2)}`);
-
-/** Where a query looks most, for Look: why it looks there rather than at the next key. It is filled once it is known. */
-export function reasonFor(trace, layer, head, query, { kind, key, visible, weights }) {
-  const element = make("span", { class: "reason" });
-  const { edited } = headOf(trace, layer, head);
-  const hasOwnWeights = !edited.has("weights") && !edited.has("masked_scores");
-  const shown = kind === "rests" ? 0 : key;
-  const rivals = visible.filter((j) => j !== shown).sort((a, b) => weights[b] - weights[a]);
-  if (hasOwnWeights && ["looks", "rests", "spreads"].includes(kind) && trace.Tk > 1)
-    readReason(trace, { layer, head, query, key: shown, other: rivals[0] ?? 0 }).then((reason) => {
-      const words = reasonInWords(reason);
-      if (words.length) element.append(spaceBetween(), ...words);
-    });
-  return element;
-}

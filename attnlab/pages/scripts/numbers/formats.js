@@ -73,9 +73,6 @@ export function digitsOf(fractions) {
   return candidates.find((digits) => isDistinct(fractions.map((x) => percent(x, digits)))) ?? fewest;
 }
 
-/** Probabilities as percentages, the largest first. */
-export const percentsOf = (fractions) => fractions.map((x) => percent(x, digitsOf(fractions)));
-
 /** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
 export function largestTerms(terms, count) {
   const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);

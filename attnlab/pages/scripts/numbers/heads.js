@@ -1,7 +1,5 @@
 // What is made of a head's weights: how much it puts on the targets of a job, and its small map.
 
-import { MAP_PIXELS } from "./constants.js";
-
 // Jobs are measured as in attnlab/analysis/jobs.py: the mean over the queries of this text that have targets.
 
 /** For each job, by name, the target keys of query i in a text with these ids. */
@@ -42,24 +40,4 @@ export function jobsOf(ids, rowOf) {
   const meanOf = ({ attention, uniform, count, targeted, others, uniformTargeted, uniformOthers }) =>
     count ? { attention: attention / count, uniform: uniform / count, ofRest: targeted / others, uniformOfRest: uniformTargeted / uniformOthers } : null;
   return Object.fromEntries(sums.map((sum) => [sum.name, meanOf(sum)]));
-}
-
-/**
- * A small map, (height, width), row by row: a generator, so that it can pause after each query. Of the cells that
- * share a pixel, the largest by absolute value counts; NaN where all are hidden.
- */
-export function* smallMap(T, Tk, rowOf, isHidden) {
-  const [height, width] = [T, Tk].map((count) => Math.min(count, MAP_PIXELS));
-  const values = new Float32Array(width * height).fill(NaN);
-  for (let i = 0; i < T; i++) {
-    const row = rowOf(i);
-    const start = Math.floor((i * height) / T) * width;
-    for (let j = 0; j < Tk; j++) {
-      if (isHidden(i * Tk + j)) continue;
-      const n = start + Math.floor((j * width) / Tk);
-      if (!(Math.abs(values[n]) >= Math.abs(row[j]))) values[n] = row[j];
-    }
-    yield;
-  }
-  return values;
 }

@@ -2,12 +2,10 @@
 // in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
 import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
-import { attributionOf, directionOf } from "../numbers/attribution.js";
 import { printable } from "../numbers/bpe.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
-import { smallMap } from "../numbers/heads.js";
 import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { checkFinite, Refusal } from "../numbers/refusal.js";
@@ -227,23 +225,23 @@ class Model {
   /** A trace's pack, see attnlab/pages/packs.py. */
   async pack(trace, name, tick) {
     const numbers = await this.#numbersOf(trace, name, tick);
-    if (!name.startsWith("maps")) checkFinite(numbers); // maps have NaN where the mask hides cells
+    checkFinite(numbers);
     return numbers;
   }
 
   async #numbersOf({ ids, changes, packed }, name, tick) {
     const { run } = this.trace(ids, changes);
-    const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
+    const [, kind, number] = /^(attention|pass|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
-    const arraysOfLayer = { attention: (run) => this.#attention(run, Number(number)), maps: (run) => this.#maps(run, Number(number)) }[kind];
     if (name.startsWith("why.")) return this.#sumOf(run, name.split(".").slice(1), tick);
-    if (arraysOfLayer) return this.#ofLayer(run, Number(number), tick, arraysOfLayer);
+    if (kind === "attention") return this.#ofLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    const row = kind === "pass" || kind === "attribution" ? this.#rowOf(run, Number(number)) : null;
-    if (kind === "pass") return concatenated(packed.map((path) => row.value(path)));
-    if (kind === "attribution") return attributionOf(row, this.config, this.hyperparameters, Number(id));
+    if (kind === "pass") {
+      const row = this.#rowOf(run, Number(number));
+      return concatenated(packed.map((path) => row.value(path)));
+    }
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     // The last kind of pack: columns.
@@ -268,22 +266,6 @@ class Model {
   async #sumOf(run, [layer, head, query, key, other], tick) {
     await this.#pass(run, Number(layer), tick);
     return run.inScratch(() => sumOf(run, ...[layer, head, query, key].map(Number), other), isKept);
-  }
-
-  /** The small maps of a layer's heads, see attnlab/pages/overview.py. */
-  #maps(run, layer) {
-    const mapOf = (head) => {
-      const prefix = `blocks.${layer}.attention.heads.${head}`;
-      const [T, Tk] = run.value(`${prefix}.weights`).shape;
-      const weights = run.value(`${prefix}.weights`).numbers();
-      const mask = run.value(`${prefix}.mask`).numbers();
-      const rowOf = (i) => weights.subarray(i * Tk, (i + 1) * Tk);
-      const painting = smallMap(T, Tk, rowOf, (n) => !mask[n]);
-      let step = painting.next();
-      while (!step.done) step = painting.next(); // a worker needs no pauses
-      return new Nd(step.value, [step.value.length]);
-    };
-    return Array.from({ length: this.hyperparameters.n_head }, (_, head) => run.inScratch(() => mapOf(head), isOutsideHeads));
   }
 
   #attention(run, layer) {
@@ -398,6 +380,16 @@ class Model {
     }
     return { ids: all, text: this.tokenizer.textOf(all), chosen };
   }
+}
+
+/**
+ * The gradient of a logit with respect to the final LayerNorm's input, times the LayerNorm's deviation.
+ *
+ * w: the token's column of W_U, or a weighted sum of columns.
+ */
+function directionOf(run, w) {
+  const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
+  return nd.subtract(scaled, equations.mean(scaled));
 }
 
 const ZERO_BIAS = new Nd(new Float32Array(1), [1]);

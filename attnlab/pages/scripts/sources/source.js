@@ -1,10 +1,10 @@
 // Where the page's numbers come from: packs in the file, see attnlab/pages/packs.py, or a model that
 // the page runs itself (tab.js).
 
-import { bytesOf } from "../numbers/formats.js";
 import { sumInFile } from "../numbers/pairs.js";
 import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
 import { description, say } from "./description.js";
+import { embeddedNumbers } from "./embedded.js";
 import { layerOf } from "./rows.js";
 
 /**
@@ -66,19 +66,6 @@ export class FileSource extends Source {
 }
 
 const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
-
-/** Decode the pack in an element, and remove the element. */
-export async function embeddedNumbers(element) {
-  const deflated = new Blob([bytesOf(element.textContent)]).stream();
-  element.remove();
-  const inflated = deflated.pipeThrough(new DecompressionStream("deflate"));
-  // All first bytes of numbers, then all second bytes, ...
-  const planes = new Uint8Array(await new Response(inflated).arrayBuffer());
-  const bytes = new Uint8Array(planes.length);
-  for (let plane = 0, n = 0; plane < 4; plane++)
-    for (let k = plane; k < bytes.length; k += 4) bytes[k] = planes[n++];
-  return new Float32Array(bytes.buffer);
-}
 
 export let source;
 export const setSource = (other) => (source = other);

@@ -2,17 +2,16 @@
 
 import { grouped } from "../numbers/formats.js";
 import { description, say } from "../sources/description.js";
-import { embeddedNumbers, reports, setSource, source } from "../sources/source.js";
+import { embeddedNumbers } from "../sources/embedded.js";
+import { reports, setSource, source } from "../sources/source.js";
 import { ModelSource } from "../sources/tab.js";
-import { byId, make } from "../drawing/draw.js";
-import { attributionBox } from "../views/attribution.js";
-import { makeExplorer } from "../views/explorer.js";
-import { moreBoxes } from "../views/story.js";
+import { byId, make } from "../drawing/elements.js";
+import { makeExplorer, makePrompt } from "../views/explorer.js";
 import { startPage } from "./page.js";
 
 function startWithModel() {
   description.traces = description.traces.map(source.withNames);
-  moreBoxes.push(attributionBox);
+  makePrompt();
   startPage();
   makeExplorer();
 }

@@ -3,7 +3,7 @@
 import { sayParts } from "../sources/description.js";
 import { FileSource, setSource } from "../sources/source.js";
 import { on } from "../state/store.js";
-import { make } from "../drawing/draw.js";
+import { make } from "../drawing/elements.js";
 import { startPage } from "./page.js";
 
 /** Where a page with a text box comes from: this one has no model to run. */
@@ -18,3 +18,7 @@ const where = make("p", { id: "own-text", class: "note" });
 document.querySelector("main").append(where);
 showWhereToType(where);
 on("language", () => showWhereToType(where));
+// Somebody who types is told so.
+addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
+  if (key.length === 1 && /[\p{L}]/u.test(key) && !(ctrlKey || metaKey || altKey) && !target.closest("button, input, select, [role]")) where.scrollIntoView({ block: "center" });
+});

@@ -15,9 +15,6 @@ export function point(cell) {
   set({ hovered: cell });
 }
 
-/** Show a query and its strongest key while the pointer is there. */
-export const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
-
 /** The first view whose open head has a query, once its numbers are loaded. */
 export const viewOfQuery = (query) => views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
 
@@ -54,8 +51,8 @@ export function openHead(layer, head, then = () => {}) {
 export function openTraces(descriptions) {
   const { layer, head, query, key, level } = selection;
   const textsBefore = traces ?? [];
-  Object.assign(selection, { hovered: null, key: undefined, overlaid: [], openCell: null, stage: null });
-  if (level === "number") selection.level = "matrix";
+  Object.assign(selection, { hovered: null, key: undefined, openCell: null });
+  if (level === "number") selection.level = "model";
   setTraces(descriptions);
   const isSameText = textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
   Object.assign(selection, clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
@@ -70,7 +67,6 @@ export function openTraces(descriptions) {
 /** Choose how much the page shows. */
 export function setDepth(depth) {
   selection.depth = depth;
-  if (isLook()) Object.assign(selection, { display: "map", ...(isAt("model") && { step: "weights" }) });
   views.forEach(labelView);
   closeArithmetic();
   changed("depth", "level");
@@ -83,43 +79,20 @@ export async function showLanguage(chosen) {
   nameTraces();
   await changed("language"); // makes again what has words
   // Draws it, as it was selected.
-  changed("head", "query", "step", "key", "display", "depth", "level", "openCell", "palette", "settings", "overlaid", "story");
+  changed("head", "query", "step", "key", "display", "depth", "level", "openCell", "palette", "settings", "story");
 }
 
-const MAX_OVERLAID = 6; // as many as there are colours, see drawing/names.js
-
-/** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
-export function toggleOverlay(layer, head) {
-  const clicked = { layer, head };
-  const before = selection.overlaid.length ? selection.overlaid : [{ layer: selection.layer, head: selection.head }];
-  const isIncluded = before.some((head) => isSame(head, clicked));
-  if (!isIncluded && before.length === MAX_OVERLAID) return;
-  const after = isIncluded ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
-  if (!after.length) return;
-  selection.overlaid = after.length > 1 ? after : [];
-  const next = isIncluded ? after.at(-1) : clicked;
-  return openHead(next.layer, next.head);
-}
-
-/** Open one head, or add it to the selected ones; `then` is called when it is open. */
-export function chooseHead(layer, head, isAdding, then) {
+/** Open a head that the reader has chosen; `then` is called when it is open. */
+export function chooseHead(layer, head, then) {
   selection.isHeadChosen = true;
-  if (isAdding || selection.isAdding) return toggleOverlay(layer, head);
-  selection.overlaid = [];
   return openHead(layer, head, then);
-}
-
-/** Show a level, without animation. */
-export function showLevel(level) {
-  const isWeights = isLook() && ["model", "block", "head"].includes(level);
-  set({ level, ...(isWeights && { step: "weights" }), ...(level !== "number" && selection.openCell && { openCell: null }) });
 }
 
 /** Show the arithmetic of a cell, {layer, head, query, key, component}. */
 export const openCellAt = (openCell) => set({ openCell, ...(isLook() && { level: "number" }) });
 
 /** Close the arithmetic of a cell. */
-export const closeArithmetic = () => set({ openCell: null, ...(isAt("number") && { level: "matrix" }) });
+export const closeArithmetic = () => set({ openCell: null, ...(isAt("number") && { level: "model" }) });
 
 /** Go to a step of the pass and one of its numbers; the page's link then includes them. */
 export const goTo = (path, component = selection.chosenStep.component) =>

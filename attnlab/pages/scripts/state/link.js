@@ -4,7 +4,7 @@ import { passStepsOf } from "../numbers/run.js";
 import { language, LANGUAGES, languageWritten } from "../sources/description.js";
 import { loadLayer } from "../sources/source.js";
 import { closeArithmetic, goTo, openCellAt, openHead, setDepth, showLanguage } from "./actions.js";
-import { changed, DEPTHS, isAt, isLook, LEVELS, selection, set, TEXT_SIZES } from "./store.js";
+import { changed, DEPTHS, isLook, selection, set } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";
 
 // Written after a delay, because browsers limit how often a page may change its address.
@@ -20,13 +20,12 @@ export function updateLink() {
 
 /** The link of what is shown, without its "#". */
 export function linkOfPage() {
-  const { layer, head, step, query, key, display: look, textSize, depth, level } = selection;
+  const { layer, head, step, query, key, depth } = selection;
   return new URLSearchParams({
-    ...{ layer, head, step, query, key, look },
+    ...{ layer, head, step, query, key },
     ...(language !== languageWritten && { language }),
-    ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
-    ...(!isAt("model") && isLook() && { level }),
+    ...(selection.isPredicting && { predict: "" }),
     ...linkOfArithmetic(),
     ...linkOfPass(),
     ...Object.assign({}, ...linkParts.map((part) => part())),
@@ -64,11 +63,11 @@ export function followLink(link) {
     values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
   Object.assign(selection, { key: undefined }, clampedSelection(values));
   selection.isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
-  selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
+  selection.level = "model";
+  set({ isPredicting: "predict" in values });
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   showLanguage(Object.hasOwn(LANGUAGES, values.language ?? "") ? values.language : languageWritten);
-  if (TEXT_SIZES.includes(Number(values.letters))) set({ textSize: Number(values.letters) });
   changed("query");
   followLinkOfPass(values);
   followLinkOfArithmetic(values);

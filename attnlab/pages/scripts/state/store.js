@@ -10,21 +10,14 @@ export const selection = {
   step: "weights",
   query: 0,
   key: 0,
-  display: "map",
   zoom: 1,
-  textSize: 1,
   depth: "look",
   level: "model",
   hovered: null, // the { query, key } under the pointer
-  overlaid: [], // the selected heads, {layer, head}, if there are several
-  isAdding: false, // whether a head that is chosen is added to the selected ones
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
   chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the page's link
-  stage: null, // of the tour, if one is shown
-  drawsFirst: false, // whether attention that rests on the first token is drawn as other attention
-  isFollowing: false, // whether the picture shows only the selected token's path
+  isPredicting: false, // whether next words, consequences and reasons are hidden until asked for
   isLoading: false, // whether the open head's numbers are being loaded
-  isReading: false, // whether the picture loads its numbers
   isHeadChosen: false, // by the reader; the page then doesn't open another by itself
   isNewEntry: false, // whether the next link is a new entry in the browser's history
 };
@@ -51,12 +44,7 @@ export const isLook = () => selection.depth === "look";
 export const describedCell = () => selection.hovered ?? selection;
 
 export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
-export const LEVELS = ["model", "block", "head", "matrix", "number"];
 export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
-// The displays of a head, each with its element's id.
-export const DISPLAYS = { map: "heatmaps", lines: "lines" };
-
 export const settings = { ...UNCHANGED }; // as `model.generate` names them
-export const TEXT_SIZES = [1, 1.25, 1.5]; // relative to the default
 export const DEPTHS = ["look", "lab"];

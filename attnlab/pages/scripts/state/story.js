@@ -1,12 +1,12 @@
 // The heads that affect the next token most, from the pack "story", see attnlab/pages/overview.py.
 
+import { worthOf } from "../numbers/looks.js";
 import { attendedBy } from "../sources/attended.js";
+import { headOf, stepRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openHead, select } from "./actions.js";
 import { changed, selection } from "./store.js";
 import { alignment, queryOf, traces } from "./traces.js";
-
-const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 
 /** Fulfilled when the next frame has been painted. */
 export const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -35,20 +35,14 @@ async function readStory(trace) {
   return { ids, before, heads };
 }
 
-/**
- * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
- * changes the probability of the most probable token most. The second attends to another key, besides the first token, and its ablation
- * lowers the probability of another token most.
- */
-export function headsToDescribe({ before, heads }) {
-  const drop = ({ after }, n) => before[n] - after[n];
-  const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
-  const [second] = heads
-    .filter(({ attended }) => attended.key !== first.attended.key)
-    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
-    .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
-  const isLarge = second && drop(second, second.affected) >= MIN_DROP;
-  return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
+/** The head that is described first: see `worthOf`. */
+export function headToDescribe(trace, { before, heads }) {
+  const worthOfHead = ({ layer, head, after }) => {
+    const loaded = headOf(trace, layer, head);
+    return worthOf((i) => stepRow(loaded, "weights", i), trace.T, trace.cached + trace.T - 1, Math.abs(before[0] - after[0]));
+  };
+  const worth = new Map(heads.map((one) => [one, worthOfHead(one)]));
+  return heads.reduce((best, one) => (worth.get(one) > worth.get(best) ? one : best));
 }
 
 /** Open the last text's most important head once it is known, unless the reader has chosen one. */
@@ -60,7 +54,7 @@ export async function openStory() {
   trace.story = story;
   changed("story");
   if (!story || selection.isHeadChosen || selection.query !== last) return; // another token has been chosen
-  const [first] = headsToDescribe(story);
+  const first = headToDescribe(trace, story);
   const query = queryOf(trace, trace.T - 1);
   await openHead(first.layer, first.head, () => {
     if (selection.query === last) select(query); // another token may have been chosen while it loaded

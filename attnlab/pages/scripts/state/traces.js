@@ -7,7 +7,7 @@ import { unpackedMask } from "../numbers/formats.js";
 import { Graph } from "../numbers/run.js";
 import { charactersIn, tokenAfter, withWords, wordOf, wordsIn } from "../numbers/words.js";
 import { description, say, sayMessage, tokenOf } from "../sources/description.js";
-import { DISPLAYS, isLook, on, selection } from "./store.js";
+import { isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
 export const MATRICES = Object.keys(description.steps).filter((name) => description.steps[name].axes === description.steps.weights.axes);
@@ -240,17 +240,14 @@ export function differenceOf(positions, list) {
   return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
 }
 
-/** How key n differs from the other text. */
-export const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
-
 /** A token of the vocabulary after a position, with its name there. */
 export const nextTokenOf = (trace, position, id) => tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
 
 /** The index in `alignment.queries` of a position in a trace. */
 export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
-/** The values of a link, as a selection that this page can show. In links, `look` is the display. */
-export function clampedSelection({ layer, head, query, key, step, look }) {
+/** The values of a link, as a selection that this page can show. */
+export function clampedSelection({ layer, head, query, key, step }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
     head: [head, Math.max(...traces.map(({ H }) => H))],
@@ -259,12 +256,12 @@ export function clampedSelection({ layer, head, query, key, step, look }) {
   };
   const given = Object.entries(counts).filter(([, [n]]) => n >= 0);
   const numbers = Object.fromEntries(given.map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]));
-  return { ...numbers, ...(MATRICES.includes(step) && { step }), ...(look in DISPLAYS && { display: look }) };
+  return { ...numbers, ...(MATRICES.includes(step) && { step }) };
 }
 
 /** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
 export const onHead = (draw) =>
-  on("head step display depth level palette overlaid", () => !pendingTraces({ traces }, selection.layer).length && draw());
+  on("head step depth level palette", () => !pendingTraces({ traces }, selection.layer).length && draw());
 
 // ---- the words of changes, see numbers/changes.js --------------------------------------------------
 

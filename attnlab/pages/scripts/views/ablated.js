@@ -4,7 +4,7 @@ import { say } from "../sources/description.js";
 import { isAblatedIn } from "../sources/rows.js";
 import { selection } from "../state/store.js";
 import { nameOfPart, traceViews, views } from "../state/traces.js";
-import { byId, make } from "../drawing/draw.js";
+import { byId, make } from "../drawing/elements.js";
 
 function markView(part, isMarked, content) {
   part.classList.toggle("ablated", isMarked);
@@ -18,9 +18,9 @@ function markView(part, isMarked, content) {
 function markViews() {
   const isAblated = (view) => isAblatedIn(view, selection.layer, selection.head);
   byId("is-ablated").hidden = !traceViews.some(isAblated);
-  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, texts: traceViews }))
+  for (const [id, shown] of Object.entries({ heatmaps: views }))
     for (const [n, part] of [...byId(id).children].entries())
-      markView(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .flow"));
+      markView(part, isAblated(shown[n]), part.querySelector(".scroller, .table"));
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
     markView(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }

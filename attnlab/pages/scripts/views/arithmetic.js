@@ -9,8 +9,8 @@ import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../so
 import { closeArithmetic, goTo, select } from "../state/actions.js";
 import { isLook, on, selection, set } from "../state/store.js";
 import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference } from "../state/traces.js";
-import { boxedTable, buttonOf, byId, formulaOf, make, number, onceAFrame, positionsInWords, rowOf, tokenElement,
-  withSymbol } from "../drawing/draw.js";
+import { boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
 import { lineOf, noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
 import { prefixOf } from "../drawing/names.js";

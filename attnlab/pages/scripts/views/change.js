@@ -1,16 +1,17 @@
 // How next-token probabilities change between the last two traces. Both need all logits, because a token that is
 // likely in one may have any rank in the other.
 
-import { brief, percentages } from "../numbers/formats.js";
-import { wordOf } from "../numbers/words.js";
+import { brief } from "../numbers/formats.js";
 import { samplingProbability } from "../numbers/sampling.js";
 import { say } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
-import { isAt, isLook, settings } from "../state/store.js";
+import { isLook, settings } from "../state/store.js";
 import { alignment, DIFFERENCE, distinctions, queryIn, traces } from "../state/traces.js";
-import { barOf, buttonOf, byId, exact, make, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { barOf, exact, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
 import { nextTokenTitle } from "../drawing/names.js";
-import { CANDIDATES } from "./next.js";
+
+const CANDIDATES = 5; // of each prediction
 
 /** The most probable tokens of either prediction, as [id, before, now]; the most probable now come first. */
 function changesOf(predictions) {
@@ -21,7 +22,7 @@ function changesOf(predictions) {
 
 /**
  * The table at the open head: changes from the trace `before`, null if there is none, to the trace `now`; `compare` shows
- * both. In Look it shows what an ablation does.
+ * both.
  */
 export function makeChange(before, now, compare) {
   const box = byId("change");
@@ -31,7 +32,7 @@ export function makeChange(before, now, compare) {
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
   const draw = onceAFrame(async () => {
     if (traces.at(-1) !== now) return; // another text has been opened
-    if (isLook() && !(isAt("head") && before?.ids.join() === now.ids.join())) return box.replaceChildren();
+    if (isLook()) return box.replaceChildren();
     if (!before) return box.replaceChildren(noteOf());
     const positions = both.map(queryIn);
     const read = await Promise.all(both.map((trace, n) => source.predictionAfter(trace, positions[n])));
@@ -42,11 +43,9 @@ export function makeChange(before, now, compare) {
     const rows = changesOf(predictions).map(([id, earlier, later]) => {
       const bars = make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later));
       const numbers = [probabilityElement(earlier), probabilityElement(later), probabilityElement(later - earlier, true)];
-      return rowOf(tokenElement(nameOf(id)), [bars, ...(isLook() ? percentages(earlier, later) : numbers)]);
+      return rowOf(tokenElement(nameOf(id)), [bars, ...numbers]);
     });
-    const token = brief(wordOf(now.tokens[position]));
-    const caption = make("div", {}, ...(isLook() ? [say("Next token after “{token}”", { token })] : nextTokenTitle(now, position)));
-    const table = tableOf(caption, [say("token"), "", ...headings.slice(0, isLook() ? 2 : 3)], rows);
+    const table = tableOf(make("div", {}, ...nextTokenTitle(now, position)), [say("token"), "", ...headings], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf(positions)));
   });
 

@@ -6,17 +6,19 @@ import { brief } from "../numbers/formats.js";
 import { specialNamesIn } from "../numbers/words.js";
 import { description, say } from "../sources/description.js";
 import { reports, setSource, source } from "../sources/source.js";
-import { openTraces, showLevel } from "../state/actions.js";
+import { openTraces } from "../state/actions.js";
+import { live } from "../state/live.js";
 import { followLink, linkFollowers, linkParts, startEntry } from "../state/link.js";
 import { describedCell, isLook, isSame, on, selection, settings } from "../state/store.js";
 import { openStory } from "../state/story.js";
 import { alignment, nameOfChange, traceOf, traces } from "../state/traces.js";
-import { barOf, buttonOf, byId, checkboxOf, make, markBusy, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
+import { barOf, checkboxOf, markBusy, number, replaceWithFields, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
 import { cursorOf } from "../drawing/levels.js";
-import { mapsShown } from "../drawing/maps.js";
 import { onOpened } from "./ablated.js";
 import { makeChange } from "./change.js";
 import { makeSliders, showSettings } from "./next.js";
+import { END_OF_TEXT, markTyping } from "./sentence.js";
 
 const HISTORY_LENGTH = 100;
 const QUICK_MILLISECONDS = 50; // the controls show a request that takes longer before it is answered, a quick one afterwards
@@ -37,6 +39,7 @@ function requestTrace(text, changes) {
     return () => {
       const last = traceHistory.at(-1);
       const hasSameIds = last.ids.join() === trace.ids.join();
+      if (text.text === undefined && !hasSameIds) byId("prompt").value = trace.text; // a next word was written
       show({ ...trace, typed: text.text ?? (hasSameIds ? last.typed : undefined) });
     };
   });
@@ -90,6 +93,46 @@ async function openLinked(text, texts, signal) {
     if (!possible.length || error.name === "AbortError") throw error;
     return { trace: await source.open(text, [], signal), problem: error.message }; // such as a mask that hides everything
   }
+}
+
+const openIds = (ids) => requestTrace({ ids }, lastRequest.changes);
+
+/** Write a next token, {id}. */
+const writeToken = ({ id }) => openIds([...traceHistory.at(-1).ids, id]);
+
+const LONGEST_PIECES = 3; // further tokens of a word
+
+/** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
+async function completionOf({ ids, changes, names }, id) {
+  if (!/[a-z]$/i.test(names.get(id).text) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
+  const { chosen } = await source.generate({ ids: [...ids, id], changes }, { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null });
+  const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
+  return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
+}
+
+const MILLISECONDS_A_WORD = 700; // while the page writes by itself
+let writing = null; // the timer
+
+/** Write on by itself, a sampled token at a time, until the text ends, the reader stops it, or the model is full. */
+function toggleWriting() {
+  if (writing) return stopWriting();
+  const step = async () => {
+    const trace = traceHistory.at(-1);
+    if (trace.ids.length >= source.config.n_positions) return stopWriting();
+    const { chosen } = await source.generate(trace, { count: 1, ...settings });
+    if (!writing || chosen[0].symbol === END_OF_TEXT || traceHistory.at(-1) !== trace) return stopWriting();
+    writeToken(chosen[0]);
+    writing = setTimeout(step, MILLISECONDS_A_WORD);
+  };
+  writing = setTimeout(step);
+  byId("write-on").ariaPressed = "true";
+  return undefined;
+}
+
+function stopWriting() {
+  clearTimeout(writing);
+  writing = null;
+  byId("write-on").ariaPressed = "false";
 }
 
 /** Generate a continuation of the last trace. */
@@ -211,12 +254,10 @@ async function showLatest() {
   resetRequest();
   const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
   const isOtherText = traces.at(-1).ids.join() !== former[0].ids.join();
-  if (isOtherText && isLook()) Object.assign(selection, { isHeadChosen: false, level: "model" });
-  showLevel(selection.level);
+  if (isOtherText && isLook()) Object.assign(selection, { isHeadChosen: false });
   openStory();
   followChange(former);
   markLatest();
-  if (focused.map) mapsShown().find(({ cell, ...map }) => cell.closest("#grids") && isSame(map, focused.map))?.cell.focus();
   await opening;
   if (focusedFigure >= 0) cursorOf(focusedFigure)?.focus();
 }
@@ -268,9 +309,10 @@ function markUnsent() {
   showSpecialNames();
   const isComputed = byId("explore").ariaBusy === "true" && isTyped(lastRequest.text.text);
   const isShown = isShownTyped();
+  markTyping(!isShown);
   byId("unsent").hidden = isShown || isTyped(refused);
   byId("explore").classList.toggle("refused", !isShown && refused !== null); // what is shown is of another text
-  byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
+  byId("unsent").textContent = isComputed ? say("computing …") : "";
 }
 
 /** The names of special tokens that are typed. */
@@ -478,7 +520,6 @@ export function makeExplorer() {
   on("language", remakeControls);
   Object.assign(reports, { status: showStatus, progress: showProgress });
   traceHistory.push(...description.traces);
-  byId("prompt").value = traceHistory[0].text;
   resetRequest();
   followChange();
   markLatest();
@@ -486,11 +527,15 @@ export function makeExplorer() {
   linkFollowers.push((link) => followLinkOfText(link));
 }
 
-/** The text box, its button and example texts. */
-function promptControls() {
-  const traceExample = (text) => {
-    prompt.value = text;
-    tracePrompt();
+const TYPING_MILLISECONDS = 150; // after the last key, what was typed is computed
+
+/** The text area of the sentence, and what writes a next word. Called before the page is shown. */
+export function makePrompt() {
+  let timer;
+  const input = () => {
+    markUnsent();
+    clearTimeout(timer);
+    timer = setTimeout(() => isShownTyped() || tracePrompt(), TYPING_MILLISECONDS);
   };
   const keydown = (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
@@ -498,11 +543,22 @@ function promptControls() {
     event.preventDefault();
     tracePrompt();
   };
-  const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", input: markUnsent, keydown });
-  const unsent = make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter"));
+  live.editor = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", "aria-label": say("The sentence: type your own"), input, keydown });
+  live.editor.value = description.traces[0].text;
+  live.open = openIds;
+  live.write = writeToken;
+  live.toggleWriting = toggleWriting;
+  live.complete = completionOf;
+}
+
+/** Example texts, and what is said about the typed text. */
+function promptControls() {
+  const traceExample = (text) => {
+    byId("prompt").value = text;
+    tracePrompt();
+  };
   return [
-    make("label", { for: "prompt", class: "unseen" }, say("Text")),
-    make("div", { id: "prompt-row" }, prompt, unsent, controlOf("look", say("Show"), tracePrompt)),
+    make("p", { id: "unsent", role: "status" }),
     make("p", { id: "special-names", class: "note" }),
     make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => traceExample(text), {}, text))),
   ];
@@ -530,11 +586,11 @@ function addHeadControls() {
   const cause = make("div", { id: "cause" });
   title.before(cause);
   cause.append(make("div", {}, title, headControls(), byId("is-ablated"), byId("jobs")), make("div", { id: "change" }));
-  // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
-  for (const id of ["grids", "heatmaps"])
+  // S ablates the head that has focus, among all heads or in its map; M toggles a cell of its mask.
+  for (const id of ["every-head", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
       if (ctrlKey || altKey || metaKey) return;
-      const { layer, head } = target.map ?? selection;
+      const { layer, head } = target.layer === undefined ? selection : target;
       if (key.toLowerCase() === "s") toggle(ablationOf(layer, head));
       if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });

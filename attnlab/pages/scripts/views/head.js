@@ -1,25 +1,21 @@
 // The open head: its title, what it attends to, and the controls of its views.
 
-import { NOTABLE } from "../numbers/constants.js";
 import { brief } from "../numbers/formats.js";
-import { attendedBy, attentionInWords } from "../sources/attended.js";
 import { say, sayParts } from "../sources/description.js";
 import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
 import { valuesOf } from "../sources/rows.js";
-import { strongestKey, toggleOverlay, viewOfQuery } from "../state/actions.js";
-import { DISPLAYS, isAt, isLook, on, selection, set } from "../state/store.js";
-import { editedIn, hasHead, MATRICES, nameOfPart, onHead, traces } from "../state/traces.js";
-import { buttonOf, byId, formulaOf, make, markBusy, markChoice, number, positionsInWords, setChoices, symbolOf,
-  wordInSentence } from "../drawing/draw.js";
-import { prefixOf, restButton, visibleHeads } from "../drawing/names.js";
-import { reasonFor } from "../drawing/reasons.js";
+import { strongestKey, viewOfQuery } from "../state/actions.js";
+import { on, selection, set } from "../state/store.js";
+import { editedIn, hasHead, MATRICES, onHead, traces } from "../state/traces.js";
+import { formulaOf, markBusy, markChoice, number, positionsInWords, setChoices, symbolOf } from "../drawing/draw.js";
+import { byId, make } from "../drawing/elements.js";
+import { prefixOf } from "../drawing/names.js";
 
-/** Show where the selected query's attention goes in words, and in Lab its largest weight. */
+/** Show the selected query's largest weight. */
 function showStrongest() {
   const { layer, head, query } = selection;
   const view = viewOfQuery(query);
   if (!view) return byId("strongest").replaceChildren();
-  if (isLook()) return showAttention(view);
   const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
   byId("strongest").replaceChildren(
     prefixOf(view),
@@ -33,28 +29,12 @@ function showStrongest() {
   );
 }
 
-/** In Look: where the selected query's attention goes, and a button to draw what rests. */
-function showAttention(view) {
-  const { layer, head, query } = selection;
-  const [trace] = view.traces;
-  const [i] = view.queries[view.rows.indexOf(query)];
-  const attended = attendedBy(trace, layer, head, i);
-  const button = attended.rest >= NOTABLE || selection.drawsFirst ? [" ", restButton()] : [];
-  byId("strongest").replaceChildren(prefixOf(view), ...attentionInWords(attended, trace.cached + i, (j) => wordInSentence(trace.keys[j])), ...button, reasonFor(trace, layer, head, i, attended));
-}
-
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
-  markChoice("looks", selection.display);
   markChoice("steps", step);
-  const isShown = (display) => display === selection.display || (display === "lines" && isAt("head"));
-  for (const [display, id] of Object.entries(DISPLAYS)) byId(id).hidden = !isShown(display);
-  for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.display !== "map";
   showJobs();
-  showOthers();
   showStrongest();
-  showOverlaid();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
 }
 
@@ -99,50 +79,9 @@ export function startHead() {
     for (const id of ["jobs", "strongest"]) byId(id).replaceChildren();
   });
   onHead(showHead);
-  on("query key drawsFirst", showStrongest);
+  on("query key", showStrongest);
   on("isLoading", () => markBusy(document.querySelector("main"), selection.isLoading));
-  const showLooks = () => setChoices("looks", [["map", say("map")], ["lines", say("lines")]], (display) => set({ display }));
-  showLooks();
-  on("language", showLooks);
   setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));
-  // Overlay several heads: clicks on maps then add heads instead of replacing the open one.
-  byId("several").addEventListener("click", ({ target }) => {
-    const isAdding = !selection.isAdding;
-    target.ariaPressed = String(isAdding);
-    set({ isAdding, ...(!isAdding && { overlaid: [] }) });
-  });
   byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
   byId("larger").addEventListener("click", () => zoom(1.5));
-}
-
-/** The overlaid heads' names, as buttons that remove them. */
-function showOverlaid() {
-  byId("overlaid").replaceChildren(
-    ...(selection.overlaid.length ? visibleHeads() : []).map(({ layer, head, colour }) => {
-      const name = nameOfPart({ layer, head });
-      const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-      swatch.style.backgroundColor = colour;
-      const remove = () => {
-        toggleOverlay(layer, head);
-        byId("several").focus();
-      };
-      return buttonOf(remove, { "aria-label": say("remove {name}", { name }) }, swatch, name, " ×");
-    }),
-  );
-}
-
-/** If only one of several selected heads is shown: how many there are, and a button to show all. */
-function showOthers() {
-  const isOneShown = selection.overlaid.length > 0 && selection.display !== "lines";
-  byId("others").hidden = !isOneShown;
-  if (!isOneShown) return;
-  const showLines = () => {
-    set({ display: "lines" });
-    byId("looks").querySelector(":checked").focus();
-  };
-  byId("others").replaceChildren(
-    say("One of {n} selected heads; the lines show all of them.", { n: selection.overlaid.length }),
-    " ",
-    buttonOf(showLines, { class: "leads" }, say("Show the lines")),
-  );
 }

@@ -4,13 +4,13 @@ import { brief, fixed, format } from "../numbers/formats.js";
 import { say, sayStored } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
-import { describedCell, isAt, isLook, isSame, on, selection } from "../state/store.js";
+import { describedCell, isAt, isSame, on, selection } from "../state/store.js";
 import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
 import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
-import { byId, cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPress, isPrinted,
-  make, maxHeight, moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale
-  } from "../drawing/draw.js";
-import { enterCell, focusGrid } from "../drawing/levels.js";
+import { cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPrinted,
+  maxHeight, moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { byId, isPress, make } from "../drawing/elements.js";
+import { focusHead, openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
 const LARGEST_CELL = 40;
@@ -320,7 +320,7 @@ class Heatmap {
       const cell = this.#pointedCell(event);
       if (!cell) return;
       select(cell.query, cell.key);
-      enterCell(cursor);
+      openArithmetic(cursor);
     });
     scroller.addEventListener("scroll", this.draw);
     cursor.addEventListener("keydown", (event) => this.#pressKey(event));
@@ -342,9 +342,9 @@ class Heatmap {
     if (isPress(event)) {
       event.preventDefault();
       choose(query, key); // the cursor's cell, if this text lacks the selected one
-      enterCell(cursor);
+      openArithmetic(cursor);
     } else if (event.key === "Escape") {
-      if (!isLook()) focusGrid(views.indexOf(view));
+      focusHead();
     } else {
       const to = cellAfterKey(event, query, key, view.T, view.Tk);
       if (!to) return;
@@ -366,6 +366,6 @@ export function startHeatmaps() {
   const all = drawingsIn("heatmaps", () => views, (view) => new Heatmap(view));
   onHead(() => drawHeatmaps(all()));
   on("query key hovered", () => all().forEach((heatmap) => heatmap.mark()));
-  on("textSize openCell zoom", () => all().forEach((heatmap) => heatmap.layOut()));
+  on("openCell zoom", () => all().forEach((heatmap) => heatmap.layOut()));
   on("zoom", () => all().forEach((heatmap) => heatmap.scrollToCell()));
 }

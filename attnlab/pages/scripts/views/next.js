@@ -1,25 +1,20 @@
 // Next tokens after a position: from logits to the sampled token.
 
-import { barScale, brief, grouped } from "../numbers/formats.js";
-import { wordOf } from "../numbers/words.js";
-import { generator, sampledIndex, totalOf } from "../numbers/sampling.js";
+import { brief, grouped } from "../numbers/formats.js";
+import { totalOf } from "../numbers/sampling.js";
 import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
 import { alignment, queryIn, traces } from "../state/traces.js";
-import { describe } from "../drawing/card.js";
-import { barOf, buttonOf, byId, checkboxOf, drawingsIn, make, moveByArrows, number, onceAFrame, positionsInWords,
-  rowOf, symbolOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { checkboxOf, drawingsIn, number, onceAFrame, positionsInWords, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { byId, make } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
-import { focusPrediction } from "../drawing/levels.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
 const ROWS = 10; // rows of the table, unless all are shown
-export const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
-const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
 let showsAllRows = false;
 let positionSlider;
 const settingSliders = []; // in two places, which show the same settings
@@ -39,17 +34,11 @@ function makeSettings() {
     },
     onChange: (n) => select(n),
   });
-  const sampleOne = () => {
-    samples.u = samples.random();
-    samples.count++;
-    drawPredictions();
-  };
   const all = checkboxOf(showsAllRows ? { checked: "" } : {}, say("more rows"), ({ target }) => {
     showsAllRows = target.checked;
     drawPredictions();
   });
-  const sampling = make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), all);
-  byId("settings").replaceChildren(positionSlider.element, ...makeSliders(), sampling, make("div", { id: "drawn", role: "status" }));
+  byId("settings").replaceChildren(positionSlider.element, ...makeSliders(), all);
 }
 
 /** Sliders for the settings; all sets show the same values. */
@@ -115,25 +104,14 @@ function slider(name, { shownText, spokenText, onChange, state }) {
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 class Prediction {
-  #sample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
-
   constructor(trace) {
     this.trace = trace;
     this.steps = make("ol", { class: "chain" });
     this.table = make("div", { class: "table", tabindex: "0", role: "region" });
     this.following = make("p", { class: "sum" });
     this.heading = make("h3");
-    const parts = [this.heading, this.steps, this.table, this.following];
-    byId("predictions").append(make("article", { "data-trace": trace.number }, ...parts));
-    this.list = make("ol", { class: "next" });
-    moveByArrows(this.list, () => [...this.list.querySelectorAll(".chip")]);
-    this.note = make("p", { class: "note" });
-    this.sampled = make("p", { class: "sum" });
-    if (trace.number === 0) byId("drawn").replaceChildren();
-    byId("drawn").append(this.sampled);
-    this.title = make("h3");
-    const toArithmetic = buttonOf(focusPrediction, {}, `${say("from logits to probabilities")} ↓`);
-    byId("texts").querySelectorAll(".following")[trace.number].replaceChildren(this.title, this.list, make("div", { class: "how" }, toArithmetic, this.note));
+        this.note = make("p", { class: "note" });
+    byId("predictions").append(make("article", { "data-trace": trace.number }, this.heading, this.note, this.steps, this.table, this.following));
     this.draw = onceAFrame(() => this.#draw());
   }
 
@@ -143,39 +121,20 @@ class Prediction {
     const position = queryIn(trace);
     const prediction = position < trace.prediction.first ? undefined : await source.predictionAfter(trace, position);
     if (traces[trace.number] !== trace || position !== queryIn(trace)) return; // another text or token has been chosen
-    this.title.replaceChildren(...nextTokenTitle(trace, position));
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
-    for (const part of ["list", "sampled", "steps", "table", "following"]) this[part].hidden = !prediction;
+    for (const part of ["steps", "table", "following"]) this[part].hidden = !prediction;
     this.note.textContent = prediction ? [settingsInWords(), sayStored(trace.limits)].filter(Boolean).join(" · ") : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
 
   #drawCandidates(position, candidates) {
-    const { trace, list, table } = this;
-    list.ariaLabel = this.title.textContent;
-    list.replaceChildren(...candidatesOf(candidates, this.trace.listed));
-    changed("predictions");
+    const { trace, table } = this;
     this.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
-    const sampledRow = this.#drawSample(JSON.stringify([position, settings]), candidates);
     table.ariaLabel = this.heading.textContent;
-    table.replaceChildren(candidatesTable(trace.prediction.rows, candidates, sampledRow));
+    table.replaceChildren(candidatesTable(trace.prediction.rows, candidates));
     this.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
   }
 
-  /** Show the last sample; return its row, or null if it was sampled under other conditions. */
-  #drawSample(conditions, candidates) {
-    if (this.#sample.count !== samples.count) {
-      const row = sampledIndex(samples.u, candidates.renormalized);
-      this.#sample = { count: samples.count, conditions, row, words: sampleInWords(candidates, row) };
-    }
-    const { words, row } = this.#sample;
-    const isCurrent = this.#sample.conditions === conditions;
-    const isPast = words !== undefined && !isCurrent;
-    this.sampled.classList.toggle("past", isPast);
-    const past = isPast ? say("Sampled before a setting or the token changed: ") : "";
-    this.sampled.replaceChildren(...(words ? [prefixOf(this.trace), past, ...words] : []));
-    return isCurrent ? row : null;
-  }
 }
 
 /** The settings that differ from the defaults; "" if none do. */
@@ -183,19 +142,6 @@ function settingsInWords() {
   const { temperature, top_k, top_p } = settings;
   const words = [temperature !== 1 && `${say("temperature")} ${temperature}`, top_k !== null && `top-k ${top_k}`, top_p !== null && `top-p ${top_p}`];
   return words.filter(Boolean).join(", ");
-}
-
-/** The most probable tokens, as list items with their probabilities. */
-function candidatesOf({ tokens, renormalized }, listed) {
-  const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
-  const scale = barScale(likely.map((n) => renormalized[n]));
-  return likely.map((n) => {
-    const tabindex = n === likely[0] ? "0" : "-1"; // Tab reaches one of them; arrow keys move
-    const chip = make("button", { type: "button", class: "chip", tabindex }, symbolOf(tokens[n].symbol, wordOf(tokens[n])));
-    describe(chip, tokens[n], "");
-    listed.add(tokens[n]);
-    return make("li", {}, chip, barOf(renormalized[n] * scale), number(renormalized[n], 4));
-  });
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
@@ -224,7 +170,7 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
 }
 
 /** A table with a row for each token, from its logit to the probability that it is sampled with. */
-function candidatesTable(unusedRows, candidates, sampledRow) {
+function candidatesTable(unusedRows, candidates) {
   const { vocab, logits, exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = showsAllRows ? tokens.length : Math.min(ROWS, tokens.length);
@@ -243,7 +189,6 @@ function candidatesTable(unusedRows, candidates, sampledRow) {
     const result = (temperature && removedBy[n]) || renormalized[n];
     const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulative);
     row.classList.toggle("struck", removedBy[n] !== "");
-    if (n === sampledRow) row.ariaCurrent = "true";
     return row;
   });
   const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
@@ -272,15 +217,6 @@ function followingOf(token, { vocab, following, logits, sum }) {
   const probability = temperature ? Math.exp((following.logit - logits[0]) / temperature) / sum : Number(rank === 1);
   const values = { token: tokenElement(token), rank: grouped(rank), vocab: grouped(vocab), probability: number(probability, 4) };
   return sayParts("The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.", values);
-}
-
-/** How the sampled token follows from u in [0, 1) and the cumulative probabilities. */
-function sampleInWords({ tokens, renormalized }, sampled) {
-  const origin = say(" (sample {count}, seed 0, in this page)", samples);
-  const u = number(samples.u, 4);
-  if (sampled < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
-  const values = { u, token: tokenElement(tokens[sampled]), reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4) };
-  return [...sayParts("u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u", values), origin];
 }
 
 let predictions; // returns one for each trace

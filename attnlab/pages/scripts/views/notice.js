@@ -1,11 +1,15 @@
 // Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like words,
-// and what to do: before the headline, which then steps back.
+// and what to do; and that a text ends in a blank. It stands above the sentence.
 
+import { percent } from "../numbers/formats.js";
+import { UNCHANGED } from "../numbers/sampling.js";
 import { difficultIn } from "../numbers/words.js";
-import { joinSentences, say, sayStored } from "../sources/description.js";
+import { joinSentences, say, sayParts, sayStored } from "../sources/description.js";
+import { source, withProbabilities } from "../sources/source.js";
+import { live } from "../state/live.js";
 import { on } from "../state/store.js";
 import { traces } from "../state/traces.js";
-import { byId, make } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
 
 /** The notice on a trace's text, as in attnlab/model/notice.py; "" if there is nothing to say. */
@@ -25,11 +29,29 @@ export function noticeOn({ training, advice, id, special }, { split, unknown, sp
   );
 }
 
+/** Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have. */
+const endsInBlank = ({ tokens, cached }) => cached + tokens.length > 1 && /^[\s\u00a0]+$/.test(tokens.at(-1).text);
+
+/** What is said about a text that ends in a blank, with what comes next without the blank. */
+async function noticeOnBlank(trace, element) {
+  const position = trace.T - 2;
+  if (position < trace.prediction.first) return;
+  const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
+  const next = make("b", {}, trace.names.get(ids[0]).text.trim());
+  element.append(" ", ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }));
+  if (live.editor) element.append(" ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")));
+}
+
 function showNotice() {
   const difficult = traces.map(({ words, tokens, special }) => difficultIn(words, tokens, special));
   const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
-  byId("story").classList.toggle("in-doubt", difficult.some(({ isInDoubt }) => isInDoubt));
+  for (const trace of traces.filter(endsInBlank)) {
+    const element = make("p", { class: "blank" }, prefixOf(trace), say("This text ends in a blank, which the model reads as a token of its own."));
+    byId("notice").append(element);
+    noticeOnBlank(trace, element);
+  }
+
 }
 
 export const startNotice = () => on("traces language", showNotice);

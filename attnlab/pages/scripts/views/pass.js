@@ -12,8 +12,9 @@ import { changed, isLook, on, selection } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { queryIn, traces } from "../state/traces.js";
 import { bitmapOf, signedScale } from "../drawing/colours.js";
-import { buttonOf, byId, cellAfterKey, cellUnder, formulaOf, isPress, make, markBusy, markChoice, moveFrame, number,
-  onceAFrame, setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
+import { cellAfterKey, cellUnder, formulaOf, markBusy, markChoice,
+  moveFrame, number, onceAFrame, setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
+import { buttonOf, byId, isPress, make } from "../drawing/elements.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
 import { cursorOf, focusStrip } from "../drawing/levels.js";
 

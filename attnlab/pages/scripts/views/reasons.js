@@ -8,8 +8,9 @@ import { goTo, openHead, select, setDepth } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
 import { isLook, on, selection } from "../state/store.js";
 import { alignment, queryIn, queryOf, traces } from "../state/traces.js";
-import { barOf, buttonOf, byId, exact, make, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { cursorOf, enterHead, focusStrip } from "../drawing/levels.js";
+import { barOf, exact, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
+import { cursorOf, focusHead, focusStrip } from "../drawing/levels.js";
 import { nameOfReadPart, readReason, reasonInWords } from "../drawing/reasons.js";
 
 /** The open cell in a trace, and the key that it is compared with, or null for the mean of the row. */
@@ -23,10 +24,10 @@ function comparedCell(trace) {
 /** Show where a part is computed: a head, or a step of the token in the forward pass. */
 async function goToPart(trace, { kind, layer, head }, position) {
   const choose = () => queryIn(trace) !== position && select(queryOf(trace, position));
-  if (kind === "head" && isLook()) return enterHead(layer, head, choose);
   if (kind === "head") {
+    startEntry();
     await openHead(layer, head, choose);
-    return cursorOf(trace.number).focus();
+    return isLook() ? focusHead() : cursorOf(trace.number).focus();
   }
   if (isLook()) {
     startEntry();
@@ -47,7 +48,7 @@ function partElement(trace, part, side, position) {
 }
 
 /** The largest pairs, the rest, and the total. */
-function barsOf({ trace, layer, query, key, visible, total, pairs }, isCached) {
+function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
   const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
   const rows = pairs.map(([first, second, x]) => {

@@ -3,7 +3,8 @@
 import { say } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { alignment, DIFFERENCE, differenceOf, isEverywhere, traces, views, whyNoDifference } from "../state/traces.js";
-import { byId, make, tokenElement } from "../drawing/draw.js";
+import { tokenElement } from "../drawing/draw.js";
+import { byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
 
 function summarise() {

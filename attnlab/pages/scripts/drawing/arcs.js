@@ -1,0 +1,51 @@
+// Attention drawn over words: an arc from the word that looks to each word that it looks at, as wide as the weight. One
+// drawing serves the sentence on the stage and the small ones of all heads.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An SVG element. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/**
+ * The path of an arc between two places, {x, top, bottom, line}. On one line it rises above the words, the further apart
+ * the higher; from one line to another it runs through the space between the lines.
+ */
+function pathOf(from, to, { steepness, highest }) {
+  if (from.line === to.line) {
+    const rise = Math.min(highest, 18 + steepness * Math.abs(from.x - to.x));
+    const peak = from.top - rise * 1.3; // a curve reaches three quarters of the height of its control points
+    return `M${from.x} ${from.top}C${from.x} ${peak},${to.x} ${peak},${to.x} ${to.top}`;
+  }
+  const [start, end] = to.line < from.line ? [from.top, to.bottom] : [from.bottom, to.top];
+  const middle = (start + end) / 2;
+  return `M${from.x} ${start}C${from.x} ${middle},${to.x} ${middle},${to.x} ${end}`;
+}
+
+/**
+ * The arcs of one query, from the faintest to the strongest, so that the strongest lie on top.
+ *
+ * from: the place of the word that looks; places: those of the words looked at; weights: one for each of them
+ * least: arcs of smaller weights are left out; widest: the width of weight 1, in pixels
+ * firstRests: whether attention on the first word is drawn in grey, because it rests there
+ * isOwn(j): whether word j is the one that looks, which has no arc
+ */
+export function arcsOf(from, places, weights, { least, widest, thinnest, steepness, highest, firstRests, isOwn }) {
+  return [...weights.keys()]
+    .filter((j) => weights[j] >= least && !isOwn(j))
+    .sort((a, b) => weights[a] - weights[b])
+    .map((j) => {
+      const width = Math.max(thinnest, widest * weights[j]);
+      const arc = svg("path", {
+        class: j === 0 && firstRests ? "arc rests" : "arc",
+        d: pathOf(from, places[j], { steepness, highest }),
+        "stroke-width": width.toFixed(2),
+      });
+      arc.key = j;
+      return arc;
+    });
+}

@@ -1,0 +1,43 @@
+// Elements. Texts are inserted only as text nodes, never as markup.
+
+export const byId = (id) => document.getElementById(id);
+
+/**
+ * An element with attributes, and children that are elements or plain text. An attribute that is a function is called
+ * at the event of its name, such as {click: toggle}.
+ */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes))
+    if (typeof value === "function") element.addEventListener(name, value);
+    else element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** A button; `click` is called when it is pressed. */
+export const buttonOf = (click, attributes, ...children) => make("button", { type: "button", click, ...attributes }, ...children);
+
+/** Focus element n, and make it the only one that Tab reaches. */
+export function focusOne(elements, n) {
+  for (const element of elements) element.tabIndex = -1;
+  elements[n].tabIndex = 0;
+  elements[n].focus();
+}
+
+/** Whether a key presses the focused element. */
+export const isPress = ({ key }) => key === "Enter" || key === " ";
+
+/** Let arrow keys move the focus among elements in rows of `columns`, and Enter or the space bar click the focused one. */
+export function moveByArrows(box, elementsOf, columns = 1) {
+  box.addEventListener("keydown", (event) => {
+    const elements = elementsOf();
+    const n = elements.indexOf(event.target);
+    const to = { ArrowRight: n + 1, ArrowDown: n + columns, ArrowLeft: n - 1, ArrowUp: n - columns, Home: 0, End: elements.length - 1 }[event.key];
+    if (isPress(event)) event.target.click();
+    else if (elements[to]) focusOne(elements, to);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}

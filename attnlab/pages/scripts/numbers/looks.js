@@ -1,0 +1,30 @@
+// What a head does in a sentence, from its weights: which word is looked at, which head is worth a sentence.
+
+import { PREVIOUS, PREVIOUS_ROWS } from "./constants.js";
+
+/** The word with the largest weight in a row, besides the first word and word `own`; -1 if there is none. */
+export function mostLookedAt(row, own) {
+  let most = -1;
+  for (let j = 1; j < row.length; j++) if (j !== own && row[j] > 0 && (most < 0 || row[j] > row[most])) most = j;
+  return most;
+}
+
+/** Whether a head looks at the word before in most of the last rows, as in attnlab/pages/overview.py; rowOf(i): the weights of query i of `count`. */
+export function looksAtPrevious(rowOf, count) {
+  const first = Math.max(1, count - PREVIOUS_ROWS);
+  let sum = 0;
+  for (let i = first; i < count; i++) sum += rowOf(i)[i - 1];
+  return count > first && sum / (count - first) > PREVIOUS;
+}
+
+/**
+ * How much a head deserves to be described: its effect on the next word × the share of the word that it looks at most.
+ * Half of that for a head that looks at the word before everywhere, since that says little about this sentence.
+ *
+ * effect: the change of the next word's probability without the head; 1 if it isn't known
+ */
+export function worthOf(rowOf, count, own, effect) {
+  const row = rowOf(count - 1);
+  const most = mostLookedAt(row, own);
+  return effect * (most < 0 ? 0 : row[most]) * (looksAtPrevious(rowOf, count) ? 0.5 : 1);
+}

@@ -1,0 +1,16 @@
+// Numbers in the file, see attnlab/pages/packs.py.
+
+import { bytesOf } from "../numbers/formats.js";
+
+/** Decode the pack in an element, and remove the element. */
+export async function embeddedNumbers(element) {
+  const deflated = new Blob([bytesOf(element.textContent)]).stream();
+  element.remove();
+  const inflated = deflated.pipeThrough(new DecompressionStream("deflate"));
+  // All first bytes of numbers, then all second bytes, ...
+  const planes = new Uint8Array(await new Response(inflated).arrayBuffer());
+  const bytes = new Uint8Array(planes.length);
+  for (let plane = 0, n = 0; plane < 4; plane++)
+    for (let k = plane; k < bytes.length; k += 4) bytes[k] = planes[n++];
+  return new Float32Array(bytes.buffer);
+}

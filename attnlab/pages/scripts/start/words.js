@@ -1,0 +1,115 @@
+// A page of any model's attention over its words: the sentence, one head, and all heads.
+
+import { worthOf } from "../numbers/looks.js";
+import { readAttention } from "../sources/attention.js";
+import { say } from "../sources/description.js";
+import { buttonOf, byId } from "../drawing/elements.js";
+import { Heads } from "../views/heads.js";
+import { effectInWords, lookInWords, lookedAtInWords } from "../views/sentences.js";
+import { softmaxRow } from "../views/softmax.js";
+import { Stage } from "../views/stage.js";
+
+const NEXT_SHOWN = 4;
+
+const probabilityOf = (words, text) => words.find((word) => word.text === text)?.probability ?? 0;
+
+/** The page's attention, what is selected, and what is under the pointer. */
+class WordsPage {
+  selection = { layer: 0, head: 0, query: 0 };
+  pointed = { query: null, head: null }; // shown instead of the selection
+  isSilenced = false;
+  isRowOpen = false;
+
+  constructor(shown) {
+    this.shown = shown;
+    this.stage = new Stage(byId("stage"), { choose: (i, isPressed) => this.#chooseQuery(i, isPressed), openRow: () => this.#set({ isRowOpen: !this.isRowOpen }) });
+    this.heads = new Heads(byId("every-head"), {
+      choose: (layer, head) => this.#set({ isSilenced: false, selection: { ...this.selection, layer, head } }),
+      point: (layer, head) => this.#set({ pointed: { ...this.pointed, head: layer === null ? null : { layer, head } } }),
+    });
+    const all = Array.from({ length: shown.layers * shown.H }, (_, n) => ({ layer: Math.floor(n / shown.H), head: n % shown.H }));
+    const worth = new Map(all.map((place) => [place, this.#worthOf(place)]));
+    const best = all.reduce((best, place) => (worth.get(place) > worth.get(best) ? place : best));
+    this.selection = { ...best, query: shown.queries.length - 1 };
+    byId("every-head-title").textContent = this.#title(all.length);
+    this.stage.show(shown);
+    this.heads.show(shown);
+    for (let layer = 0; layer < shown.layers; layer++) this.heads.drawLayer(layer);
+    this.heads.showEffects((layer, head) => this.#effectOf({ layer, head }));
+    this.draw();
+  }
+
+  #set(values) {
+    Object.assign(this, values);
+    this.draw();
+  }
+
+  #chooseQuery(i, isPressed) {
+    if (isPressed) this.selection.query = i;
+    this.#set({ pointed: { ...this.pointed, query: isPressed ? null : i } });
+  }
+
+  #rowOf = ({ layer, head }) => (i) => this.shown.weights(layer, head, i);
+
+  /** The next words without a head; null if they aren't known. */
+  #without = ({ layer, head }) => this.shown.effects?.[`${layer}.${head}`] ?? null;
+
+  /** How far the most probable next word moves without a head; null if that isn't known. */
+  #effectOf(place) {
+    const without = this.#without(place);
+    const [first] = this.shown.next ?? [];
+    return without && first ? Math.abs(first.probability - probabilityOf(without, first.text)) : null;
+  }
+
+  #worthOf(place) {
+    const { isSelf, queries } = this.shown;
+    return worthOf(this.#rowOf(place), queries.length, isSelf ? queries.length - 1 : -1, this.#effectOf(place) ?? 1);
+  }
+
+  /** The next words with and without a head; if it is silenced, those that are probable without it are among them. */
+  #nextWords(place) {
+    const { next } = this.shown;
+    if (!next) return null;
+    const without = this.#without(place) ?? next;
+    const texts = new Set([...next, ...without].map(({ text }) => text));
+    const all = [...texts].map((text) => ({ text, before: probabilityOf(next, text), after: probabilityOf(without, text) }));
+    const sizeOf = ({ before, after }) => (this.isSilenced ? Math.max(before, after) : before);
+    return all.sort((a, b) => sizeOf(b) - sizeOf(a)).slice(0, NEXT_SHOWN).sort((a, b) => b.before - a.before);
+  }
+
+  #title(count) {
+    const { next, effects, isSelf } = this.shown;
+    const sentences = [say("All {count} heads over the same words.", { count })];
+    if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
+    if (next?.length && effects) sentences.push(say("Bar: how far “{word}” moves without the head.", { word: next[0].text.trim() }));
+    return sentences.join(" ");
+  }
+
+  draw() {
+    const { shown, selection, pointed } = this;
+    const place = pointed.head ?? selection;
+    const query = pointed.query ?? selection.query;
+    const rowOf = this.#rowOf(place);
+    const openRow = () => this.#set({ isRowOpen: !this.isRowOpen });
+    const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
+    const look = lookInWords(shown, rowOf, query, place, shareButton);
+    const next = this.#nextWords(place);
+    const hasEffect = next !== null && this.#without(place) !== null;
+    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next, isChanged: this.isSilenced && hasEffect });
+    const isAtEnd = query === shown.queries.length - 1;
+    byId("said").replaceChildren(...look.words, ...(isAtEnd && hasEffect ? [...effectInWords(next), " ", this.#silenceButton()] : []));
+    byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
+    byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));
+    this.heads.mark(selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head);
+  }
+
+  #silenceButton() {
+    const press = () => {
+      this.#set({ isSilenced: !this.isSilenced });
+      byId("silence").focus();
+    };
+    return buttonOf(press, { id: "silence", "aria-pressed": String(this.isSilenced) }, this.isSilenced ? say("give it back") : say("silence it"));
+  }
+}
+
+readAttention().then((shown) => new WordsPage(shown));

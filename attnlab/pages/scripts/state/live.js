@@ -1,0 +1,9 @@
+// What a page with a model can do besides showing a trace; a page without one leaves it null.
+
+export const live = {
+  editor: null, // the text area in which the sentence is typed
+  open: null, // trace a text, as ids
+  write: null, // write a next token, {id}
+  toggleWriting: null, // write on by itself, or stop
+  complete: null, // what follows a token in the same word, as a promise
+};

@@ -1,0 +1,99 @@
+// All heads as small drawings over the same words, layer by layer; a bar is what the prediction owes to a head.
+
+import { say } from "../sources/description.js";
+import { arcsOf, svg } from "../drawing/arcs.js";
+import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
+
+const WIDTH = 100; // of a drawing, in its own units
+const HEIGHT = 30;
+const MIN_SMALL_ARC = 0.08;
+const MIN_OWN_WEIGHT = 0.25; // of a word on itself, drawn as a stroke above the word
+const MANY_ROWS = 64; // of longer texts only the last word's arcs are drawn
+
+/** The words' centres along a line of WIDTH, as far apart as the words are long. */
+function centresOf(words) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `100px ${getComputedStyle(document.body).fontFamily}`;
+  const widths = words.map((text) => context.measureText(text).width);
+  const total = widths.reduce((sum, width) => sum + width, 0) || 1;
+  let start = 0;
+  return widths.map((width) => {
+    const middle = start + width / 2;
+    start += width;
+    return 2 + ((WIDTH - 4) * middle) / total;
+  });
+}
+
+/** A head's attention, small: the last word's arcs stand out. rowOf(i): the weights of query i. */
+export function smallDrawing(shown, rowOf) {
+  const baseline = HEIGHT - 1;
+  const placeOf = (x, line) => ({ x, top: baseline, bottom: baseline, line });
+  // Words that look at another sentence are below it.
+  const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, bottom: 1, line: 0 }));
+  const from = shown.isSelf ? places : centresOf(shown.queries).map((x) => placeOf(x, 1));
+  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least: MIN_SMALL_ARC, firstRests: shown.isSelf };
+  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  drawing.append(svg("path", { class: "ground", d: `M0 ${baseline + 0.5}H${WIDTH}` }));
+  const count = shown.queries.length;
+  for (let i = count > MANY_ROWS ? count - 1 : 0; i < count; i++) {
+    const isLast = i === count - 1;
+    const weights = rowOf(i);
+    for (const arc of arcsOf(from[i], places, weights, { ...shape, isOwn: (j) => shown.isSelf && j === i })) {
+      arc.style.opacity = isLast ? Math.min(1, 0.25 + weights[arc.key]) : 0.05 + 0.28 * weights[arc.key];
+      drawing.append(arc);
+    }
+    if (shown.isSelf && weights[i] > MIN_OWN_WEIGHT && count > 1) {
+      const own = svg("path", { class: "arc", d: `M${from[i].x} ${baseline}V${baseline - 9 * weights[i]}`, "stroke-width": (2.4 * weights[i]).toFixed(2) });
+      own.style.opacity = isLast ? 0.9 : 0.3;
+      drawing.append(own);
+    }
+  }
+  return drawing;
+}
+
+export class Heads {
+  /** choose(layer, head): a head was pressed; point(layer, head): the pointer is on it; point(null): it has left. */
+  constructor(element, { choose, point }) {
+    Object.assign(this, { element, choose, point, buttons: [] });
+  }
+
+  /** A place for each head, which `drawLayer` fills. */
+  show(shown) {
+    const { layers, H } = shown;
+    this.shown = shown;
+    this.buttons = Array.from({ length: layers * H }, (_, n) => {
+      const [layer, head] = [Math.floor(n / H), n % H];
+      const events = { pointerenter: ({ pointerType }) => pointerType === "mouse" && this.point(layer, head), pointerleave: () => this.point(null) };
+      const button = buttonOf(() => this.choose(layer, head), { class: "head-drawing", tabindex: "-1", "aria-label": say("head {layer}.{head}", { layer, head }), ...events });
+      button.append(svg("svg"), make("i"), make("small", { "aria-hidden": "true" }, `${layer}.${head}`));
+      return Object.assign(button, { layer, head });
+    });
+    this.element.style.setProperty("--heads", H);
+    this.element.classList.toggle("many", H > 6);
+    this.element.replaceChildren(...this.buttons);
+    moveByArrows(this.element, () => this.buttons, H);
+  }
+
+  drawLayer(layer) {
+    const { shown } = this;
+    for (const button of this.buttons.filter((button) => button.layer === layer))
+      button.firstChild.replaceWith(smallDrawing(shown, (i) => shown.weights(layer, button.head, i)));
+  }
+
+  /** A bar under each head: how far the next word moves without it; null where that isn't known. */
+  showEffects(effectOf) {
+    const effects = this.buttons.map(({ layer, head }) => effectOf(layer, head) ?? 0);
+    const largest = Math.max(...effects, 0.02);
+    this.buttons.forEach((button, n) => (button.children[1].style.width = `${(100 * effects[n]) / largest}%`));
+  }
+
+  /** Mark the open head, and those that are silenced. */
+  mark({ layer, head }, isSilenced = () => false) {
+    for (const button of this.buttons) {
+      const isOpen = button.layer === layer && button.head === head;
+      button.setAttribute("aria-pressed", String(isOpen));
+      button.tabIndex = isOpen ? 0 : -1;
+      button.classList.toggle("silenced", isSilenced(button.layer, button.head));
+    }
+  }
+}

@@ -1,0 +1,93 @@
+// The whole model in one drawing: each token is a band on its way through the layers, as wide as its vector is long.
+// Curves are attention, from the token looked at to the one that looks; dots are what MLPs add.
+
+import { NOTABLE } from "../numbers/constants.js";
+import { wordOf } from "../numbers/words.js";
+import { attendedInLayer } from "../sources/attended.js";
+import { say } from "../sources/description.js";
+import { loadLayer, source } from "../sources/source.js";
+import { on, selection } from "../state/store.js";
+import { queryIn, traces } from "../state/traces.js";
+import { svg } from "../drawing/arcs.js";
+import { byId } from "../drawing/elements.js";
+
+const MOST_TOKENS = 48; // the last ones of a longer text
+const ROW = 30; // pixels between two tokens
+const NAMES_WIDTH = 150; // width of the tokens' names
+const TITLES = 26; // height of the layers' names
+const WIDEST_BAND = 16;
+const LARGEST_DOT = 9; // radius
+const WIDEST_CURVE = 5;
+const SHARE_OF_ATTENTION = 0.7; // of a layer's width; the rest is for its MLP
+
+/** Where a layer's attention starts and ends, and its MLP is. */
+function placesOf(layers, width) {
+  const each = (width - NAMES_WIDTH) / (layers + 0.25);
+  return Array.from({ length: layers }, (_, layer) => {
+    const start = NAMES_WIDTH + (layer + 0.25) * each;
+    const end = start + SHARE_OF_ATTENTION * each;
+    return { start, end, mlp: end + (0.5 - SHARE_OF_ATTENTION / 2) * each };
+  });
+}
+
+/** A band from x to the next x, whose width changes from one norm to the other. */
+function bandOf(y, points) {
+  const side = (sign) => points.map(([x, half]) => `${x.toFixed(1)} ${(y + sign * half).toFixed(1)}`);
+  return svg("path", { class: "band", d: `M${side(-1).join("L")}L${side(1).reverse().join("L")}Z` });
+}
+
+/** The curves of one layer's heads from the tokens that are drawn. */
+function curvesOf(trace, layer, first, { start, end }, yOf, query) {
+  const curves = [];
+  for (let i = first; i < trace.T; i++) {
+    attendedInLayer(trace, layer, i).forEach(({ excess, visible, isAblated }, head) => {
+      if (isAblated) return;
+      for (const j of visible) {
+        const key = j - trace.cached;
+        if (excess[j] < NOTABLE || key < first) continue;
+        const middle = (start + end) / 2;
+        const names = ["curve", i === query && "of-query", layer === selection.layer && head === selection.head && "of-head"].filter(Boolean).join(" ");
+        curves.push(svg("path", { class: names, d: `M${start} ${yOf(key)}C${middle} ${yOf(key)},${middle} ${yOf(i)},${end} ${yOf(i)}`, "stroke-width": (WIDEST_CURVE * Math.min(1, excess[j])).toFixed(2) }));
+      }
+    });
+  }
+  return curves;
+}
+
+/** Draw the last trace, once the drawing is open and its numbers are loaded. */
+async function drawLayers() {
+  const trace = traces.at(-1);
+  if (!byId("layers").open) return;
+  const norms = await source.pack(trace, "stream");
+  for (let layer = 0; layer < trace.layers; layer++) await loadLayer(trace, layer);
+  if (traces.at(-1) !== trace) return;
+  const { T, layers } = trace;
+  const first = Math.max(0, T - MOST_TOKENS);
+  const width = Math.max(byId("picture").clientWidth, NAMES_WIDTH + 90 * layers);
+  const places = placesOf(layers, width);
+  const yOf = (i) => TITLES + (i - first + 0.5) * ROW;
+  // The rows of norms: of the embedding; then of each block's middle, of what its MLP adds, and of its output.
+  const normOf = (row, i) => norms[row * T + i];
+  const widest = Math.max(...norms);
+  const query = queryIn(trace);
+  const drawing = svg("svg", { width, height: yOf(T), role: "img", "aria-label": say("All layers: bands are tokens, curves are attention, dots are what MLPs add") });
+  for (let i = first; i < T; i++) {
+    const half = (row) => Math.max(0.5, (WIDEST_BAND / 2) * (normOf(row, i) / widest));
+    const points = [[NAMES_WIDTH, half(0)], ...places.flatMap(({ end, mlp }, n) => [[end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)]]), [width, half(3 * layers)]];
+    drawing.append(bandOf(yOf(i), points), svg("text", { x: NAMES_WIDTH - 10, y: yOf(i), class: i === query ? "of-query" : "" }, wordOf(trace.tokens[i]).slice(0, 16)));
+  }
+  places.forEach((place, layer) => {
+    drawing.append(svg("text", { x: (place.start + place.end) / 2, y: 12, class: "title" }, say("Layer {layer}", { layer })));
+    drawing.append(...curvesOf(trace, layer, first, place, yOf, query));
+    for (let i = first; i < T; i++) {
+      const radius = LARGEST_DOT * Math.sqrt(normOf(2 + 3 * layer, i) / widest);
+      drawing.append(svg("circle", { cx: place.mlp, cy: yOf(i), r: radius.toFixed(1), class: i === query ? "of-query" : "" }));
+    }
+  });
+  byId("picture").replaceChildren(drawing);
+}
+
+export function startLayers() {
+  byId("layers").addEventListener("toggle", drawLayers);
+  on("traces language head query", drawLayers);
+}

@@ -1,0 +1,287 @@
+// The first screen: the sentence with one head's attention, what the head does, and all heads over the same words.
+
+import { wordOf } from "../numbers/words.js";
+import { description, say } from "../sources/description.js";
+import { headOf, isSeen, stepRow } from "../sources/rows.js";
+import { loadLayer, source, withProbabilities } from "../sources/source.js";
+import { chooseHead, openCellAt, select } from "../state/actions.js";
+import { live } from "../state/live.js";
+import { startEntry } from "../state/link.js";
+import { changed, isSame, on, selection, settings } from "../state/store.js";
+import { nextFrame } from "../state/story.js";
+import { nextTokenOf, queryIn, queryOf, traces } from "../state/traces.js";
+import { onceAFrame } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
+import { Heads } from "./heads.js";
+import { effectInWords, lookInWords, lookedAtInWords } from "./sentences.js";
+import { softmaxRow } from "./softmax.js";
+import { Stage } from "./stage.js";
+
+const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head decides
+const NEXT_LISTED = 4;
+export const END_OF_TEXT = "<|endoftext|>";
+
+let stages = []; // one for each trace
+let heads; // of the last trace
+let texts = []; // the traces as Stage and Heads draw them
+const pointed = { query: null, head: null }; // what is under the pointer, shown instead of the selection
+let isSilenced = false; // whether the next words are shown without the open head, too
+let isRowOpen = false;
+let revealed = null; // the text whose next words are shown although the reader predicts first
+
+/** Whether what is typed isn't what is shown. */
+export function markTyping(isTyping) {
+  if (stages.length) stages.at(-1).isTyping = isTyping;
+  byId("said").classList.toggle("earlier", isTyping);
+}
+
+/** A token's text as it is read in the sentence: line ends are visible, parts of characters are named. */
+function textOf(token) {
+  if (token.symbol === END_OF_TEXT) return ` ${say("end of text")}`;
+  return token.text.includes("\ufffd") ? wordOf(token) : token.text.replace(/\r?\n/g, "⏎");
+}
+
+/** A trace as Stage and Heads draw it. */
+function shownOf(trace) {
+  const queries = trace.tokens.map(textOf);
+  const weights = (layer, head, i) => stepRow(headOf(trace, layer, head), "weights", i);
+  const isSelf = trace.cached === 0;
+  const keys = isSelf ? queries : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
+  return { trace, queries, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights, hasNext: true };
+}
+
+const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
+
+/** The head that is shown: the one under the pointer, or the open one. */
+const headShown = () => pointed.head ?? selection;
+
+const withoutHead = ({ trace }, { layer, head }) => trace.story?.heads.find((one) => isSame(one, { layer, head })) ?? null;
+
+/** How far the most probable next word moves without a head; null if that isn't known. */
+function effectOf(text, place) {
+  const without = withoutHead(text, place);
+  return without && Math.abs(text.trace.story.before[0] - without.after[0]);
+}
+
+/** Whether next words and consequences are hidden, because the reader predicts them first. */
+const isHidden = ({ trace }) => selection.isPredicting && revealed !== trace.ids.join();
+
+/** The most probable next words, [{id, text, before, after}]; `after` is without the shown head, if that is known. */
+function nextWords(text) {
+  if (isHidden(text)) return null;
+  const { trace, next } = text;
+  const without = withoutHead(text, headShown());
+  const nameOf = (id) => textOf(nextTokenOf(trace, trace.T - 1, id));
+  if (!without) return next?.slice(0, NEXT_LISTED).map(({ id, probability }) => ({ id, text: nameOf(id), before: probability, after: probability, completion: text.completions?.get(id) })) ?? null;
+  const { ids, before } = trace.story;
+  const known = ids.map((id, n) => ({ id, before: before[n], after: without.after[n] }));
+  const others = without.without.filter(({ id }) => !ids.includes(id)).map(({ id, probability, without: after }) => ({ id, before: probability, after }));
+  // At another temperature, the shares before are those of the settings.
+  const isShown = isSilenced && settings.temperature === 1;
+  const list = isShown ? [...known, ...others] : (next?.map(({ id, probability }) => ({ id, before: probability, after: probability })) ?? known);
+  const size = ({ before, after }) => (isShown ? Math.max(before, after) : before);
+  const largest = list.sort((a, b) => size(b) - size(a)).slice(0, NEXT_LISTED);
+  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, text: nameOf(word.id), completion: text.completions?.get(word.id) }));
+}
+
+/** What follows without the open head, as the sentence says it: at temperature 1. */
+function effectWords(text) {
+  const without = withoutHead(text, headShown());
+  if (!without) return [];
+  const { ids, before } = text.trace.story;
+  const nameOf = (id) => textOf(nextTokenOf(text.trace, text.trace.T - 1, id));
+  const known = ids.map((id, n) => ({ text: nameOf(id), before: before[n], after: without.after[n] }));
+  const risen = without.without.map(({ id, probability, without: after }) => ({ text: nameOf(id), before: probability, after }));
+  return effectInWords([known[0], ...risen, ...known.slice(1)]);
+}
+
+/** That no head alone decides, if so. */
+function decisionWords({ trace }) {
+  const effects = trace.story?.heads.map(({ after }) => Math.abs(trace.story.before[0] - after[0])) ?? [];
+  return effects.length && Math.max(...effects) < MIN_DECISIVE ? ` ${say("No head alone decides here.")}` : "";
+}
+
+function draw() {
+  const open = headShown();
+  const last = texts.length - 1;
+  const text = texts[last];
+  if (!text || !stages.length || !isLayerLoaded(text, open.layer)) return;
+  const rowOfText = (shown) => (i) => shown.weights(open.layer, open.head, i);
+  const queryOfText = ({ trace }) => Math.min(pointed.query ?? queryIn(trace), trace.T - 1);
+  const query = queryOfText(text);
+  const look = lookInWords(text, rowOfText(text), query, open, shareButton);
+  texts.forEach((shown, n) => {
+    if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
+    const isChanged = isSilenced && settings.temperature === 1 && withoutHead(shown, open) !== null;
+    stages[n].draw({ rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst, next: nextWords(shown), isChanged });
+  });
+  const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
+  const effect = isAtEnd ? effectWords(text) : [];
+  byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
+  byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
+  drawRow(text, query);
+  heads.mark(selection, (layer, head) => isSilenced && isSame(selection, { layer, head }));
+}
+
+const drawSoon = onceAFrame(draw);
+
+const openRow = () => {
+  isRowOpen = !isRowOpen;
+  drawSoon();
+};
+
+const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-expanded": String(isRowOpen) }, share);
+
+function silenceButton() {
+  const press = () => {
+    isSilenced = !isSilenced;
+    draw();
+    byId("silence").focus();
+  };
+  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : say("silence it"));
+}
+
+/** What the reader who predicts first presses to see the next words. */
+function revealButton({ trace }) {
+  const reveal = () => {
+    revealed = trace.ids.join();
+    draw();
+  };
+  return buttonOf(reveal, { id: "reveal" }, say("What comes next?"));
+}
+
+/** The temperature, and in a page with a model a button that writes on by itself. */
+function nextControls() {
+  const temperatures = [0, ...description.sliders.temperatures];
+  const shown = make("output", {});
+  const show = () => {
+    slider.value = temperatures.indexOf(settings.temperature);
+    shown.textContent = settings.temperature.toFixed(1);
+  };
+  const input = () => {
+    settings.temperature = temperatures[slider.value];
+    changed("settings");
+  };
+  const slider = make("input", { type: "range", min: 0, max: temperatures.length - 1, "aria-label": say("temperature"), input });
+  const write = live.toggleWriting ? [buttonOf(() => live.toggleWriting(), { id: "write-on", "aria-pressed": "false" }, say("Continue"))] : [];
+  on("settings", show);
+  show();
+  return make("div", { class: "next-controls" }, make("span", {}, say("temperature")), slider, shown, ...write);
+}
+
+/** The row of the softmax, from which each number's arithmetic opens. */
+function drawRow(text, query) {
+  byId("softmax-row").hidden = !isRowOpen;
+  if (!isRowOpen) return;
+  const { layer, head } = headShown();
+  const { trace } = text;
+  const loaded = headOf(trace, layer, head);
+  const isEdited = ["weights", "masked_scores"].some((step) => loaded.edited.has(step));
+  const scores = isEdited ? null : [...stepRow(loaded, "masked_scores", query)];
+  const openNumber = (step, j) => {
+    startEntry();
+    selection.step = step;
+    select(queryOf(trace, query), j);
+    openCellAt({ layer, head, query: selection.query, key: j, component: 0 });
+    byId("arithmetic-title").focus();
+  };
+  const isVisible = (j) => isSeen(loaded, query * trace.Tk + j);
+  byId("softmax-row").replaceChildren(softmaxRow(text, query, text.weights(layer, head, query), scores, (step, j) => isVisible(j) && openNumber(step, j)));
+}
+
+/** The next words of each trace at the settings, once the source has them. */
+async function readNext() {
+  const shown = texts;
+  await Promise.all(
+    shown.map(async (text) => {
+      const { trace } = text;
+      if (trace.T - 1 < trace.prediction.first) return;
+      const prediction = withProbabilities(trace, await source.predictionAfter(trace, trace.T - 1), settings);
+      text.next = prediction.ids.map((id, n) => ({ id, probability: prediction.renormalized[n] }));
+    }),
+  );
+  if (shown !== texts) return;
+  drawSoon();
+  await completePieces(shown.at(-1));
+  if (shown === texts) drawSoon();
+}
+
+/** The rest of next words that are pieces, by following the most probable pieces; in a page with a model. */
+async function completePieces(text) {
+  if (!live.complete || !text.next || text.completions) return;
+  text.completions = new Map();
+  for (const { id } of text.next.slice(0, NEXT_LISTED)) text.completions.set(id, await live.complete(text.trace, id));
+}
+
+/** Draw the heads, layer by layer, so that the page stays responsive. */
+async function drawHeads() {
+  const shown = texts;
+  const text = shown.at(-1);
+  heads.show(text);
+  for (let layer = 0; layer < text.layers; layer++) {
+    await loadLayer(text.trace, layer);
+    await nextFrame();
+    if (shown !== texts) return;
+    heads.drawLayer(layer);
+  }
+  showEffects();
+}
+
+function showEffects() {
+  const text = texts.at(-1);
+  heads.showEffects((layer, head) => effectOf(text, { layer, head }));
+  const { story } = text.trace;
+  const count = text.layers * text.H;
+  const sentences = [say("All {count} heads over the same words.", { count })];
+  if (text.isSelf) sentences.push(say("Grey is attention that rests on the first word."));
+  if (story) {
+    const word = textOf(nextTokenOf(text.trace, text.trace.T - 1, story.ids[0])).trim();
+    sentences.push(story.heads.length < count ? say("Bar: how far “{word}” moves without the head, for the {tried} heads that were tried.", { word, tried: story.heads.length }) : say("Bar: how far “{word}” moves without the head.", { word }));
+  }
+  byId("every-head-title").textContent = sentences.join(" ");
+}
+
+/** Show the traces: their sentences at once, then the next words, then the heads. */
+function showTexts() {
+  texts = traces.map(shownOf);
+  [isSilenced, pointed.query, pointed.head] = [false, null, null];
+  if (stages.length !== texts.length) {
+    const elements = texts.map(() => make("div", { class: "sentence-stage" }));
+    byId("stages").replaceChildren(...elements);
+    stages = elements.map((element, n) => new Stage(element, choicesOf(n === elements.length - 1)));
+  }
+  stages.forEach((stage, n) => stage.show(texts[n]));
+  drawSoon();
+  readNext();
+  drawHeads();
+}
+
+/** What stages call; only the last text is written on. */
+function choicesOf(isLast) {
+  const choose = (i, isPressed) => {
+    pointed.query = isPressed ? null : i;
+    if (isPressed) select(queryOf(texts.at(-1).trace, i));
+    drawSoon();
+  };
+  return { choose, openRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null, controls: isLast ? nextControls() : null };
+}
+
+export function startSentence() {
+  heads = new Heads(byId("every-head"), {
+    choose(layer, head) {
+      startEntry();
+      isSilenced = false;
+      chooseHead(layer, head);
+    },
+    point(layer, head) {
+      pointed.head = layer === null ? null : { layer, head };
+      drawSoon();
+    },
+  });
+  on("traces language", showTexts);
+  on("head query key story palette", drawSoon);
+  on("story", showEffects);
+  on("settings", readNext);
+  on("isPredicting", drawSoon);
+  on("openCell", () => document.body.classList.toggle("has-open-cell", selection.openCell !== null));
+}

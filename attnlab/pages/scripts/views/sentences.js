@@ -1,0 +1,65 @@
+// Sentences about one head: where a word looks, who looks at it, and what follows without the head.
+
+import { percentages } from "../numbers/formats.js";
+import { looksAtPrevious, mostLookedAt } from "../numbers/looks.js";
+import { sayParts, spaceBetween } from "../sources/description.js";
+import { make } from "../drawing/elements.js";
+import { writtenShare } from "./stage.js";
+
+const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
+const MIN_SEEN = 0.1; // the share from which on it is said who looks at a word
+const MANY_QUERIES = 200; // of a longer text it isn't said who looks at a word
+const MIN_RISE = 0.05; // the rise of another next word that is worth saying
+
+const wordElementOf = (text, name) => make("b", { class: name }, text.trim() || "␣");
+
+/**
+ * Where a word looks in a head: {words, namesFirst}; words are elements and strings, namesFirst: whether they speak of the
+ * first word as something that is looked at. `shareButton(text)` makes the element of a share.
+ */
+export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
+  const row = rowOf(query);
+  const [own, name] = [shown.isSelf ? query : -1, `${layer}.${head}`];
+  const looker = wordElementOf(shown.queries[query], "looker");
+  if (shown.isSelf && shown.isCausal && query === 0) return { words: sayParts("“{word}” is the first word: it can look only at itself.", { word: looker }), namesFirst: false };
+  const largest = row.indexOf(Math.max(...row));
+  const visible = shown.isCausal ? query + 1 : row.length;
+  const isUniform = visible > 1 && [...row].slice(0, visible).every((weight) => Math.abs(weight * visible - 1) < 1e-3);
+  if (isUniform) return { words: sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", { name, word: looker, count: String(visible), share: shareButton(writtenShare(row[0])) }), namesFirst: true };
+  // The first word is where attention rests: it is named if nothing else is looked at, or if it is the word before.
+  const key = mostLookedAt(row, own);
+  const isFirst = shown.isSelf ? key < 0 || (query === 1 && largest === 0) : largest === 0;
+  const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : key;
+  const values = { name, word: looker, other: wordElementOf(shown.keys[most], "looked-at"), share: shareButton(writtenShare(row[most])) };
+  if (shown.isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
+    return { words: sayParts("In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", { ...values, rest: writtenShare(row[0]) }), namesFirst: false };
+  const words =
+    most === own
+      ? sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values)
+      : shown.isSelf && most === query - 1 && looksAtPrevious(rowOf, shown.queries.length)
+        ? sayParts("In head {name}, “{word}” looks at the word before it, “{other}”, with {share} of its attention, as every word does there.", values)
+        : sayParts("In head {name}, “{word}” looks at “{other}” with {share} of its attention.", values);
+  return { words, namesFirst: most === 0 };
+}
+
+/** Who looks at a word most, if any word does. */
+export function lookedAtInWords(shown, rowOf, query) {
+  if (!shown.isSelf || shown.queries.length > MANY_QUERIES) return [];
+  const seen = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query]));
+  const most = seen.indexOf(Math.max(...seen));
+  if (seen[most] < MIN_SEEN) return [];
+  return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", { other: wordElementOf(shown.queries[most], "looker"), word: wordElementOf(shown.keys[query], "looked-at"), share: writtenShare(seen[most]) });
+}
+
+/** What follows without a head. next: the next words, [{text, before, after}], the most probable one first. */
+export function effectInWords(next) {
+  const [first] = next;
+  const word = wordElementOf(first.text, "next-word");
+  const [then, now] = percentages(first.before, first.after);
+  if (then === now) return [spaceBetween(), ...sayParts("Without this head, “{word}” stays at {now}.", { word, now })];
+  if (first.after > first.before) return [spaceBetween(), ...sayParts("Without this head, “{word}” rises from {then} to {now}: the head works against it.", { word, then, now })];
+  const risen = next.slice(1).reduce((best, other) => (other.after - other.before > best.after - best.before ? other : best), { before: 0, after: 0 });
+  if (risen.after - risen.before < MIN_RISE) return [spaceBetween(), ...sayParts("Without this head, “{word}” falls from {then} to {now}.", { word, then, now })];
+  const [before, after] = percentages(risen.before, risen.after);
+  return [spaceBetween(), ...sayParts("Without this head, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", { word, then, now, other: wordElementOf(risen.text, "next-word"), before, after })];
+}

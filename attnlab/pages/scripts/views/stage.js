@@ -1,0 +1,246 @@
+// The sentence with its attention: arcs on the words themselves, shares below them, and the next words, which fan out of
+// the last one.
+
+import { percent } from "../numbers/formats.js";
+import { mostLookedAt } from "../numbers/looks.js";
+import { say } from "../sources/description.js";
+import { arcsOf, svg } from "../drawing/arcs.js";
+import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
+
+const PHONE = 700; // pixels; a narrower page has its next words below the sentence
+const SMALLEST_LETTERS = 22; // pixels
+const LARGEST_LETTERS = 46;
+const LARGEST_ON_PHONE = 34;
+const ROOM_FOR_NEXT = 300; // pixels beside the sentence
+const MIN_SHARE = 0.01; // smaller shares aren't written under a word
+const MIN_ARC = 0.004; // of the word that looks
+const MIN_FAINT_ARC = 0.12; // of the other words, whose arcs are faint
+const MIN_LOOKED_AT = 0.1; // the share from which on a word stands out
+const MANY_WORDS = 60; // of a longer text, the last words are shown, and those that are looked at
+const LAST_WORDS = 24;
+const MOST_LOOKED_AT = 12; // of the folded words
+const NEXT_WORDS = 4;
+
+export class Stage {
+  /**
+   * choose(i, isPressed): query i was pointed at, or pressed or focused; choose(null): the pointer has left
+   * openRow(): an arc was pressed; write(word): a next word was pressed; null if nothing can be written
+   * editor: a text area in which the sentence is typed; null if it can't be
+   * controls: an element that is shown below the next words, or null
+   */
+  constructor(element, { choose, openRow, write = null, editor = null, controls = null }) {
+    Object.assign(this, { element, choose, openRow, write, editor, controls });
+    this.arcs = svg("svg", { class: "arcs", "aria-hidden": "true" });
+    this.next = make("ol", { class: "next-words", "aria-label": say("Next words") });
+    moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
+    this.beside = make("div", { class: "beside" }, this.next, ...(controls ? [controls] : []));
+    if (editor) this.#listenToEditor();
+    let width;
+    new ResizeObserver(() => {
+      if (!this.shown || element.clientWidth === width) return; // the height follows from what is drawn
+      width = element.clientWidth;
+      this.#layOut();
+    }).observe(element);
+  }
+
+  /** Show a sentence: {queries, keys, isSelf, isCausal, hasNext}, see sources/attention.js. */
+  show(shown) {
+    Object.assign(this, { shown, drawn: null, folded: "" });
+    this.isFolding = shown.isSelf && shown.queries.length > MANY_WORDS;
+    this.words = shown.queries.map((text, n) => this.#makeWord(text, n, true));
+    this.keys = shown.isSelf ? this.words : shown.keys.map((text, n) => this.#makeWord(text, n, false));
+    const sentenceOf = (words, name) => make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
+    const line = sentenceOf(this.words, "queries");
+    moveByArrows(line, () => this.words.filter(({ hidden }) => !hidden));
+    this.element.replaceChildren(this.arcs, ...(shown.isSelf ? [] : [sentenceOf(this.keys, "keys")]), line, ...(this.editor ? [this.editor] : []), this.beside);
+    this.#layOut();
+  }
+
+  #makeWord(text, n, isQuery) {
+    const parts = [make("span", { class: "letters" }, text), make("small", { "aria-hidden": "true" })];
+    if (!isQuery || this.editor) return make("span", { class: "stage-word" }, ...parts);
+    const events = {
+      pointerenter: ({ pointerType }) => pointerType === "mouse" && this.choose(n, false),
+      pointerleave: () => this.choose(null),
+      focus: () => this.choose(n, true),
+      click: () => this.choose(n, true),
+    };
+    // A button would be a box in the line, which breaks elsewhere than text.
+    return make("span", { class: "stage-word", role: "button", tabindex: "-1", ...events }, ...parts);
+  }
+
+  /**
+   * Where a sentence is typed, the editor lies on the words. Pointing at a word chooses it, as without an editor; so does
+   * moving the caret into it by keyboard.
+   */
+  #listenToEditor() {
+    const { editor } = this;
+    const wordUnder = ({ clientX: x, clientY: y }) =>
+      this.words.findIndex((word) => [...word.getClientRects()].some((box) => x >= box.left && x < box.right && y >= box.top && y < box.bottom));
+    editor.addEventListener("pointermove", (event) => {
+      if (event.pointerType !== "mouse" || this.isTyping) return;
+      const n = wordUnder(event);
+      this.choose(n < 0 ? null : n, false);
+    });
+    editor.addEventListener("pointerleave", () => this.isTyping || this.choose(null));
+    editor.addEventListener("click", (event) => {
+      const n = wordUnder(event);
+      if (n >= 0 && !this.isTyping) this.choose(n, true);
+    });
+    editor.addEventListener("keyup", ({ key }) => {
+      if (!/^(Arrow|Home|End)/.test(key) || this.isTyping) return;
+      const n = this.#wordAt(editor.selectionStart);
+      if (n >= 0) this.choose(n, true);
+    });
+  }
+
+  /** The word that ends at the caret or has it inside. */
+  #wordAt(caret) {
+    let end = 0;
+    return this.shown.queries.findIndex((text) => (end += text.length) >= caret);
+  }
+
+  /** While what is typed isn't what is shown, the typed text stands alone. */
+  set isTyping(isTyping) {
+    this.element.classList.toggle("typing", isTyping);
+  }
+
+  get isTyping() {
+    return this.element.classList.contains("typing");
+  }
+
+  /** Letters as large as fit, up to LARGEST_LETTERS and to the page's width. */
+  #layOut() {
+    const { element, shown } = this;
+    const width = element.clientWidth;
+    this.isNarrow = width < PHONE;
+    const room = this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
+    const largest = this.isNarrow ? LARGEST_ON_PHONE : LARGEST_LETTERS * Math.max(1, width / 1300);
+    element.style.setProperty("--letters", "100px");
+    element.classList.add("measuring"); // in one line
+    const longest = Math.max(...[...element.querySelectorAll(".sentence")].map(({ scrollWidth }) => scrollWidth));
+    element.classList.remove("measuring");
+    this.letters = Math.max(SMALLEST_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
+    element.style.setProperty("--letters", `${this.letters}px`);
+    element.style.setProperty("--room", `${room}px`);
+    element.style.setProperty("--above", `${Math.max(110, Math.min(170, 3.6 * this.letters))}px`);
+    element.classList.toggle("wraps", longest * this.letters > 100 * room);
+    if (this.drawn) this.draw(this.drawn);
+  }
+
+  /** Of a long text, show the last words, the one that looks and those that it looks at most; fold the others. */
+  #fold(row, query) {
+    const lookedAt = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, MOST_LOOKED_AT);
+    const isShown = new Set([query, ...lookedAt.filter((j) => row[j] >= MIN_SHARE)]);
+    for (let n = this.words.length - LAST_WORDS; n < this.words.length; n++) isShown.add(n);
+    this.words.forEach((word, n) => {
+      word.hidden = !isShown.has(n);
+      word.classList.toggle("after-fold", isShown.has(n) && n > 0 && !isShown.has(n - 1));
+    });
+  }
+
+  /** The places of words on the stage: centre, top and bottom of the letters, and the line. */
+  #placesOf(words) {
+    const box = this.element.getBoundingClientRect();
+    return words.map((word) => {
+      if (word.hidden) return null;
+      const [text] = word.children;
+      const rect = [...text.getClientRects()].at(-1);
+      const middle = (rect.top + rect.bottom) / 2 - box.top;
+      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters, not the space before
+      const half = 0.6 * this.letters;
+      return { x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half, bottom: middle + half, line: Math.round(middle) };
+    });
+  }
+
+  /**
+   * Draw a head's attention: {rowOf, query, namesFirst, next, isChanged}. rowOf(i): the weights of query i; namesFirst:
+   * whether the first word is looked at like others; next: the next words, [{text, before, after}]; isChanged: whether to
+   * show what they are after a change, too.
+   */
+  draw(drawn) {
+    this.drawn = drawn;
+    const { rowOf, query, namesFirst, next, isChanged } = drawn;
+    const { shown, words, keys } = this;
+    const row = rowOf(query);
+    const own = shown.isSelf ? query : -1;
+    if (this.isFolding) this.#fold(row, query);
+    this.#markWords(row, query, own, namesFirst);
+    const places = this.#placesOf(keys);
+    const from = shown.isSelf ? places : this.#placesOf(words);
+    this.arcs.replaceChildren(...this.#arcs(rowOf, query, own, places, from, namesFirst));
+    this.#drawNext(next, isChanged, from.at(-1));
+  }
+
+  #markWords(row, query, own, namesFirst) {
+    const { shown, words, keys } = this;
+    const key = mostLookedAt(row, own);
+    const isLookedAt = (j) => row[j] > MIN_LOOKED_AT && (j === key || (j === 0 && namesFirst));
+    words.forEach((word, i) => {
+      word.classList.toggle("looker", i === query);
+      word.tabIndex = i === query && !this.editor ? 0 : -1;
+    });
+    keys.forEach((word, j) => {
+      word.classList.toggle("looked-at", isLookedAt(j));
+      word.classList.toggle("unseen-by-query", shown.isCausal && j > query);
+      word.lastChild.textContent = row[j] >= MIN_SHARE ? writtenShare(row[j]) : "";
+    });
+  }
+
+  /** Faint arcs of all words, those of the query, and a wide, invisible copy of each, which is pressed easily. */
+  #arcs(rowOf, query, own, places, from, namesFirst) {
+    const { shown, letters } = this;
+    const shape = { steepness: 0.36, highest: Math.max(94, 2.9 * letters), thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
+    const arcsFrom = (i, more) => arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
+    const others = this.isFolding ? [] : [...from.keys()].filter((i) => i !== query);
+    const faint = others.flatMap((i) => arcsFrom(i, { least: MIN_FAINT_ARC, widest: 0.14 * letters }));
+    const strong = arcsFrom(query, { least: MIN_ARC, widest: 0.23 * letters });
+    const row = rowOf(query);
+    for (const arc of faint) arc.classList.add("faint");
+    for (const arc of strong) arc.style.opacity = Math.max(0.3, Math.min(1, 0.35 + row[arc.key]));
+    const hits = strong.map((arc) => {
+      const hit = arc.cloneNode();
+      hit.setAttribute("class", "hit");
+      hit.setAttribute("stroke-width", Math.max(12, Number(arc.getAttribute("stroke-width"))));
+      hit.addEventListener("click", () => this.openRow());
+      return hit;
+    });
+    return [...faint, ...strong, ...hits];
+  }
+
+  /** The next words and the curves to them, as wide as their probability; after a change, before and after. */
+  #drawNext(next, isChanged, last) {
+    const list = (next ?? []).slice(0, NEXT_WORDS);
+    this.next.replaceChildren(...list.map((word, n) => this.#nextWord(word, n, isChanged)));
+    const { element, letters, isNarrow } = this;
+    const height = Math.max(26, 0.76 * letters);
+    const middle = (last.top + last.bottom) / 2;
+    const top = isNarrow ? last.bottom + 30 : middle - height * (element.classList.contains("wraps") ? 0.5 : list.length / 2);
+    const [start, end] = [last.right + 12, last.right + 12 + 1.7 * letters];
+    this.beside.hidden = next === null;
+    this.beside.style.setProperty("--row", `${height}px`);
+    Object.assign(this.beside.style, { top: `${top}px`, left: isNarrow ? "0" : `${end + 12}px` });
+    element.style.setProperty("min-height", `${Math.max(last.bottom + 30, next === null ? 0 : top + this.beside.offsetHeight + 10)}px`);
+    const curveTo = (n, probability, name) => {
+      const y = top + height * (n + 0.5);
+      const half = (start + end) / 2;
+      const d = `M${start} ${middle}C${half} ${middle},${half} ${y},${end} ${y}`;
+      return svg("path", { class: `fan ${name}`, d, "stroke-width": Math.max(0.8, 0.42 * letters * probability).toFixed(2) });
+    };
+    if (!isNarrow)
+      list.forEach(({ before, after }, n) => this.arcs.append(...(isChanged ? [curveTo(n, before, "before"), curveTo(n, after, "after")] : [curveTo(n, before, "")])));
+  }
+
+  #nextWord(word, n, isChanged) {
+    const { before, after, text, completion = "" } = word;
+    const parts = completion ? [`${text}`, make("span", { class: "completion" }, completion)] : [text];
+    const name = this.write ? buttonOf(() => this.write(word), { tabindex: n ? -1 : 0 }, ...parts) : make("span", {}, ...parts);
+    const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
+    const bar = make("i", { class: "probability" });
+    bar.style.width = `${Math.max(1, 130 * (isChanged ? after : before))}px`;
+    return make("li", {}, name, ...(this.isNarrow ? [bar] : []), make("span", { class: "its-share" }, ...shares));
+  }
+}
+
+/** A share of attention as a percentage; weights that an edit made negative or larger than 1 are numbers. */
+export const writtenShare = (weight) => (weight < 0 || weight > 1.0005 ? weight.toFixed(2) : percent(Math.min(1, weight)));

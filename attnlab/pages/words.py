@@ -1,0 +1,244 @@
+"""The attention of any model over its words, as a page: it needs tokens and weights, nothing else.
+
+    attnlab.words(weights, tokens).save("page.html")
+
+`words` takes arrays, and what transformers' `output_attentions=True` returns.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.pages.modules import WORDS, scripts_of, texts_said
+from attnlab.pages.packs import embedded
+from attnlab.pages.page import Page
+from attnlab.pages.saved import MARK, POLICY, as_json, digest, style
+from attnlab.support.checks import as_count
+from attnlab.support.language import CHINESE, language_of, using_language
+from attnlab.support.messages import say, translations
+from attnlab.support.tables import printable
+from attnlab.text.tokens import BYTES
+
+# Rows of softmax weights sum to 1 within this, in half precision too.
+TOLERANCE = 0.02
+
+# A page with more numbers is slow to open, and larger than most mail takes.
+MOST_NUMBERS = 20_000_000
+
+# How tokenizers mark a space before a word, and that a token continues a word.
+SPACES = ("Ġ", "▁")
+CONTINUES = "##"
+
+
+def words(
+    weights: ArrayLike | Sequence[Any],
+    tokens: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    next_words: Mapping[str, float] | None = None,
+    effects: Mapping[tuple[int, int], Mapping[str, float]] | None = None,
+    title: str = "",
+    language: str | None = None,
+    height: int = 720,
+) -> Page:
+    """Draw attention over words: of any model, one that looks both ways or across two texts too.
+
+    Parameters
+    ----------
+    weights : (layers, heads, Tq, Tk), the softmax weights: of each query, what it gives to each
+        key. Or a sequence with an array for each layer, (heads, Tq, Tk) or, as transformers'
+        `output_attentions=True` returns them, (1, heads, Tq, Tk)
+    tokens : the Tq words that look. A tokenizer's marks of spaces (Ġ, ▁) and continuations (##) are
+        shown as what they mean
+    keys : the Tk words that are looked at, for cross-attention; by default `tokens`
+    next_words : the probability of each of the most probable next words
+    effects : by (layer, head), the probabilities of next words without that head: the page then
+        offers to silence it
+    title : the model's name, for instance
+    height : of the notebook's frame, in pixels
+
+    Returns
+    -------
+    Page
+        a notebook shows it, `.save("page.html")` writes it
+
+    Raises
+    ------
+    InvalidValueError
+        The weights aren't shares: a row doesn't sum to 1, or a number is negative. Scores before
+        the softmax aren't weights: see `attnlab.softmax`.
+
+    Examples
+    --------
+    >>> output = model(**inputs, output_attentions=True)  # any model of transformers
+    >>> tokens = tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
+    >>> attnlab.words(output.attentions, tokens).save("page.html")
+    """
+    array = _weights(weights)
+    queries = _texts(tokens, "tokens", array.shape[2])
+    others = None if keys is None else _texts(keys, "keys", array.shape[3])
+    if others is None and array.shape[2] != array.shape[3]:
+        raise InvalidValueError(
+            f"the weights are {array.shape[2]} x {array.shape[3]}: give the words that are looked "
+            "at as keys=[...]"
+        )
+    with using_language(language):
+        page = _page(array, queries, others, next_words, effects, title)
+    return Page(page, "Words and their attention", as_count(height, "height", least=1))
+
+
+def _weights(given: Any) -> AnyArray:
+    """The weights as one array (layers, heads, Tq, Tk)."""
+    if isinstance(given, Sequence):
+        if any(layer is None for layer in given):
+            raise InvalidValueError(
+                "the model returned no attention weights. In transformers, load it with "
+                'attn_implementation="eager"'
+            )
+        layers = [_as_array(layer) for layer in given]
+        layers = [layer[0] if layer.ndim == 4 and len(layer) == 1 else layer for layer in layers]
+        if len({layer.shape for layer in layers}) > 1:
+            shapes = " ".join(str(layer.shape) for layer in layers[:6])
+            raise InvalidValueError(f"the layers' weights differ in shape: {shapes}")
+        array = np.stack(layers) if layers else np.empty(0)
+    else:
+        array = _as_array(given)
+    if array.ndim != 4 or not array.size:
+        raise InvalidValueError(
+            f"weights must be (layers, heads, queries, keys); got shape {array.shape}. "
+            "Take one text of a batch"
+        )
+    if array.size > MOST_NUMBERS:
+        raise InvalidValueError(
+            f"{array.size:,} weights are too many for a page; at most {MOST_NUMBERS:,}. Give some "
+            "layers, such as weights[:4], or a shorter text"
+        )
+    sums = array.sum(axis=-1)
+    if not np.isfinite(array).all() or array.min() < 0 or np.abs(sums - 1).max() > TOLERANCE:
+        raise InvalidValueError(
+            "weights must be shares: at least 0, and of each query 1 in all. For scores, use "
+            "attnlab.softmax(scores)"
+        )
+    return array
+
+
+def _as_array(given: Any) -> AnyArray:
+    # A PyTorch tensor may need gradients, or be on another device or of a type that NumPy lacks.
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().float().numpy()
+    try:
+        return np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InvalidTypeError(f"weights must be numbers; got {quoted(given)}") from None
+
+
+def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
+    """Tokens as they are read in a sentence, with a space before each word but the first."""
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        raise InvalidTypeError(
+            f"{name} must be a list of texts, one a token; got {quoted(tokens)}. For ids, use "
+            "tokenizer.convert_ids_to_tokens(ids)"
+        )
+    if len(tokens) != count:
+        raise InvalidValueError(f"{len(tokens)} {name} for {count} rows or columns of weights")
+    marked = any(token.startswith(SPACES) for token in tokens)
+    spaced = marked or any(token.startswith(" ") for token in tokens)
+    shown = []
+    for n, token in enumerate(tokens):
+        if token.startswith(CONTINUES) and token != CONTINUES:
+            text = token.removeprefix(CONTINUES)
+        elif token.startswith(SPACES):
+            text = f" {_from_bytes(token[1:])}"
+        else:
+            text = _from_bytes(token) if marked else token
+            # Words without marks, such as BERT's, stand apart; Chinese characters don't.
+            text = f" {text}" if n and not spaced and text.isascii() else text
+        shown.append(printable(text))
+    return shown
+
+
+def _from_bytes(symbols: str) -> str:
+    """The text of GPT-2's symbols of bytes; others stay as they are."""
+    try:
+        return bytes(BYTES[symbol] for symbol in symbols).decode()
+    except (KeyError, UnicodeDecodeError):
+        return symbols
+
+
+def _page(
+    weights: AnyArray,
+    queries: list[str],
+    keys: list[str] | None,
+    next_words: Mapping[str, float] | None,
+    effects: Mapping[tuple[int, int], Mapping[str, float]] | None,
+    title: str,
+) -> str:
+    layers, heads = weights.shape[:2]
+    description = {
+        "queries": queries,
+        "keys": keys,
+        "layers": layers,
+        "heads": heads,
+        "is_causal": keys is None and not np.triu(weights, 1).any(),
+        "next": None if next_words is None else _probabilities(next_words),
+        "effects": None if effects is None else _effects(effects, layers, heads),
+    }
+    said = texts_said(WORDS)
+    chinese = {text: words for text, words in translations().items() if text in said}
+    [script] = scripts_of(WORDS)
+    css = style("base.css", "words.css")
+    language = language_of()
+    name = printable(title)
+    policy = POLICY.format(scripts=f"'sha256-{digest(script)}'", style=digest(css))
+    parts = [
+        f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'{MARK.decode()}<link rel="icon" href="data:,">',
+        f"<title>{html.escape(' '.join(filter(None, ('attnlab', name))))}</title>",
+        f"<style>{css}</style></head><body>",
+        '<header class="masthead"><h1><span class="wordmark">attnlab</span> '
+        f"{html.escape(name)}</h1></header><main>",
+        '<section id="stage" class="sentence-stage" '
+        f'aria-label="{say("The sentence and its attention")}"></section>',
+        '<p id="said" role="status"></p><p id="seen"></p><div id="softmax-row"></div>',
+        '<section><h2 id="every-head-title"></h2>'
+        '<div id="every-head" role="group" aria-labelledby="every-head-title"></div>'
+        "</section></main>",
+        f'<script type="application/json" id="description">{as_json(description)}</script>',
+        '<script type="application/json" id="words">'
+        f"{as_json(chinese, ensure_ascii=False)}</script>",
+        '<script type="text/plain" id="weights">'
+        f"{embedded(np.ascontiguousarray(weights, '<f4').tobytes())}</script>",
+        f"<script>{script}</script></body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _probabilities(given: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Next words, the most probable first."""
+    found = {str(text): float(share) for text, share in given.items()}
+    if not all(0 <= share <= 1 for share in found.values()):
+        raise InvalidValueError("the next words' probabilities must be between 0 and 1")
+    ranked = sorted(found.items(), key=lambda item: -item[1])
+    return [{"text": printable(text), "probability": share} for text, share in ranked]
+
+
+def _effects(
+    given: Mapping[tuple[int, int], Mapping[str, float]], layers: int, heads: int
+) -> dict[str, list[dict[str, Any]]]:
+    for layer, head in given:
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise InvalidValueError(
+                f"effects has head {layer}.{head}; the weights have {layers} layers of {heads} "
+                "heads"
+            )
+    return {f"{layer}.{head}": _probabilities(after) for (layer, head), after in given.items()}
