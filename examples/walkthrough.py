@@ -3,8 +3,8 @@
     python examples/walkthrough.py
     python examples/walkthrough.py "The girl was tired because" --layer 1 --head 2
 
-It shows the head that matters most for the next token, unless you choose one; of the published text
-on GPT-2, the published head.
+It shows the head that the page describes first, unless you choose one; of the published text on
+GPT-2, the published head.
 The model is GPT-2 if it is in the Hugging Face cache, otherwise `english`, the small GPT-2 inside
 attnlab that reads simple English. To use another, name it in the environment variable
 ATTNLAB_MODEL. Also writes a page with every head, attention.html, and opens it if you are at a
@@ -17,6 +17,7 @@ from typing import Any
 
 import attnlab
 from attnlab import walkthrough
+from attnlab.checkpoints.hub import built_in_model
 from attnlab.cli.arguments import Parser
 from attnlab.pages.overview import head_to_describe
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
@@ -26,7 +27,7 @@ from attnlab.support.tables import wrap
 
 prepare_script(language_option() or language_of())  # for any terminal, and for pipes
 parser = Parser(description=say("One head of attention, step by step."))
-parser.add_argument("text", nargs="?", default=walkthrough.PROMPT, help="the text to trace")
+parser.add_argument("text", nargs="?", help="the text to trace")
 parser.add_argument("--layer", type=int, help="from 0; -1 is the last")
 parser.add_argument("--head", type=int, help="from 0; -1 is the last")
 parser.add_argument(
@@ -38,8 +39,11 @@ options = parser.parse_args()
 page = Path(options.page).absolute()
 print(say("Writing {page}: every head, and the arithmetic of every number.", page=page), flush=True)
 model = attnlab.GPT2.default()
-trace = model.trace(options.text)
-verdict = walkthrough.reproduce(model, options.text)
+# The small models have sentences of their own; the published one is for GPT-2.
+built_in = built_in_model(model.parameters)
+text = options.text or (built_in.examples[0] if built_in else walkthrough.PROMPT)
+trace = model.trace(text)
+verdict = walkthrough.reproduce(model, text)
 is_chosen = options.layer is None is options.head and not verdict.tables  # those are of head 0.0
 layer, n = head_to_describe(trace) if is_chosen else (options.layer or 0, options.head or 0)
 head, block = trace.head(layer, n), trace.blocks[layer]
@@ -71,14 +75,14 @@ def percent(fraction: float) -> str:
 layer %= model.config.n_layer
 introduction = say(
     "“{text}”: {tokens}. Layer {layer}, head {head}.",
-    text=options.text,
+    text=text,
     tokens=counted(len(symbols), "token"),
     layer=layer,
     head=n % model.config.n_head,
 )
 print("\n" + introduction)
 if is_chosen:
-    print(say("It is the head that matters most here; --layer and --head choose another."))
+    print(say("It is the head that the page describes first; --layer and --head choose another."))
 if trace.notice:
     print(*wrap(say(trace.notice), 90), sep="\n")
 print(say("Tables show the first rows and columns; Ġ in a token stands for a space."))

@@ -321,6 +321,15 @@ class Why(Analysis):
             pair = Message("{first} at {query} and {second} at {key}", **names)
         shown = f"{part:z.2f}"
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
+        # If another pair takes back at least half of the largest, no single pair is the reason.
+        most = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
+        if abs(part) > abs(self.total) and 2 * -min(most) >= abs(part):
+            sign = 1 if is_above else -1
+            ends = {"most": f"{sign * max(most):+z.2f}", "least": f"{sign * min(most):+z.2f}"}
+            template = (
+                "{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}."
+            )
+            return Message(template, **numbers, **ends)
         if abs(part) > abs(self.total):
             rest = f"{self.total - part:+z.2f}"
             template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
