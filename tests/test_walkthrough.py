@@ -205,7 +205,7 @@ def test_script_on_the_pocket_model(
 def test_script_shows_the_head_of_the_pages_headline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without it, the most probable token's probability changes most; nobody chose it."""
+    """The head with the largest effect × share of what it looks at, which nobody chose."""
     model, page = GPT2.from_pretrained("pocket"), str(tmp_path / "page.html")
     for text, named in (
         ("The dog chased the ball, but it", "8 tokens. Layer 1, head 0."),  # as README's picture
@@ -214,11 +214,11 @@ def test_script_shows_the_head_of_the_pages_headline(
     ):
         output = output_of_the_script(monkeypatch, capsys, model, text, "--page", page)
         assert f"“{text}”: {named}" in output
-        assert "It is the head that matters most here" in output
+        assert "It is the head that the page describes first" in output
     arguments = ("Hello", "--layer", "-1", "--page", page)
     chosen = output_of_the_script(monkeypatch, capsys, model, *arguments)
     assert "What comes before layer 1 adds to these vectors." in chosen
-    assert "matters most" not in chosen
+    assert "describes first" not in chosen
 
 
 def test_script_in_chinese(

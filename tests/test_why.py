@@ -114,10 +114,20 @@ SENTENCES = {
 def test_sentences_are_true(it: Trace, language: str) -> None:
     """Of all heads, keys and queries: the direction, the largest pair, and both numbers."""
     kinds = set()
+    cancelling = 0
     for head, query, key, other in np.ndindex(4, 8, 8, 8):
         if key > query or other > query or key == other or (query + key + other) % 3:
             continue
         sentence = say(attnlab.why(it.head(1, head), query, key, other).sentence, language)
+        if found := re.search(r"(?:largest are|最大的是) (\S+) (?:and|和) (\S+)[.。]$", sentence):
+            keys = np.eye(8)[key] - np.eye(8)[other]
+            pairs, total = by_hand(it, head, query, keys), it.head(1, head).scores[query] @ keys
+            ends = sorted([pairs.max(), pairs.min()], reverse=bool(total > 0))
+            assert [float(x) for x in found.groups()] == pytest.approx(ends, abs=0.00501)
+            assert abs(ends[0]) > abs(total)
+            assert 2 * abs(ends[1]) >= abs(ends[0])
+            cancelling += 1
+            continue
         matches = {p: re.fullmatch(p, sentence) for p in SENTENCES[language]}
         ((pattern, match),) = ((p, m) for p, m in matches.items() if m)
         kinds.add(pattern)
@@ -146,14 +156,19 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
             assert say(term.label, language) in match[4]
         is_same = i == j and i < 9
         assert (match[4].endswith(" at both") or match[4].endswith("（两处）")) == is_same
+        if not is_share:  # no other pair takes back half of the largest
+            assert 2 * (-sign * pairs).max() < sign * pairs[i, j]
     assert len(kinds) == 6
+    assert cancelling
 
 
 def test_a_sentence_says_that_b_q_is_the_same_for_every_query() -> None:
     trace = GPT2.from_pretrained("english").trace("When it rains, we stay at home and play")
-    sentence = attnlab.why(trace.head(2, 3), 8, 7, 2).sentence
-    assert " because of b_Q, the same for every query, and what layer 1 " in sentence
-    assert "b_Q（对每个查询都相同）、" in say(sentence, "zh")
+    heads = (trace.head(layer, head) for layer in (2, 3) for head in range(6))
+    sentences = [attnlab.why(head, 8, key, 2).sentence for head in heads for key in (5, 7)]
+    of_bias = [each for each in sentences if "b_Q, the same for every query, and " in each]
+    assert of_bias
+    assert all("b_Q（对每个查询都相同）、" in say(each, "zh") for each in of_bias)
 
 
 def test_sentences_against_the_mean_and_of_plain_scores(it: Trace) -> None:

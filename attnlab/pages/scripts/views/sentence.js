@@ -1,7 +1,10 @@
 // The first screen: the sentence with one head's attention, what the head does, and all heads over the same words.
 
+import { percent } from "../numbers/formats.js";
+import { mostLookedAt } from "../numbers/looks.js";
 import { wordOf } from "../numbers/words.js";
-import { description, say } from "../sources/description.js";
+import { description, say, sayParts } from "../sources/description.js";
+import { jobsInWords } from "../sources/jobs.js";
 import { headOf, isSeen, stepRow } from "../sources/rows.js";
 import { loadLayer, source, withProbabilities } from "../sources/source.js";
 import { chooseHead, openCellAt, select } from "../state/actions.js";
@@ -19,6 +22,8 @@ import { Stage } from "./stage.js";
 
 const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head decides
 const NEXT_LISTED = 4;
+const FINDING_JOBS = ["subject", "animal", "thing", "adjective", "verb"]; // of the model card: they say what is found
+const MIN_KNOWN = 0.5; // the share from which on a head finds, here and on other texts
 export const END_OF_TEXT = "<|endoftext|>";
 
 let stages = []; // one for each trace
@@ -101,6 +106,21 @@ function decisionWords({ trace }) {
   return effects.length && Math.max(...effects) < MIN_DECISIVE ? ` ${say("No head alone decides here.")}` : "";
 }
 
+/** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
+function otherHeadWords({ trace, keys }) {
+  const own = trace.cached + trace.T - 1;
+  const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, attended: { weights } }) => {
+    const key = mostLookedAt(weights, own);
+    const job = FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
+    const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
+    return job && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN ? [{ layer, head, key, job, share: weights[key] }] : [];
+  });
+  if (!looking.length) return [];
+  const { layer, head, key, job, share } = looking.reduce((best, one) => (one.share > best.share ? one : best));
+  const values = { name: `${layer}.${head}`, share: percent(share), other: make("b", { class: "looked-at" }, keys[key].trim()), job: jobsInWords()[job] };
+  return [" ", ...sayParts("Head {name}, which finds {job}, gives “{other}” {share}.", values)];
+}
+
 function draw() {
   const open = headShown();
   const last = texts.length - 1;
@@ -117,7 +137,7 @@ function draw() {
   });
   const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
   const effect = isAtEnd ? effectWords(text) : [];
-  byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
+  byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []), ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
   heads.mark(selection, (layer, head) => isSilenced && isSame(selection, { layer, head }));

@@ -13,6 +13,15 @@ const MIN_RISE = 0.05; // the rise of another next word that is worth saying
 
 const wordElementOf = (text, name) => make("b", { class: name }, text.trim() || "␣");
 
+/** A word of a sentence; of equal words, with a number that says which it is, from 1. */
+function wordAt(texts, n, name) {
+  const word = (text) => text.trim().toLowerCase();
+  const equal = [...texts.keys()].filter((other) => word(texts[other]) === word(texts[n]));
+  const element = wordElementOf(texts[n], name);
+  if (equal.length > 1) element.append(make("sub", {}, String(equal.indexOf(n) + 1)));
+  return element;
+}
+
 /**
  * Where a word looks in a head: {words, namesFirst}; words are elements and strings, namesFirst: whether they speak of the
  * first word as something that is looked at. `shareButton(text)` makes the element of a share.
@@ -20,7 +29,7 @@ const wordElementOf = (text, name) => make("b", { class: name }, text.trim() || 
 export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const row = rowOf(query);
   const [own, name] = [shown.isSelf ? query : -1, `${layer}.${head}`];
-  const looker = wordElementOf(shown.queries[query], "looker");
+  const looker = wordAt(shown.queries, query, "looker");
   if (shown.isSelf && shown.isCausal && query === 0) return { words: sayParts("“{word}” is the first word: it can look only at itself.", { word: looker }), namesFirst: false };
   const largest = row.indexOf(Math.max(...row));
   const visible = shown.isCausal ? query + 1 : row.length;
@@ -30,7 +39,7 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const key = mostLookedAt(row, own);
   const isFirst = shown.isSelf ? key < 0 || (query === 1 && largest === 0) : largest === 0;
   const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : key;
-  const values = { name, word: looker, other: wordElementOf(shown.keys[most], "looked-at"), share: shareButton(writtenShare(row[most])) };
+  const values = { name, word: looker, other: wordAt(shown.keys, most, "looked-at"), share: shareButton(writtenShare(row[most])) };
   if (shown.isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
     return { words: sayParts("In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", { ...values, rest: writtenShare(row[0]) }), namesFirst: false };
   const words =
@@ -48,7 +57,7 @@ export function lookedAtInWords(shown, rowOf, query) {
   const seen = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query]));
   const most = seen.indexOf(Math.max(...seen));
   if (seen[most] < MIN_SEEN) return [];
-  return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", { other: wordElementOf(shown.queries[most], "looker"), word: wordElementOf(shown.keys[query], "looked-at"), share: writtenShare(seen[most]) });
+  return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", { other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"), share: writtenShare(seen[most]) });
 }
 
 /** What follows without a head. next: the next words, [{text, before, after}], the most probable one first. */
