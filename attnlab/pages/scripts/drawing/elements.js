@@ -41,3 +41,8 @@ export function moveByArrows(box, elementsOf, columns = 1) {
     event.stopPropagation();
   });
 }
+
+/** Keep an element at least as high as it is now, so that what is below it stays under the pointer. */
+export function keepHeight(element) {
+  if (element.textContent) element.style.minHeight = `${element.offsetHeight}px`;
+}

@@ -2,8 +2,8 @@
 
 import { worthOf } from "../numbers/looks.js";
 import { readAttention } from "../sources/attention.js";
-import { say } from "../sources/description.js";
-import { buttonOf, byId } from "../drawing/elements.js";
+import { joinSentences, say } from "../sources/description.js";
+import { buttonOf, byId, keepHeight } from "../drawing/elements.js";
 import { Heads } from "../views/heads.js";
 import { effectInWords, lookInWords, lookedAtInWords } from "../views/sentences.js";
 import { softmaxRow } from "../views/softmax.js";
@@ -82,7 +82,7 @@ class WordsPage {
     const sentences = [say("All {count} heads over the same words.", { count })];
     if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
     if (next?.length && effects) sentences.push(say("Bar: how far “{word}” moves without the head.", { word: next[0].text.trim() }));
-    return sentences.join(" ");
+    return joinSentences(...sentences);
   }
 
   draw() {
@@ -95,8 +95,9 @@ class WordsPage {
     const look = lookInWords(shown, rowOf, query, place, shareButton);
     const next = this.#nextWords(place);
     const hasEffect = next !== null && this.#without(place) !== null;
-    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next, isChanged: this.isSilenced && hasEffect });
+    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next, isChanged: this.isSilenced && hasEffect, isPointed: pointed.query !== null || pointed.head !== null });
     const isAtEnd = query === shown.queries.length - 1;
+    keepHeight(byId("said"));
     byId("said").replaceChildren(...look.words, ...(isAtEnd && hasEffect ? [...effectInWords(next), " ", this.#silenceButton()] : []));
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));

@@ -7,6 +7,8 @@ import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 const WIDTH = 100; // of a drawing, in its own units
 const HEIGHT = 30;
 const MIN_SMALL_ARC = 0.08;
+const MIN_SMALL_ARC_OF_LONG = 0.02;
+const MIN_BAR = 0.015; // of the longest
 const MIN_OWN_WEIGHT = 0.25; // of a word on itself, drawn as a stroke above the word
 const MANY_ROWS = 64; // of longer texts only the last word's arcs are drawn
 
@@ -31,7 +33,7 @@ export function smallDrawing(shown, rowOf) {
   // Words that look at another sentence are below it.
   const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, bottom: 1, line: 0 }));
   const from = shown.isSelf ? places : centresOf(shown.queries).map((x) => placeOf(x, 1));
-  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least: MIN_SMALL_ARC, firstRests: shown.isSelf };
+  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least: shown.queries.length > MANY_ROWS ? MIN_SMALL_ARC_OF_LONG : MIN_SMALL_ARC, firstRests: shown.isSelf };
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   drawing.append(svg("path", { class: "ground", d: `M0 ${baseline + 0.5}H${WIDTH}` }));
   const count = shown.queries.length;
@@ -84,7 +86,7 @@ export class Heads {
   showEffects(effectOf) {
     const effects = this.buttons.map(({ layer, head }) => effectOf(layer, head) ?? 0);
     const largest = Math.max(...effects, 0.02);
-    this.buttons.forEach((button, n) => (button.children[1].style.width = `${(100 * effects[n]) / largest}%`));
+    this.buttons.forEach((button, n) => (button.children[1].style.width = effects[n] < MIN_BAR * largest ? "0" : `${(100 * effects[n]) / largest}%`));
   }
 
   /** Mark the open head, and those that are silenced. */

@@ -3,7 +3,7 @@
 import { percent } from "../numbers/formats.js";
 import { mostLookedAt } from "../numbers/looks.js";
 import { wordOf } from "../numbers/words.js";
-import { description, say, sayParts } from "../sources/description.js";
+import { description, joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobsInWords } from "../sources/jobs.js";
 import { headOf, isSeen, stepRow } from "../sources/rows.js";
 import { loadLayer, source, withProbabilities } from "../sources/source.js";
@@ -14,7 +14,7 @@ import { changed, isSame, on, selection, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { nextTokenOf, queryIn, queryOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
-import { buttonOf, byId, make } from "../drawing/elements.js";
+import { buttonOf, byId, keepHeight, make } from "../drawing/elements.js";
 import { Heads } from "./heads.js";
 import { effectInWords, lookInWords, lookedAtInWords } from "./sentences.js";
 import { softmaxRow } from "./softmax.js";
@@ -46,13 +46,22 @@ function textOf(token) {
   return token.text.includes("\ufffd") ? wordOf(token) : token.text.replace(/\r?\n/g, "⏎");
 }
 
+/** What is written for a token in the sentence: line ends and a character that is in several tokens, as they were typed. */
+function lettersOf(token) {
+  if (/^0a( 0a)*$/.test(token.bytes)) return "\n".repeat(token.bytes.split(" ").length);
+  const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
+  if (character === undefined) return textOf(token);
+  return number === "1" ? `${token.text.startsWith(" ") ? " " : ""}${character}` : "";
+}
+
 /** A trace as Stage and Heads draw it. */
 function shownOf(trace) {
   const queries = trace.tokens.map(textOf);
+  const letters = trace.tokens.map(lettersOf);
   const weights = (layer, head, i) => stepRow(headOf(trace, layer, head), "weights", i);
   const isSelf = trace.cached === 0;
   const keys = isSelf ? queries : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
-  return { trace, queries, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights, hasNext: true };
+  return { trace, queries, letters, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights, hasNext: true };
 }
 
 const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
@@ -89,12 +98,15 @@ function nextWords(text) {
   return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, text: nameOf(word.id), completion: text.completions?.get(word.id) }));
 }
 
+/** A next word, with the rest of a word that it begins. */
+const nameOfNext = (text, id) => `${textOf(nextTokenOf(text.trace, text.trace.T - 1, id))}${text.completions?.get(id) ?? ""}`;
+
 /** What follows without the open head, as the sentence says it: at temperature 1. */
 function effectWords(text) {
   const without = withoutHead(text, headShown());
   if (!without) return [];
   const { ids, before } = text.trace.story;
-  const nameOf = (id) => textOf(nextTokenOf(text.trace, text.trace.T - 1, id));
+  const nameOf = (id) => nameOfNext(text, id);
   const known = ids.map((id, n) => ({ text: nameOf(id), before: before[n], after: without.after[n] }));
   const risen = without.without.map(({ id, probability, without: after }) => ({ text: nameOf(id), before: probability, after }));
   return effectInWords([known[0], ...risen, ...known.slice(1)]);
@@ -103,22 +115,24 @@ function effectWords(text) {
 /** That no head alone decides, if so. */
 function decisionWords({ trace }) {
   const effects = trace.story?.heads.map(({ after }) => Math.abs(trace.story.before[0] - after[0])) ?? [];
-  return effects.length && Math.max(...effects) < MIN_DECISIVE ? ` ${say("No head alone decides here.")}` : "";
+  return effects.length && Math.max(...effects) < MIN_DECISIVE ? `${spaceBetween()}${say("No head alone decides here.")}` : "";
 }
 
 /** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
 function otherHeadWords({ trace, keys }) {
   const own = trace.cached + trace.T - 1;
+  const jobOf = ({ layer, head }) => FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
+  const said = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, attended: { weights } }) => {
     const key = mostLookedAt(weights, own);
-    const job = FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
+    const job = jobOf({ layer, head });
     const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
-    return job && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN ? [{ layer, head, key, job, share: weights[key] }] : [];
+    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN ? [{ layer, head, key, job, share: weights[key] }] : [];
   });
   if (!looking.length) return [];
   const { layer, head, key, job, share } = looking.reduce((best, one) => (one.share > best.share ? one : best));
   const values = { name: `${layer}.${head}`, share: percent(share), other: make("b", { class: "looked-at" }, keys[key].trim()), job: jobsInWords()[job] };
-  return [" ", ...sayParts("Head {name}, which finds {job}, gives “{other}” {share}.", values)];
+  return [spaceBetween(), ...sayParts("Head {name}, which on other texts finds {job}, gives “{other}” {share} here.", values)];
 }
 
 function draw() {
@@ -133,10 +147,11 @@ function draw() {
   texts.forEach((shown, n) => {
     if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
     const isChanged = isSilenced && settings.temperature === 1 && withoutHead(shown, open) !== null;
-    stages[n].draw({ rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst, next: nextWords(shown), isChanged });
+    stages[n].draw({ rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst, next: nextWords(shown), isChanged, isPointed: pointed.query !== null || pointed.head !== null });
   });
   const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
   const effect = isAtEnd ? effectWords(text) : [];
+  keepHeight(byId("said"));
   byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []), ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
@@ -223,7 +238,9 @@ async function readNext() {
   if (shown !== texts) return;
   drawSoon();
   await completePieces(shown.at(-1));
-  if (shown === texts) drawSoon();
+  if (shown !== texts) return;
+  drawSoon();
+  showEffects();
 }
 
 /** The rest of next words that are pieces, by following the most probable pieces; in a page with a model. */
@@ -255,16 +272,17 @@ function showEffects() {
   const sentences = [say("All {count} heads over the same words.", { count })];
   if (text.isSelf) sentences.push(say("Grey is attention that rests on the first word."));
   if (story) {
-    const word = textOf(nextTokenOf(text.trace, text.trace.T - 1, story.ids[0])).trim();
+    const word = nameOfNext(text, story.ids[0]).trim();
     sentences.push(story.heads.length < count ? say("Bar: how far “{word}” moves without the head, for the {tried} heads that were tried.", { word, tried: story.heads.length }) : say("Bar: how far “{word}” moves without the head.", { word }));
   }
-  byId("every-head-title").textContent = sentences.join(" ");
+  byId("every-head-title").textContent = joinSentences(...sentences);
 }
 
 /** Show the traces: their sentences at once, then the next words, then the heads. */
 function showTexts() {
   texts = traces.map(shownOf);
   [isSilenced, pointed.query, pointed.head] = [false, null, null];
+  byId("said").style.minHeight = "";
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));
     byId("stages").replaceChildren(...elements);

@@ -9,6 +9,7 @@ import { writtenShare } from "./stage.js";
 const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
 const MIN_SEEN = 0.1; // the share from which on it is said who looks at a word
 const MANY_QUERIES = 200; // of a longer text it isn't said who looks at a word
+const FEW_QUERIES = 3; // of a shorter text it isn't said what every word does
 const MIN_RISE = 0.05; // the rise of another next word that is worth saying
 
 const wordElementOf = (text, name) => make("b", { class: name }, text.trim() || "␣");
@@ -45,7 +46,7 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const words =
     most === own
       ? sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values)
-      : shown.isSelf && most === query - 1 && looksAtPrevious(rowOf, shown.queries.length)
+      : shown.isSelf && most === query - 1 && shown.queries.length > FEW_QUERIES && looksAtPrevious(rowOf, shown.queries.length)
         ? sayParts("In head {name}, “{word}” looks at the word before it, “{other}”, with {share} of its attention, as every word does there.", values)
         : sayParts("In head {name}, “{word}” looks at “{other}” with {share} of its attention.", values);
   return { words, namesFirst: most === 0 };

@@ -20,6 +20,7 @@ const MANY_WORDS = 60; // of a longer text, the last words are shown, and those 
 const LAST_WORDS = 24;
 const MOST_LOOKED_AT = 12; // of the folded words
 const NEXT_WORDS = 4;
+const ROOM_BETWEEN_LINES = 1.2; // of the letters, for the arcs of a line that isn't the first
 
 export class Stage {
   /**
@@ -43,11 +44,11 @@ export class Stage {
     }).observe(element);
   }
 
-  /** Show a sentence: {queries, keys, isSelf, isCausal, hasNext}, see sources/attention.js. */
+  /** Show a sentence: {queries, keys, isSelf, isCausal, hasNext}, see sources/attention.js; letters: what is written for each query, if not its name. */
   show(shown) {
     Object.assign(this, { shown, drawn: null, folded: "" });
     this.isFolding = shown.isSelf && shown.queries.length > MANY_WORDS;
-    this.words = shown.queries.map((text, n) => this.#makeWord(text, n, true));
+    this.words = (shown.letters ?? shown.queries).map((text, n) => this.#makeWord(text, n, true));
     this.keys = shown.isSelf ? this.words : shown.keys.map((text, n) => this.#makeWord(text, n, false));
     const sentenceOf = (words, name) => make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
     const line = sentenceOf(this.words, "queries");
@@ -58,7 +59,8 @@ export class Stage {
 
   #makeWord(text, n, isQuery) {
     const parts = [make("span", { class: "letters" }, text), make("small", { "aria-hidden": "true" })];
-    if (!isQuery || this.editor) return make("span", { class: "stage-word" }, ...parts);
+    const name = text.endsWith("\n") ? "stage-word line-end" : "stage-word";
+    if (!isQuery || this.editor) return make("span", { class: name }, ...parts);
     const events = {
       pointerenter: ({ pointerType }) => pointerType === "mouse" && this.choose(n, false),
       pointerleave: () => this.choose(null),
@@ -66,7 +68,7 @@ export class Stage {
       click: () => this.choose(n, true),
     };
     // A button would be a box in the line, which breaks elsewhere than text.
-    return make("span", { class: "stage-word", role: "button", tabindex: "-1", ...events }, ...parts);
+    return make("span", { class: name, role: "button", tabindex: "-1", ...events }, ...parts);
   }
 
   /**
@@ -97,7 +99,7 @@ export class Stage {
   /** The word that ends at the caret or has it inside. */
   #wordAt(caret) {
     let end = 0;
-    return this.shown.queries.findIndex((text) => (end += text.length) >= caret);
+    return (this.shown.letters ?? this.shown.queries).findIndex((text) => (end += text.length) >= caret);
   }
 
   /** While what is typed isn't what is shown, the typed text stands alone. */
@@ -124,7 +126,7 @@ export class Stage {
     element.style.setProperty("--letters", `${this.letters}px`);
     element.style.setProperty("--room", `${room}px`);
     element.style.setProperty("--above", `${Math.max(110, Math.min(170, 3.6 * this.letters))}px`);
-    element.classList.toggle("wraps", longest * this.letters > 100 * room);
+    element.classList.toggle("wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")));
     if (this.drawn) this.draw(this.drawn);
   }
 
@@ -142,32 +144,37 @@ export class Stage {
   /** The places of words on the stage: centre, top and bottom of the letters, and the line. */
   #placesOf(words) {
     const box = this.element.getBoundingClientRect();
-    return words.map((word) => {
+    const places = words.map((word) => {
       if (word.hidden) return null;
       const [text] = word.children;
-      const rect = [...text.getClientRects()].at(-1);
+      const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
       const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters, not the space before
       const half = 0.6 * this.letters;
       return { x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half, bottom: middle + half, line: Math.round(middle) };
     });
+    // Arcs above the first line have room; those of other lines must not cross the words above them.
+    const first = Math.min(...places.filter(Boolean).map(({ line }) => line));
+    for (const place of places.filter(Boolean)) place.room = place.line > first ? ROOM_BETWEEN_LINES * this.letters : Infinity;
+    return places;
   }
 
   /**
    * Draw a head's attention: {rowOf, query, namesFirst, next, isChanged}. rowOf(i): the weights of query i; namesFirst:
    * whether the first word is looked at like others; next: the next words, [{text, before, after}]; isChanged: whether to
-   * show what they are after a change, too.
+   * show what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
    */
   draw(drawn) {
     this.drawn = drawn;
-    const { rowOf, query, namesFirst, next, isChanged } = drawn;
+    const { rowOf, query, namesFirst, next, isChanged, isPointed } = drawn;
     const { shown, words, keys } = this;
     const row = rowOf(query);
     const own = shown.isSelf ? query : -1;
-    if (this.isFolding) this.#fold(row, query);
+    if (this.isFolding && !isPointed) this.#fold(row, query); // words don't move under the pointer
     this.#markWords(row, query, own, namesFirst);
     const places = this.#placesOf(keys);
     const from = shown.isSelf ? places : this.#placesOf(words);
+    this.#placeShares(row, places);
     this.arcs.replaceChildren(...this.#arcs(rowOf, query, own, places, from, namesFirst));
     this.#drawNext(next, isChanged, from.at(-1));
   }
@@ -185,6 +192,22 @@ export class Stage {
       word.classList.toggle("unseen-by-query", shown.isCausal && j > query);
       word.lastChild.textContent = row[j] >= MIN_SHARE ? writtenShare(row[j]) : "";
     });
+  }
+
+  /** Write the shares under the words; where two would overlap, the larger one. */
+  #placeShares(row, places) {
+    const shares = this.keys.map(({ lastChild }) => lastChild);
+    const widths = shares.map((share) => (share.textContent ? share.offsetWidth : 0));
+    const taken = [];
+    for (const j of [...places.keys()].sort((a, b) => row[b] - row[a])) {
+      if (!widths[j] || !places[j]) continue;
+      const { x, bottom, line } = places[j];
+      const [start, end] = [x - widths[j] / 2 - 2, x + widths[j] / 2 + 2];
+      const isFree = !taken.some((other) => other.line === line && other.start < end && start < other.end);
+      shares[j].classList.toggle("crowded", !isFree);
+      Object.assign(shares[j].style, { left: `${x}px`, top: `${bottom}px` });
+      if (isFree) taken.push({ line, start, end });
+    }
   }
 
   /** Faint arcs of all words, those of the query, and a wide, invisible copy of each, which is pressed easily. */
