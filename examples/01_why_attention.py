@@ -332,7 +332,7 @@ trained_head.plot("weights")
 # %% [markdown]
 # [Head 1.2 in the playground](book/pages/en/guide.md#explore
 # "playground.html#layer=1&head=2&query=7"). Replace "dog" with "hen" in
-# the text, press *Show*, and watch where "it" looks and which next tokens rise. (The book shows
+# the sentence, and watch where "it" looks and which next words rise. (The book shows
 # the playground here; `attnlab playground playground.html` writes it beside a notebook.)
 
 # %% [markdown]

@@ -281,7 +281,7 @@ print(f"\n{attnlab.table([*mixtures.values()], rows=[*mixtures])}")
 
 # %% [markdown]
 # [A trained head](book/pages/en/guide.md#explore
-# "playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1").
+# "playground.html#depth=lab&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1").
 # One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
 # Then press × next to *1 cell of the mask*: the score is back, and the sentence names another word.
 # Click a cell of the map to open its arithmetic, from the dot product to the context vector.

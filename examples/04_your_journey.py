@@ -221,7 +221,7 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 # had taken nearly all of it, it divides 0 by 0.
 #
 # [A head without the causal mask](book/pages/en/guide.md#explore
-# "playground.html#level=head&layer=0&head=3&query=2&ablate=mask").
+# "playground.html#depth=lab&layer=0&head=3&query=2&ablate=mask").
 # Here every query attends to later tokens, too. Press × next to *no causal mask*, and watch the
 # weights above the diagonal move to earlier tokens.
 #

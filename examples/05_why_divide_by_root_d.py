@@ -133,7 +133,7 @@ pictures.heatmap(
 
 # %% [markdown]
 # [A head without division by √d](book/pages/en/guide.md#explore
-# "playground.html#level=head&layer=0&head=3&query=7&ablate=root").
+# "playground.html#depth=lab&layer=0&head=3&query=7&ablate=root").
 # In most rows one key has nearly all the weight. Press × next to *no division by √Dk*, and watch
 # the row of "it" spread over several keys.
 

@@ -256,9 +256,9 @@ attnlab.page(trace)
 # %% [markdown]
 # [The same walk](book/pages/en/guide.md#explore
 # "playground.html#layer=1&head=0&query=9&ids=429.374.82.900.662.430.604.13.925.287").
-# Press ▶ *Tour*, or the next ▶ for one stage at a time, and watch the tokens on the left become a
-# prediction on the right. Then change one embedding: replace "hot" with "cold" in the text and
-# press *Show*. The sentence above the picture names another head, and another next word.
+# Point at one word after the other, and see where each looks. *All layers* draws the whole way from
+# the tokens on the left to the prediction on the right. Then change one embedding: replace "hot"
+# with "cold" in the sentence. Below it stands another head, and behind it another next word.
 
 # %% [markdown]
 # ## 6.7 The verdict

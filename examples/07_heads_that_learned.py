@@ -166,9 +166,9 @@ print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 
 # %% [markdown]
 # [Ablate a head yourself](book/pages/en/guide.md#explore
-# "playground.html#level=head&layer=1&head=2&query=7"). Read the sentence
-# above the head, press *Ablate this head*, then *Model*: "barked" is no longer among the next
-# tokens. Press × to restore the head, and ablate head 1.0 instead.
+# "playground.html#layer=1&head=2&query=7"). Read the sentence
+# about the head, and press *silence it*: "barked" falls to less than 1 %. Press *give it back*,
+# click head 1.0, and silence that instead.
 
 # %% [markdown]
 # ## 7.4 A fluffy blue creature
@@ -639,8 +639,8 @@ print(f"\n{textwrap.fill(story, 80)}")
 # forty times the parameters, and it read far more.
 #
 # [Type a sentence of your own](book/pages/en/guide.md#explore
-# "english.html#depth=look"). The sentence above the picture names the
-# head that matters most for it. Find a sentence that the model continues well, and one that it
+# "english.html#depth=look"). The page describes a
+# head that matters for it. Find a sentence that the model continues well, and one that it
 # doesn't understand. (`attnlab playground english.html --model english` writes this page.)
 
 # %% [markdown]

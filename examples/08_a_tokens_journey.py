@@ -188,9 +188,8 @@ pictures.heatmap(lengths, rows=list(writes), columns=symbols, title="length of w
 # [The whole journey as a picture](book/pages/en/guide.md#explore
 # "playground.html#layer=1&head=2&query=7&ablate=1"). The last MLP is
 # ablated, so the stream reaches the logits without its vectors. Press × next to *MLP of layer 1*
-# and read the sentences above the picture again: which word needed that MLP? Then press ▶ *Tour*,
-# and watch where attention brings "it" something from another token, and where an MLP changes it
-# alone.
+# and look at the next words again: which word needed that MLP? Then open *All layers*, and see
+# where attention brings "it" something from another token, and where an MLP changes it alone.
 
 # %% [markdown]
 # ## 8.6 From the stream to logits

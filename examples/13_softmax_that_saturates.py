@@ -165,8 +165,8 @@ pictures.curves(
 # Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
 #
 # [Doubled scores](book/pages/en/guide.md#explore
-# "playground.html#level=head&layer=0&head=3&query=7&ablate=0.3.scores.200").
-# Press × next to *scores × 2*, and watch the row of "it" spread out. In *Lab*, *Edit a step* has a
+# "playground.html#depth=lab&layer=0&head=3&query=7&ablate=0.3.scores.200").
+# Press × next to *scores × 2*, and watch the row of "it" spread out. *Edit a step* has a
 # slider for any factor from 0 to 2.
 #
 # ## 13.4 Random queries and keys

@@ -140,8 +140,8 @@ print_predictions(
 # %% [markdown]
 # [Edits in the playground](book/pages/en/guide.md#explore
 # "playground.html#layer=1&head=2&query=7&ablate=1.2"). Head 1.2 is ablated.
-# Press × to restore it, and compare the sentences and the next tokens. Then open other heads, press
-# *Ablate this head*, and go back to *Model*: which of them changes the prediction most?
+# Press × to restore it, and compare the sentences and the next words. The bar under each head says
+# how far the first word moves without it. Silence the one with the longest: what comes instead?
 
 # %% [markdown]
 # ## 14.2 The logit lens

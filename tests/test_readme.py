@@ -25,7 +25,7 @@ GUIDE = ROOT / "examples/book/pages/en/guide.md"
 @pytest.mark.parametrize("readme", [README, CHINESE], ids=["en", "zh"])
 def test_readme_examples(readme: Path) -> None:
     results = doctest.testfile(str(readme), module_relative=False, encoding="utf-8")
-    assert results.attempted >= 8
+    assert results.attempted >= 6
     assert results.failed == 0
 
 
@@ -66,7 +66,7 @@ def test_relative_links_lead_somewhere() -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").split()) <= 900
+    assert len(README.read_text(encoding="utf-8").split()) <= 700
 
 
 def test_both_readmes_have_the_same_code() -> None:
