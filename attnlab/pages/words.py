@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from attnlab.pages.modules import WORDS, scripts_of, texts_said
 from attnlab.pages.packs import embedded
 from attnlab.pages.page import Page
 from attnlab.pages.saved import MARK, POLICY, as_json, digest, style
-from attnlab.support.checks import as_count
+from attnlab.support.checks import as_count, check_kind
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say, translations
 from attnlab.support.tables import printable
@@ -35,6 +36,11 @@ MOST_NUMBERS = 20_000_000
 # How tokenizers mark a space before a word, and that a token continues a word.
 SPACES = ("Ġ", "▁")
 CONTINUES = "##"
+
+# What is written without spaces: Chinese and Japanese, and their punctuation.
+UNSPACED = re.compile(
+    r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff65\U00020000-\U0003ffff]"
+)
 
 
 def words(
@@ -60,7 +66,7 @@ def words(
     keys : the Tk words that are looked at, for cross-attention; by default `tokens`
     next_words : the probability of each of the most probable next words
     effects : by (layer, head), the probabilities of next words without that head: the page then
-        offers to silence it
+        offers to silence it. Those that rise should be in `next_words` too; others aren't compared
     title : the model's name, for instance
     height : of the notebook's frame, in pixels
 
@@ -81,6 +87,7 @@ def words(
     >>> tokens = tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
     >>> attnlab.words(output.attentions, tokens).save("page.html")
     """
+    check_kind(title, str, "title")
     array = _weights(weights)
     queries = _texts(tokens, "tokens", array.shape[2])
     others = None if keys is None else _texts(keys, "keys", array.shape[3])
@@ -134,24 +141,29 @@ def _as_array(given: Any) -> AnyArray:
     if hasattr(given, "detach"):
         given = given.detach().cpu().float().numpy()
     try:
-        return np.asarray(given, dtype=np.float32)
+        with np.errstate(over="ignore"):  # refused below, as any number that isn't a share
+            return np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidTypeError(f"weights must be numbers; got {quoted(given)}") from None
 
 
 def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
     """Tokens as they are read in a sentence, with a space before each word but the first."""
-    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+    try:
+        listed = [*tokens]
+    except TypeError:
+        listed = [None]
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in listed):
         raise InvalidTypeError(
             f"{name} must be a list of texts, one a token; got {quoted(tokens)}. For ids, use "
             "tokenizer.convert_ids_to_tokens(ids)"
         )
-    if len(tokens) != count:
-        raise InvalidValueError(f"{len(tokens)} {name} for {count} rows or columns of weights")
-    marked = any(token.startswith(SPACES) for token in tokens)
-    spaced = marked or any(token.startswith(" ") for token in tokens)
+    if len(listed) != count:
+        raise InvalidValueError(f"{len(listed)} {name} for {count} rows or columns of weights")
+    marked = any(token.startswith(SPACES) for token in listed)
+    spaced = marked or any(token.startswith(" ") for token in listed)
     shown = []
-    for n, token in enumerate(tokens):
+    for n, token in enumerate(listed):
         if token.startswith(CONTINUES) and token != CONTINUES:
             text = token.removeprefix(CONTINUES)
         elif token.startswith(SPACES):
@@ -159,7 +171,7 @@ def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
         else:
             text = _from_bytes(token) if marked else token
             # Words without marks, such as BERT's, stand apart; Chinese characters don't.
-            text = f" {text}" if n and not spaced and text.isascii() else text
+            text = f" {text}" if n and not spaced and not UNSPACED.match(text) else text
         shown.append(printable(text))
     return shown
 
@@ -225,7 +237,11 @@ def _page(
 
 def _probabilities(given: Mapping[str, float]) -> list[dict[str, Any]]:
     """Next words, the most probable first."""
-    found = {str(text): float(share) for text, share in given.items()}
+    check_kind(given, Mapping, "next words", "a dict of probabilities")
+    try:
+        found = {str(text): float(share) for text, share in given.items()}
+    except (TypeError, ValueError):
+        raise InvalidTypeError(f"probabilities must be numbers; got {quoted(given)}") from None
     if not all(0 <= share <= 1 for share in found.values()):
         raise InvalidValueError("the next words' probabilities must be between 0 and 1")
     ranked = sorted(found.items(), key=lambda item: -item[1])
@@ -235,10 +251,12 @@ def _probabilities(given: Mapping[str, float]) -> list[dict[str, Any]]:
 def _effects(
     given: Mapping[tuple[int, int], Mapping[str, float]], layers: int, heads: int
 ) -> dict[str, list[dict[str, Any]]]:
-    for layer, head in given:
-        if not (0 <= layer < layers and 0 <= head < heads):
+    check_kind(given, Mapping, "effects", "a dict")
+    known = {(layer, head) for layer in range(layers) for head in range(heads)}
+    for place in given:
+        if place not in known:
             raise InvalidValueError(
-                f"effects has head {layer}.{head}; the weights have {layers} layers of {heads} "
-                "heads"
+                f"effects has {quoted(place)}; heads are (layer, head), up to "
+                f"{(layers - 1, heads - 1)}"
             )
     return {f"{layer}.{head}": _probabilities(after) for (layer, head), after in given.items()}

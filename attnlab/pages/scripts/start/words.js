@@ -11,8 +11,6 @@ import { Stage } from "../views/stage.js";
 
 const NEXT_SHOWN = 4;
 
-const probabilityOf = (words, text) => words.find((word) => word.text === text)?.probability ?? 0;
-
 /** The page's attention, what is selected, and what is under the pointer. */
 class WordsPage {
   selection = { layer: 0, head: 0, query: 0 };
@@ -51,14 +49,18 @@ class WordsPage {
 
   #rowOf = ({ layer, head }) => (i) => this.shown.weights(layer, head, i);
 
-  /** The next words without a head; null if they aren't known. */
-  #without = ({ layer, head }) => this.shown.effects?.[`${layer}.${head}`] ?? null;
+  /** The next words whose probability is known with and without a head, if the most probable of all is among them. */
+  #compared({ layer, head }) {
+    const { next, effects } = this.shown;
+    const without = new Map(effects?.[`${layer}.${head}`]?.map(({ text, probability }) => [text, probability]));
+    const known = (next ?? []).filter(({ text }) => without.has(text));
+    return known[0] === next?.[0] ? known.map(({ text, probability }) => ({ text, before: probability, after: without.get(text) })) : [];
+  }
 
   /** How far the most probable next word moves without a head; null if that isn't known. */
   #effectOf(place) {
-    const without = this.#without(place);
-    const [first] = this.shown.next ?? [];
-    return without && first ? Math.abs(first.probability - probabilityOf(without, first.text)) : null;
+    const [first] = this.#compared(place);
+    return first ? Math.abs(first.before - first.after) : null;
   }
 
   #worthOf(place) {
@@ -66,15 +68,11 @@ class WordsPage {
     return worthOf(this.#rowOf(place), queries.length, isSelf ? queries.length - 1 : -1, this.#effectOf(place) ?? 1);
   }
 
-  /** The next words with and without a head; if it is silenced, those that are probable without it are among them. */
-  #nextWords(place) {
-    const { next } = this.shown;
-    if (!next) return null;
-    const without = this.#without(place) ?? next;
-    const texts = new Set([...next, ...without].map(({ text }) => text));
-    const all = [...texts].map((text) => ({ text, before: probabilityOf(next, text), after: probabilityOf(without, text) }));
-    const sizeOf = ({ before, after }) => (this.isSilenced ? Math.max(before, after) : before);
-    return all.sort((a, b) => sizeOf(b) - sizeOf(a)).slice(0, NEXT_SHOWN).sort((a, b) => b.before - a.before);
+  /** The next words to list; of a silenced head, those that are largest with it or without it. */
+  #nextWords(compared) {
+    if (!this.isSilenced || !compared.length) return this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null;
+    const sizeOf = ({ before, after }) => Math.max(before, after);
+    return [...compared].sort((a, b) => sizeOf(b) - sizeOf(a)).slice(0, NEXT_SHOWN).sort((a, b) => b.before - a.before);
   }
 
   #title(count) {
@@ -93,12 +91,13 @@ class WordsPage {
     const openRow = () => this.#set({ isRowOpen: !this.isRowOpen });
     const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
     const look = lookInWords(shown, rowOf, query, place, shareButton);
-    const next = this.#nextWords(place);
-    const hasEffect = next !== null && this.#without(place) !== null;
-    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next, isChanged: this.isSilenced && hasEffect, isPointed: pointed.query !== null || pointed.head !== null });
+    const compared = this.#compared(place);
+    const hasEffect = compared.length > 0;
+    const isPointed = pointed.query !== null || pointed.head !== null;
+    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next: this.#nextWords(compared), isChanged: this.isSilenced && hasEffect, isPointed });
     const isAtEnd = query === shown.queries.length - 1;
     keepHeight(byId("said"));
-    byId("said").replaceChildren(...look.words, ...(isAtEnd && hasEffect ? [...effectInWords(next), " ", this.#silenceButton()] : []));
+    byId("said").replaceChildren(...look.words, ...(isAtEnd && hasEffect ? [...effectInWords(compared), " ", this.#silenceButton()] : []));
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));
     this.heads.mark(selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head);

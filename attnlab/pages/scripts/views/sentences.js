@@ -38,8 +38,8 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   if (isUniform) return { words: sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", { name, word: looker, count: String(visible), share: shareButton(writtenShare(row[0])) }), namesFirst: true };
   // The first word is where attention rests: it is named if nothing else is looked at, or if it is the word before.
   const key = mostLookedAt(row, own);
-  const isFirst = shown.isSelf ? key < 0 || (query === 1 && largest === 0) : largest === 0;
-  const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : key;
+  const isFirst = largest === 0 && (!shown.isSelf || key < 0 || query === 1);
+  const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : Math.max(key, 0);
   const values = { name, word: looker, other: wordAt(shown.keys, most, "looked-at"), share: shareButton(writtenShare(row[most])) };
   if (shown.isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
     return { words: sayParts("In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", { ...values, rest: writtenShare(row[0]) }), namesFirst: false };
