@@ -115,6 +115,7 @@ export class Stage {
   #layOut() {
     const { element, shown } = this;
     const width = element.clientWidth;
+    if (!width) return; // it isn't visible
     this.isNarrow = width < PHONE;
     const room = this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
     const largest = this.isNarrow ? LARGEST_ON_PHONE : LARGEST_LETTERS * Math.max(1, width / 1300);
@@ -166,6 +167,7 @@ export class Stage {
    */
   draw(drawn) {
     this.drawn = drawn;
+    if (!this.element.clientWidth) return; // it is drawn when it becomes visible
     const { rowOf, query, namesFirst, next, isChanged, isPointed } = drawn;
     const { shown, words, keys } = this;
     const row = rowOf(query);
