@@ -1,11 +1,12 @@
 """A page with a model, as a reader uses it: texts, comparisons, ablations, generation, links."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from pages import BALL, GRIDS, ablation, agrees, ask, drawn, idle, to_cell, until
+from pages import BALL, ablation, agrees, ask, drawn, idle, to_cell, until
 
 from attnlab import GPT2, Trace, softmax
 from attnlab.model.sampling import Sampling
@@ -13,15 +14,17 @@ from attnlab.model.sampling import Sampling
 Play = Callable[..., Any]
 
 ABLATED = {"blocks.1.attention.heads.2.context": 0}
+LOOK = "#depth=look"
 
 
 def open_head(page: Any, layer: int, head: int) -> None:
-    page.locator(f".grid >> nth=0 >> .map >> nth={layer * 4 + head}").click()
+    page.locator(f".head-drawing >> nth={layer * 4 + head}").press("Enter")
     idle(page)
 
 
-def tokens(page: Any, nth: int = 0) -> list[str]:
-    return list(page.locator(".flow").nth(nth).locator(".symbol").all_inner_texts())
+def tokens(page: Any) -> list[str]:
+    """Those of the last text."""
+    return list(page.evaluate("traces.at(-1).tokens.map(({ symbol }) => symbol)"))
 
 
 def status_of(page: Any) -> str:
@@ -31,15 +34,16 @@ def status_of(page: Any) -> str:
 
 def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
     """Check that the page shows a trace: its tokens, some weights of a head, and predictions."""
-    assert tokens(page, nth) == list(trace.tokens.symbols)
+    symbols = page.evaluate(f"traces[{nth}].tokens.map(({{ symbol }}) => symbol)")
+    assert symbols == list(trace.tokens.symbols)
     T = len(trace.tokens)
     for i, j in ((T // 2, T // 3), (T - 1, 0)):
         to_cell(page, i, j, nth)
         weight = trace.head(layer, head).weights[i, j]
         assert agrees(page.locator("#heatmaps .readout").nth(nth).locator("data"), weight)
-    numbers = f"[...document.querySelectorAll('.next')[{nth}].querySelectorAll('data')]"
-    expected = [token.probability for token in trace.next_tokens(5)]
-    until(page, f"{expected}.every((p, n) => Math.abs({numbers}[n]?.value - p) < 6e-5)")
+    expected = [token.probability for token in trace.next_tokens(4)]
+    actual = f"texts[{nth}].next?.slice(0, 4).map(({{ probability }}) => probability)"
+    until(page, f"{expected}.every((p, n) => Math.abs(({actual})?.[n] - p) < 1e-5)")
 
 
 def test_texts_are_compared_and_returned_to(pocket: GPT2, play: Play) -> None:
@@ -74,30 +78,180 @@ def test_texts_are_compared_and_returned_to(pocket: GPT2, play: Play) -> None:
     assert page.locator("#back").is_disabled()
 
 
-def test_a_text_is_marked_until_enter_sends_it(pocket: GPT2, play: Play) -> None:
+def shares(page: Any) -> list[float]:
+    """The shares of the next words that are listed."""
+    texts = page.locator(".next-words .its-share").all_inner_texts()
+    return [float(re.findall(r"[\d.]+", text)[0]) / 100 for text in texts]
+
+
+def test_what_is_typed_is_computed_after_the_last_key(pocket: GPT2, play: Play) -> None:
+    """What the screen shows belongs to one text: what is typed stands alone until it is shown."""
+    page = play(pocket, BALL, link=LOOK)
+    idle(page)
+    page.evaluate(
+        """() => {
+            window.opened = [];
+            window.mixed = 0;
+            const open = source.open.bind(source);
+            source.open = (text, ...more) => {
+                opened.push([text.text, performance.now() - window.last]);
+                return open(text, ...more);
+            };
+            byId("prompt").addEventListener("input", () => (window.last = performance.now()));
+            const watch = () => {
+                const letters = stages[0].words.map(({ firstChild }) => firstChild.textContent);
+                const isSeen = getComputedStyle(document.querySelector(".sentence")).visibility;
+                const isTyped = byId("prompt").value === letters.join("");
+                if (!isTyped && isSeen === "visible") mixed++;
+                if (!isTyped && !byId("said").matches(".earlier")) mixed++;
+                requestAnimationFrame(watch);
+            };
+            watch();
+        }"""
+    )
+    prompt = page.locator("#prompt")
+    prompt.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("The hen saw the cat")
+    first = pocket.trace("The hen saw the cat").tokens.symbols
+    until(page, f"traces[0].T === {len(first)}")
+    page.keyboard.type(" and")  # the text area keeps the focus and the caret
+    text = "The hen saw the cat and"
+    until(page, f"traces[0].T > {len(first)}")
+    idle(page)
+    assert tokens(page) == list(pocket.trace(text).tokens.symbols)
+    opened = page.evaluate("opened")
+    assert opened[-1][0] == text
+    assert all(waited >= 149 for _, waited in opened)
+    assert len(opened) < len(text)
+    assert "".join(page.locator(".sentence .letters").all_text_contents()) == text
+    assert page.evaluate("mixed") == 0
+    best = pocket.trace(text).next_tokens(4)
+    until(page, "document.querySelectorAll('.next-words li').length === 4")
+    assert shares(page) == pytest.approx([token.probability for token in best], abs=0.01)
+
+
+def test_enter_sends_and_what_cannot_be_shown_is_left(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
-    prompt, mark = page.locator("#prompt"), page.locator("#unsent")
-    prompt.fill("The cat")
+    prompt = page.locator("#prompt")
+    ask(page, "The cat")
     prompt.press("Shift+Enter")
     assert prompt.input_value() == "The cat\n"
-    # An input method's Enter chooses a candidate.
-    composing = "new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true })"
-    prompt.evaluate(f"(prompt) => prompt.dispatchEvent({composing})")
-    assert tokens(page) == list(pocket.trace(BALL).tokens.symbols)
-    assert mark.inner_text() == "not shown yet: press Enter"
-    prompt.press("Enter")
-    idle(page)
+    until(page, "traces[0].T === 3")
     assert tokens(page) == ["The", "Ġcat", "Ċ"]
-    assert mark.is_hidden()
     # It can't be shown: what is shown is dimmed, and a button returns to its text.
     ask(page, "hen " * 200)
     dimmed = "getComputedStyle(document.querySelector('#first')).opacity < 1"
     until(page, dimmed)
+    assert tokens(page) == ["The", "Ġcat", "Ċ"]
     page.locator("#status button").click()
     assert prompt.input_value() == "The cat\n"
     until(page, f"!({dimmed})")
     ask(page, " \n")
     assert status_of(page) == "The text is only white space."
+
+
+def test_next_words_are_written_and_completed(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, BALL, link=LOOK)
+    idle(page)
+    written = pocket.trace(BALL).next_tokens(2)[1]
+    page.locator(".next-words button").nth(1).click()
+    idle(page)
+    text = BALL + written.text
+    assert page.locator("#prompt").input_value() == text
+    assert tokens(page) == list(pocket.trace(text).tokens.symbols)
+    until(page, f"location.hash.endsWith('.{written.id}')")
+    page.go_back()
+    until(page, f"traces[0].T === {len(pocket.trace(BALL).tokens)}")
+    assert page.locator("#prompt").input_value() == BALL
+
+
+def test_pieces_of_words_are_completed_as_the_library_generates(play: Play) -> None:
+    english = GPT2.from_pretrained("english")
+    page = play(english, "The girl was tired because", link=LOOK)
+    completed = set()
+    for text in ("She went to the doc", "The girl was tired because", "My cat is l"):
+        ask(page, text)
+        until(page, "texts[0].completions?.size === 4")
+        drawn(page)
+        ids = english.trace(text).tokens.ids.tolist()
+        for n, token in enumerate(english.trace(text).next_tokens(4)):
+            following = english.generate([*ids, token.id], 3, temperature=0).new.texts
+            end = next((n for n, x in enumerate(following) if not x[:1].isalpha()), 3)
+            expected = "".join(following[:end]) if token.text[-1:].isalpha() else ""
+            shown = page.locator(".next-words li").nth(n).locator(".completion")
+            assert "".join(shown.all_inner_texts()) == expected, (text, token)
+            completed.add(expected)
+    assert len(completed) > 1
+
+
+def test_continue_writes_until_the_end(pocket: GPT2, play: Play) -> None:
+    """At temperature 0 what `generate` writes, until the text or the room ends."""
+    page = play(pocket, BALL, link=LOOK)
+    page.locator(".next-controls input").fill("0")
+    assert page.locator(".next-controls output").inner_text() == "0.0"
+    button = page.locator("#write-on")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    T = len(pocket.trace(BALL).tokens)
+    until(page, f"traces[0].T >= {T + 2}")
+    button.click()
+    until(page, "byId('write-on').ariaPressed === 'false'")
+    idle(page)
+    count = page.evaluate("traces[0].T") - T
+    assert page.locator("#prompt").input_value() == (
+        pocket.generate(BALL, count, temperature=0).whole_text
+    )
+    # The end of a text stops it, and so does the last position.
+    page.evaluate(
+        """() => {
+            const generate = source.generate.bind(source);
+            source.generate = async (...given) => {
+                const answer = await generate(...given);
+                if (given[1].count === 1) answer.chosen[0].symbol = END_OF_TEXT;
+                return answer;
+            };
+        }"""
+    )
+    button.click()
+    until(page, "byId('write-on').ariaPressed === 'false'")
+    assert page.evaluate("traces[0].T") == T + count
+    ask(page, "The" + " the" * 127)
+    assert page.evaluate("traces[0].T") == 128
+    button.click()
+    until(page, "byId('write-on').ariaPressed === 'false'")
+    assert page.evaluate("traces[0].T") == 128
+
+
+def test_temperature_changes_the_next_words(pocket: GPT2, play: Play) -> None:
+    page, trace = play(pocket, BALL, link=LOOK), pocket.trace(BALL)
+    slider = page.locator(".next-controls input")
+    for stop, temperature in (("5", 0.5), ("20", 2.0), ("0", 0)):
+        slider.fill(stop)
+        expected = np.sort(Sampling(temperature).probabilities(trace.next_logits))[:-5:-1]
+        largest = "texts[0].next[0].probability"
+        until(page, f"Math.abs({largest} - {expected[0]}) < 1e-5")
+        drawn(page)
+        assert shares(page) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, BALL, link=LOOK)
+    assert page.locator("#notice .blank").count() == 0
+    ask(page, f"{BALL} ")
+    best = pocket.trace(BALL).next_tokens(1)[0]
+    until(page, "document.querySelector('#notice .blank button') !== null")
+    words = " ".join(page.locator("#notice .blank").inner_text().split())
+    assert words.startswith(
+        "This text ends in a blank, which the model reads as a token of its own."
+    )
+    share = float(words.split("with ")[1].split()[0])
+    assert f"Without it, “{best.text.strip()}” would come next" in words
+    assert share == pytest.approx(100 * best.probability, abs=0.5)
+    page.locator("#notice .blank button").click()
+    idle(page)
+    assert page.locator("#prompt").input_value() == BALL
+    assert page.locator("#notice .blank").count() == 0
 
 
 def changes(page: Any) -> list[tuple[str, ...]]:
@@ -125,14 +279,8 @@ def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) 
     page = play(pocket, BALL)
     open_head(page, 1, 2)
     assert page.locator("#change table").count() == 0
-    until(page, f"{GRIDS}.every((map) => map.values)")
-    page.evaluate(f"() => (window.before = {GRIDS}.map((map) => map.values))")
     page.locator("#head-toggle").click()
     idle(page)
-    # Maps before the ablation are not computed again.
-    until(page, f"{GRIDS}.every((map) => map.values)")
-    same = page.evaluate(f"() => {GRIDS}.map((map, n) => map.values === window.before[n])")
-    assert same == [True] * 4 + [False] * 4
     a, b = pocket.trace(BALL), pocket.trace(BALL).edited(ABLATED)
     shows(page, b, 1, 2)
     check_changes(page, a, b, 7, 7)
@@ -141,15 +289,12 @@ def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) 
         "now: layer 1, head 2 ablated",
     ]
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
-    (marked,) = page.locator(".map.ablated").all()
-    assert marked.get_attribute("aria-label") == "layer 1, head 2, ablated"
     # The ablation applies to another text too, until it is undone.
     ask(page, "The hen")
     shows(page, pocket.trace("The hen").edited(ABLATED), 1, 2)
     page.get_by_role("button", name="layer 1, head 2: undo the ablation").click()
     idle(page)
     shows(page, pocket.trace("The hen"), 1, 2)
-    assert page.locator(".map.ablated").count() == 0
 
 
 def test_what_changes_with_the_text(pocket: GPT2, play: Play) -> None:
@@ -175,7 +320,7 @@ def test_text_is_generated(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
     page.locator("#count").fill("7")
     page.locator("#write").click()
-    until(page, "document.querySelectorAll('.flow .chip').length === 15")
+    until(page, "traces[0].T === 15")
     idle(page)
     written = page.locator("#prompt").input_value()
     assert written.startswith(BALL)
@@ -194,7 +339,7 @@ def test_text_is_generated(pocket: GPT2, play: Play) -> None:
     assert beside.get_attribute("aria-valuetext") == "0: always the most probable token"
     page.locator("#count").fill("5")
     page.locator("#write").click()
-    until(page, "document.querySelectorAll('.flow .chip').length === 13")
+    until(page, "traces[0].T === 13")
     idle(page)
     greedy = pocket.generate(BALL, 5, temperature=0)
     assert page.locator("#prompt").input_value() == greedy.whole_text
@@ -213,7 +358,7 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     for nth in (0, 1):
         page.locator("#toggles button").nth(nth).click()
         idle(page)
-    page.locator(".flow .chip").nth(4).click()
+    page.locator("#settings input").first.fill("4")
     until(page, "location.hash.includes('query=4') && location.hash.endsWith('ablate=1.3+1')")
     page.reload()
     until(page, "document.querySelectorAll('#ablated button').length === 2")
@@ -221,13 +366,13 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     assert page.locator("#prompt").input_value() == text
     until(page, "selection.query === 4")
     assert page.locator("#head-title").inner_text() == "Layer 1, head 3"
-    page.locator(".flow .chip").last.click()
+    page.locator("#settings input").first.fill("7")
     edits = {"blocks.1.attention.heads.3.context": 0, "blocks.1.mlp.output": 0}
     shows(page, pocket.trace(text).edited(edits), 1, 3)
     # A changed link is followed; an invalid one is reported.
     ids = ".".join(map(str, pocket.trace("The cat").tokens.ids))
     page.evaluate(f"location.hash = '#ids={ids}'")
-    until(page, "document.querySelectorAll('.flow .chip').length === 2")
+    until(page, "traces[0].T === 2")
     idle(page)
     assert page.locator("#ablated").is_hidden()
     page.evaluate("location.hash = '#ids=1.x'")
@@ -240,28 +385,20 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
 
 def test_by_keys_alone(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
-    page.locator("#language").focus()
-    reached = []
-    for _ in range(4):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.id"))
-    assert reached[:2] == ["prompt", "look"]
     page.locator("#prompt").focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("The hen saw the cat")
     page.keyboard.press("Enter")
     idle(page)
     assert page.evaluate("document.activeElement.id") == "prompt"
-    # Through the small maps: S ablates the head that has focus, Enter opens it.
-    page.locator(".map").first.focus()
-    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "s"):
+    # Through the heads: S ablates the one that has focus, Enter opens it.
+    page.locator(".head-drawing[tabindex='0']").focus()
+    for key in ("Home", "ArrowDown", "ArrowRight", "ArrowRight", "s"):
         page.keyboard.press(key)
-    until(page, "document.querySelectorAll('.map.ablated').length === 1")
+    until(page, "document.querySelectorAll('#ablated button').length === 1")
     idle(page)
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
-    page.keyboard.press("Enter")
-    until(page, "document.activeElement.className === 'cursor'")
-    idle(page)
+    open_head(page, 1, 2)
     shows(page, pocket.trace("The hen saw the cat").edited(ABLATED), 1, 2)
     page.locator("#ablated button").focus()
     page.keyboard.press("Enter")
@@ -285,7 +422,7 @@ def test_what_is_chosen_while_numbers_are_computed_stays(pocket: GPT2, play: Pla
     page.locator("#prompt").press("Enter")
     until(page, "traces.at(-1).T === 6")
     until(page, "document.querySelector('main').ariaBusy === 'true'")
-    page.locator(".flow .chip").nth(2).click()
+    page.locator("#settings input").first.fill("2")
     page.evaluate("setInterval(() => held.splice(0).forEach((go) => go()), 10)")
     idle(page)
     assert page.evaluate("selection.query") == 2

@@ -154,7 +154,7 @@ def move(page: Any, nth: int, value: int) -> None:
 
 def look_at(page: Any, place: int) -> None:
     """Select a token in the text, and wait for its predictions."""
-    page.locator(".flow .chip").nth(place).click()
+    page.locator(".stage-word").nth(place).press("Enter")
     until(page, f"document.querySelector('#predictions h3').textContent.includes('{place}, ')")
     drawn(page)
 
@@ -205,14 +205,13 @@ def check_table(
 def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
-    until(page, "document.querySelector('.next data') !== null")
-    best = trace.next_tokens(5)
-    assert page.locator(".next .symbol").all_inner_texts() == [token.symbol for token in best]
-    assert agrees(page.locator(".next data"), [token.probability for token in best])
+    until(page, "document.querySelectorAll('.next-words li').length === 4")
+    shares = page.locator(".next-words .its-share").all_inner_texts()
+    for share, token in zip(shares, trace.next_tokens(4), strict=True):
+        assert float(share.split()[0]) == pytest.approx(100 * token.probability, abs=0.5)
     for place in (11, 0, 7):
         look_at(page, place)
         title = f"Next token after position {place}, {trace.tokens[place].symbol}"
-        assert page.locator(".following h3").inner_text() == title
         assert page.locator("#predictions h3").inner_text() == title
         slider = page.locator("#settings input").first
         assert slider.get_attribute("aria-valuetext") == f"{place} {trace.tokens[place].symbol}"
@@ -225,12 +224,12 @@ def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
         following = trace.tokens[place + 1]
         rank = 1 + (trace.logits[place] > trace.logits[place, following.id]).sum()
         assert f"in the text is {following.symbol}: rank {rank} of 263, probability" in said
-        shares = Sampling().probabilities(trace.logits[place])
         shown = page.locator("#predictions article > p.sum data").first
-        assert agrees(shown, shares[following.id])
-    move(page, 0, 4)  # by the slider, which moves the text's and the map's cursor too
+        assert agrees(shown, Sampling().probabilities(trace.logits[place])[following.id])
+    move(page, 0, 4)  # by the slider, which moves the sentence's and the map's cursor too
     until(page, "document.querySelector('#predictions h3').textContent.includes('position 4, ')")
     assert page.locator(".readout .pair").inner_text().startswith("query 4 ")
+    assert page.evaluate("document.querySelector('.looker') === stages[0].words[4]")
 
 
 def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> None:
@@ -257,9 +256,7 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
         table = rows_of(page)
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
-        listed = page.locator(".next .symbol").all_inner_texts()
-        assert listed == [cells[0] for cells in table if cells[-1]][:5]
-        note = page.locator(".following .note").inner_text()
+        note = page.locator("#predictions .note").inner_text()
         assert note == ", ".join(f"{name.replace('_', '-')} {x:g}" for name, x in settings.items())
     page.locator("#settings input[type=checkbox]").check()
     drawn(page)
@@ -270,7 +267,6 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
     look_at(page, 3)
     move(page, 1, 0)
     assert [cells[2:] for cells in rows_of(page)] == [["1.0000", "1.0000"], *[["0.0000", ""]] * 9]
-    assert page.locator(".next li").count() == 1
     said = page.locator("#predictions .chain").inner_text()
     assert "At temperature 0, the largest logit (the first if tied) gets probability 1." in said
     assert "One token is left." in said
@@ -305,60 +301,9 @@ def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
         for nth, trace in enumerate((long, short)):
             own = min(place, len(trace.tokens) - 1)
             heading = f"Next token after position {own}, {trace.tokens[own].symbol}"
-            title = f"document.querySelectorAll('.following h3')[{nth}].textContent"
-            until(page, f"{title} === '{heading}'")
-            named = page.locator("#predictions h3").nth(nth).inner_text()
-            assert named == f"{'AB'[nth]}: {heading}"
+            title = f"document.querySelectorAll('#predictions h3')[{nth}].textContent"
+            until(page, f"{title} === '{'AB'[nth]}: {heading}'")
             check_table(page, trace, own, {"temperature": 1.0}, nth)
-
-
-def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
-    """The sampled token follows from the cumulative probabilities of its table."""
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    look_at(page, 7)
-    said, button = page.locator("#drawn"), page.locator("#settings button")
-    assert said.get_attribute("role") == "status"
-    assert said.inner_text() == ""
-    page.locator("#settings input[type=checkbox]").check()
-    us = []
-    for count in range(1, 9):
-        temperature = (1.0, 0.4)[count % 2]
-        move(page, 1, round(temperature * 10))
-        button.click()
-        drawn(page)
-        text = said.inner_text()
-        assert text.startswith("u = ")
-        assert text.endswith(f"(sample {count}, seed 0, in this page)")
-        us.append(float(said.locator("data").first.get_attribute("value")))
-        shares = Sampling(temperature).probabilities(trace.logits[7])
-        order = np.lexsort([np.arange(shares.size), -shares])
-        place = int(np.searchsorted(shares[order].cumsum(), us[-1], side="right"))
-        if place >= TOKENS:
-            assert "one of the other tokens" in text
-            assert page.locator("#predictions tr[aria-current]").count() == 0
-            continue
-        symbol = trace.vocabulary.token(int(order[place])).symbol
-        assert f": {symbol} is the first whose cumulative probability" in text
-        marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
-        assert marked == [symbol]
-        reached = said.locator("data").nth(1)
-        assert agrees(reached, shares[order][: place + 1].sum())
-    assert us[:2] == pytest.approx([0.26642920868471265, 0.0003297457005828619])
-    assert len(set(us)) == 8
-    # A sample is marked as old after a change, until another is drawn.
-    past = f"Sampled before a setting or the token changed: {said.inner_text()}"
-    move(page, 2, 4)
-    drawn(page)
-    assert said.inner_text() == past
-    assert page.locator("#predictions tr[aria-current]").count() == 0
-    move(page, 2, TOKENS - 1)
-    look_at(page, 3)
-    assert said.inner_text() == past
-    button.click()
-    drawn(page)
-    assert said.inner_text().startswith("u = ")
-    assert "(sample 9, seed 0" in said.inner_text()
 
 
 def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
@@ -367,13 +312,13 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
     trace = GPT2(parameters, odd.tokenizer).trace([*range(150)])
     page = open_page(trace)
     move(page, 0, 150 - POSITIONS)
-    until(page, "document.querySelector('.following h3').textContent.includes('position 22, ')")
+    until(page, "document.querySelector('#predictions h3').textContent.includes('position 22, ')")
     drawn(page)
     check_table(page, trace, 22, {"temperature": 1.0})
     move(page, 0, 21)
     drawn(page)
     reason = "This page has logits only from position 22."
-    assert page.locator(".following .note").inner_text() == reason
+    assert page.locator("#predictions .note").inner_text() == reason
     page.evaluate("goTo('logits', 0)")
     until(page, f"document.querySelector('#step-missing').textContent === '{reason}'")
 

@@ -11,13 +11,10 @@ from pages import LOADED, ablation, patching, scaling, toggling, until
 import attnlab
 from attnlab import GPT2, Trace, at
 from attnlab.pages import pairs
-from attnlab.support.messages import say
 
 BALL = "The dog chased the ball, but it"
 SHE = "The girl was tired because she"
 RAIN = "When it rains, we stay at home and play"
-
-# The part of a saved page's text that its pairs may take.
 
 Open = Callable[..., Any]
 
@@ -201,35 +198,3 @@ def test_the_other_key_is_chosen_and_parts_are_links(opened: Open, pocket: GPT2)
     section.locator(".rivals button").nth(4).tap()
     until(page, "document.querySelector('.reasons').innerText.includes('than at')")
     assert agrees(section, trace, 1, 2, 7, 1, 4) > 1
-
-
-def test_a_saved_page_says_why_for_each_head(opened: Open) -> None:
-    """Also where the largest pairs have the sign opposite to the total."""
-    model = GPT2.from_pretrained("english")
-    trace, n = model.trace(RAIN), 9
-    page = opened(model, RAIN, "saved", "depth=look")
-    until(page, LOADED)
-    for layer, block in enumerate(trace.blocks):
-        for head, one in enumerate(block.attention.heads):
-            page.evaluate("([layer, head]) => openHead(layer, head)", [layer, head])
-            first, second = one.weights[n, 1:].argsort()[:-3:-1] + 1
-            rests = "rests:" in page.locator("#strongest").inner_text()
-            reason = attnlab.why(one, n, 0, first) if rests else attnlab.why(one, n, first, second)
-            until(page, "document.querySelector('#strongest .reason')?.innerText")
-            assert page.locator("#strongest .reason").inner_text().strip() == reason.sentence
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_look_says_why_under_the_headline(opened: Open, pocket: GPT2, language: str) -> None:
-    page = opened(pocket, BALL, "saved", "depth=look", language=language)
-    until(page, "document.querySelector('#story .reason')?.innerText")
-    trace = pocket.trace(BALL)
-    for element, reason in (
-        ("#story", attnlab.why(trace.head(1, 0), "it", "ball", "chased")),
-        ("#strongest", attnlab.why(trace.head(1, 2), "it", "dog", "ball")),
-    ):
-        words = page.locator(f"{element} .reason").inner_text().strip()
-        assert words == say(reason.sentence, language)
-        if element == "#story":
-            page.locator("#story button").nth(1).click()  # head 1.2
-            until(page, "document.querySelector('#strongest .reason')?.innerText.includes('5.89')")

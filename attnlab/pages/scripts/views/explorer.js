@@ -34,7 +34,7 @@ let lastGenerated; // the arguments of `showGenerated` for the tokens that are s
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
 function requestTrace(text, changes) {
   lastRequest = { text, changes };
-  runLatest(async (signal) => {
+  return runLatest(async (signal) => {
     const trace = await source.open(text, changes, signal);
     return () => {
       const last = traceHistory.at(-1);
@@ -105,32 +105,38 @@ const LONGEST_PIECES = 3; // further tokens of a word
 /** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
 async function completionOf({ ids, changes, names }, id) {
   if (!/[a-z]$/i.test(names.get(id).text) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
+  if (changes.some(({ kind }) => kind === "patch")) return ""; // which fits only a text of this length
   const { chosen } = await source.generate({ ids: [...ids, id], changes }, { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null });
   const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
   return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
 }
 
 const MILLISECONDS_A_WORD = 700; // while the page writes by itself
-let writing = null; // the timer
+let writing = null; // stands for what writes
 
 /** Write on by itself, a sampled token at a time, until the text ends, the reader stops it, or the model is full. */
-function toggleWriting() {
+async function toggleWriting() {
   if (writing) return stopWriting();
-  const step = async () => {
-    const trace = traceHistory.at(-1);
-    if (trace.ids.length >= source.config.n_positions) return stopWriting();
-    const { chosen } = await source.generate(trace, { count: 1, ...settings });
-    if (!writing || chosen[0].symbol === END_OF_TEXT || traceHistory.at(-1) !== trace) return stopWriting();
-    writeToken(chosen[0]);
-    writing = setTimeout(step, MILLISECONDS_A_WORD);
-  };
-  writing = setTimeout(step);
+  const own = (writing = {});
   byId("write-on").ariaPressed = "true";
+  try {
+    while (writing === own) {
+      const trace = traceHistory.at(-1);
+      if (trace.ids.length >= source.config.n_positions) break;
+      const { chosen } = await source.generate(trace, { count: 1, ...settings });
+      if (writing !== own || chosen[0].symbol === END_OF_TEXT || traceHistory.at(-1) !== trace) break;
+      await writeToken(chosen[0]);
+      if (traceHistory.at(-1) === trace) break; // it was refused
+      await new Promise((done) => setTimeout(done, MILLISECONDS_A_WORD));
+    }
+  } catch (error) {
+    showStatus(error.message);
+  }
+  if (writing === own) stopWriting();
   return undefined;
 }
 
 function stopWriting() {
-  clearTimeout(writing);
   writing = null;
   byId("write-on").ariaPressed = "false";
 }

@@ -35,6 +35,9 @@ export class Stage {
     this.next = make("ol", { class: "next-words", "aria-label": say("Next words") });
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
     this.beside = make("div", { class: "beside" }, this.next, ...(controls ? [controls] : []));
+    this.lines = make("div");
+    // An editor that were put in its place again would lose the focus.
+    element.replaceChildren(this.arcs, this.lines, ...(editor ? [editor] : []), this.beside);
     if (editor) this.#listenToEditor();
     let width;
     new ResizeObserver(() => {
@@ -53,7 +56,7 @@ export class Stage {
     const sentenceOf = (words, name) => make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
     const line = sentenceOf(this.words, "queries");
     moveByArrows(line, () => this.words.filter(({ hidden }) => !hidden));
-    this.element.replaceChildren(this.arcs, ...(shown.isSelf ? [] : [sentenceOf(this.keys, "keys")]), line, ...(this.editor ? [this.editor] : []), this.beside);
+    this.lines.replaceChildren(...(shown.isSelf ? [] : [sentenceOf(this.keys, "keys")]), line);
     this.#layOut();
   }
 
