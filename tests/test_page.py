@@ -239,28 +239,6 @@ def check_arithmetic(
         assert np.flatnonzero(actual).tolist() == [n]
 
 
-def test_the_arithmetic_follows_one_component(odd: GPT2, open_page: Open) -> None:
-    """It stays when another key is selected; a trace with fewer components shows its last."""
-    a, b = odd.trace(TEXT), GPT2.from_pretrained(REFERENCE / "one_head").trace(TEXT)
-    page = open_page(a, b)
-    to_cell(page, 6, 4)
-    page.keyboard.press("Enter")
-
-    def choose(rows: str, n: int, trace: int) -> None:
-        button = page.locator(f'[data-trace="{trace}"] [data-rows="{rows}"] .row-button').nth(n)
-        button.click()
-        assert button.evaluate("(x) => x === document.activeElement")
-
-    choose("component", 5, 0)
-    for key in (4, 2):
-        choose("key", key, 0)
-        check_arithmetic(page, a, 0, 0, 6, key, 5)
-        check_arithmetic(page, b, 0, 0, 6, key, 5, nth=1)
-    choose("component", 11, 1)
-    check_arithmetic(page, a, 0, 0, 6, 2, 6)
-    check_arithmetic(page, b, 0, 0, 6, 2, 11, nth=1)
-
-
 def test_the_keyboard_alone_reaches_the_arithmetic(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)

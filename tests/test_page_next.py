@@ -92,35 +92,6 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
             assert [not by for by in one["removedBy"]] == (expected[ids[0]] > 0).tolist(), chosen
 
 
-@pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
-def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) -> None:
-    """As in the explorer's table of changes: a token that is likely in the other text."""
-    logits = logits.astype(np.float32)
-    trace = with_logits(logits)
-    packs = [np.frombuffer(pack(trace, "prediction.2"), "<f4").tolist(), trace.logits[2].tolist()]
-    some = np.random.default_rng(1).permutation(logits.size)[:40].tolist()
-    every = [
-        {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        for temperature in (0, 0.1, 0.7, 1, 2)
-        for top_k in (None, min(TOKENS, logits.size))
-        for top_p in (None, 0.5, 0.99)
-    ]
-    actual = pure.evaluate(
-        """([vocab, sliders, [values, logits], ids, every]) => {
-            const at = predictionOf(Float32Array.from(values), vocab, sliders);
-            return every.map((one) => {
-                const all = Float32Array.from(logits);
-                const found = { ...at, ...probabilitiesOf(at, one), all };
-                return ids.map((id) => samplingProbability(id, found, one.temperature));
-            });
-        }""",
-        [logits.size, SLIDERS, packs, some, every],
-    )
-    for chosen, shares in zip(every, actual, strict=True):
-        expected = Sampling(**chosen).probabilities(logits.astype(np.float64))[some]
-        assert np.allclose(shares, expected, rtol=1e-5, atol=1e-12), chosen
-
-
 @pytest.mark.parametrize(
     ("T", "most"), [(12, 50_000), pytest.param(128, 500_000, marks=pytest.mark.slow)]
 )
@@ -290,20 +261,6 @@ def test_rows_without_a_token_are_marked(open_page: Open) -> None:
     assert table.locator("tfoot th").first.inner_text() == (
         "the other 26, and 4 unused rows of W_E"
     )
-
-
-def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
-    long, short = odd.trace(TEXT), odd.trace("the hen")
-    page = open_page(long, short)
-    until(page, "document.querySelectorAll('#predictions tfoot').length === 2")
-    for place in (11, 2, 5):
-        move(page, 0, place)
-        for nth, trace in enumerate((long, short)):
-            own = min(place, len(trace.tokens) - 1)
-            heading = f"Next token after position {own}, {trace.tokens[own].symbol}"
-            title = f"document.querySelectorAll('#predictions h3')[{nth}].textContent"
-            until(page, f"{title} === '{'AB'[nth]}: {heading}'")
-            check_table(page, trace, own, {"temperature": 1.0}, nth)
 
 
 def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:

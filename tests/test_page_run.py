@@ -193,17 +193,6 @@ def test_scales_of_gpt2s_relatives(computing: Any) -> None:
         assert actual == equations.scale_of_layer(K, divide_by_sqrt_d, number)
 
 
-def test_mixed_types_and_views(computing: Any) -> None:
-    rng = np.random.default_rng(0)
-    narrow, wide = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(3, 5))
-    call = "([name, a, b]) => sent(nd[name](received(a), received(b)))"
-    for name, a, expected in (
-        ("add", narrow.T, narrow.T + wide),
-        ("matmul", narrow, narrow @ wide),
-    ):
-        assert agree(computing.evaluate(call, [name, sent(a), sent(wide)]), expected)
-
-
 # ---- their translation ---------------------------------------------------------------------------
 
 
@@ -338,40 +327,6 @@ def test_an_edited_run_is_the_librarys(computing: Any, edits: dict[str, Any]) ->
     assert not np.array_equal(edited.logits, trace.logits)
     for path, actual in zip(paths, computed, strict=True):
         assert agree(actual, at(edited, path), 1e-12), path
-
-
-def test_functions_as_edits_and_original_values(computing: Any) -> None:
-    trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(TEXT)
-    path = "blocks.1.attention.heads.2.weights"
-    actual = computing.evaluate(
-        """([graph, given, path]) => {
-            const edits = { [path]: (x) => nd.divide(x, 2) };
-            const run = new Run(new Graph(graph), givenIn(given), edits);
-            return [run.value("logits"), run.value(path), run.unedited(path)].map(sent);
-        }""",
-        [
-            as_data(trace._run.graph),
-            {path: sent(value) for path, value in given_of(trace).items()},
-            path,
-        ],
-    )
-    edited = trace.edited({path: lambda x: x / 2})
-    head = edited.head(1, 2)
-    for one, expected in zip(
-        actual, (edited.logits, head.weights, head.unedited("weights")), strict=True
-    ):
-        assert agree(one, expected, 1e-12)
-
-
-def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> None:
-    """A page with Q, K and V needs no more for a head's weights."""
-    trace = GPT2.from_pretrained("pocket").trace(TEXT)
-    attention = trace.blocks[1].attention
-    given = {f"blocks.1.attention.{name}": sent(getattr(attention, name)) for name in "QKV"}
-    given |= {"mask": sent(trace.mask), "n_head": trace.config.n_head, "divide_by_sqrt_d": True}
-    path = "blocks.1.attention.heads.0.weights"
-    actual = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
-    assert agree(actual[0], at(trace, path))
 
 
 # ---- products in WebAssembly ---------------------------------------------------------------------

@@ -357,7 +357,6 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     path = "blocks.1.attention.heads.2"
     page.locator("#factor").fill("50")
     shows({f"{path}.weights": halved}, "Edited: layer 1, head 2: weights × 0.5 ×")
-    assert page.locator("#formula").inner_text().endswith(", edited")
     page.locator("#ablated button").click()
     page.locator("#changed-step").select_option("context")
     page.locator("#back").click()
@@ -365,10 +364,6 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     ask(page, "The cat chased the ball, but it")
     page.locator("#patch").click()
     other = pocket.trace("The dog chased the ball, but it")
-    shows(
-        {f"{path}.context": at(other, f"{path}.context")},
-        "Edited: layer 1, head 2: context of another text ×",
-    )
     page.locator("#uncausal").check()
     shows(
         {f"{path}.context": at(other, f"{path}.context"), "mask": True},
@@ -500,27 +495,20 @@ FIRST, UNREADABLE = "h.0.attn.c_attn.weight", "model.safetensors can't be read"
 # A file, what it has instead, and what the page says of it.
 DAMAGED: list[tuple[str, Any, str]] = [
     (CONFIG, {"model_type": "llama"}, 'config.json has model_type = "llama".'),
-    (CONFIG, {"auto_map": {"AutoModel": "x.Y"}}, "config.json has auto_map = {"),
     (CONFIG, {"quantization_config": {}}, "config.json has quantization_config = {}"),
     (CONFIG, {"add_cross_attention": True}, "config.json has add_cross_attention = true."),
     (CONFIG, {"n_embd": ..., "model_type": ...}, "config.json has n_embd = undefined."),
     (CONFIG, {"n_embd": ...}, "config.json has n_embd / n_head = 768 / 5."),  # the default
-    (CONFIG, {"hidden_size": 40}, "config.json has n_embd ≠ hidden_size."),
-    (CONFIG, {"n_layer": 0}, "config.json has n_layer = 0."),
     (CONFIG, {"n_positions": "7"}, 'config.json has n_positions = "7".'),
     (CONFIG, {"vocab_size": 10**9}, "config.json has vocab_size = 1000000000."),
-    (CONFIG, {"n_head": 4}, "config.json has n_embd / n_head = 35 / 4."),
     (CONFIG, {"activation_function": "constructor"}, 'activation_function = "constr'),
-    (CONFIG, {"layer_norm_epsilon": 0}, "config.json has layer_norm_epsilon = 0."),
     (CONFIG, {"scale_attn_weights": 1}, "config.json has scale_attn_weights = 1."),
     (CONFIG, {"n_layer": 1000}, "model.safetensors has h.3.ln_1.weight: – ≠ [35]."),
-    (CONFIG, {"n_layer": 2}, "model.safetensors has h.2."),
     (CONFIG, {"n_embd": 40}, "model.safetensors has wte.weight: F32 [263,35] ≠ [263,40]"),
     (CONFIG, None, "There is no config.json among the files."),
     (SAFETENSORS, None, "There is no model.safetensors among the files."),
     ("adapter_config.json", "{}", "adapter_config.json has LoRA."),
     (SAFETENSORS, "", UNREADABLE),
-    (SAFETENSORS, "<html>" * 10, UNREADABLE),
     (SAFETENSORS, lambda held: (2**60).to_bytes(8, "little") + held[8:], UNREADABLE),
     (SAFETENSORS, lambda held: held[:-4], UNREADABLE),
     (SAFETENSORS, lambda held: held.replace(b'offsets":[0,', b'offsets":[4,'), "≠"),
@@ -529,11 +517,6 @@ DAMAGED: list[tuple[str, Any, str]] = [
         SAFETENSORS,
         tensors(lambda held: {"h.0.constructor": held["wte.weight"]}),
         "h.0.constructor: F32 [263,35] ≠ –.",
-    ),
-    (
-        SAFETENSORS,
-        tensors(lambda held: {FIRST: held[FIRST].T.copy()}),
-        f"{FIRST}: F32 [105,35] ≠ [35,105].",
     ),
     (
         SAFETENSORS,
@@ -548,16 +531,11 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ),
     ("merges.txt", "a b c\n", 'has merge: ["a","b","c"].'),
     ("merges.txt", "a constructor\n", 'has merge: ["a","constructor"].'),
-    ("merges.txt", "#version: 0.2\n", "merges.txt has … "),
     ("merges.txt", None, "There is no merges.txt among the files."),
-    ("vocab.json", None, "There is no vocab.json among the files."),
     ("vocab.json", "{", "vocab.json can't be read"),
-    ("vocab.json", "[]", "vocab.json can't be read"),
     ("vocab.json", {"a": 65}, "vocab.json has b = 65; 263."),
-    ("vocab.json", {"a": "1"}, 'vocab.json has a = "1"; 263.'),
     ("vocab.json", {"<more>": 500}, "vocab.json has <more> = 500; 263."),
     (SETTINGS, '{"pad_token": "<pad>"}', "vocab.json has <pad> = 263; 263."),
-    (SETTINGS, '{"pad_token": 7}', "The tokenizer's files can't be read"),
     (SETTINGS, '{"add_bos_token": 1}', "tokenizer_config.json has add_bos_token = 1."),
     (SETTINGS, '{"tokenizer_class": "LlamaTokenizer"}', "LlamaTokenizer requires a tokenizer.json"),
 ]
@@ -722,15 +700,6 @@ def opening(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory
     page.close()
 
 
-def test_a_blank_text(pocket: GPT2, play: Play) -> None:
-    page, is_blank = (
-        play(pocket),
-        "async (text) => isBlank((await source.open({ text }, [])).tokens)",
-    )
-    assert page.evaluate(is_blank, "   ")
-    assert not page.evaluate(is_blank, "  a")
-
-
 def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
     data = Tokenizer.from_directory(REFERENCE / "tokenizers" / "two_files").as_data()
     unusual = """([data, text]) => {
@@ -743,25 +712,7 @@ def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
     assert pure.evaluate(unusual, [data, "aΩ"]) == ["aΩ"]
 
 
-# ---- seed, progress, cancel ----------------------------------------------------------------------
-
-
-def test_a_seed_makes_generation_reproducible(pocket: GPT2, play: Play) -> None:
-    page = play(pocket)
-    result = []
-    for seed in ("7", "7", "8"):
-        page.locator("#seed").fill(seed)
-        page.locator("#write").click()
-        until(page, "document.querySelectorAll('#sampled li').length === 10")
-        idle(page)
-        result.append(page.locator("#prompt").input_value())
-        page.locator("#back").click()
-        idle(page)
-    assert result[0] == result[1] != result[2]
-    page.locator("#seed").fill("-1")
-    page.locator("#write").click()
-    assert page.evaluate("document.querySelector('#seed').matches(':invalid')")
-    assert page.locator("#sampled").inner_text() == ""
+# ---- progress, cancel ----------------------------------------------------------------------
 
 
 def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) -> None:
@@ -792,24 +743,12 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
     assert page.locator("#prompt").input_value() == "The dog chased the ball, but it"
     ask(page, "The hen")
     assert page.locator("#status").inner_text() == ""
-    # While numbers are computed, cancel returns to the previous text.
-    page.evaluate("showProgress(0.5)")
-    page.evaluate("byId('cancel').click()")
-    until(page, "byId('prompt').value === 'The dog chased the ball, but it'")
-    idle(page)
 
 
 def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     formula = "description.steps.scale.formula"
     own = page.evaluate(formula)
-    page.evaluate(
-        "byId('files').after(make('input', { type: 'file', id: 'more-files', multiple: '' }))"
-    )
-    files = [file for file in (REFERENCE / "relu").iterdir() if file.suffix != ".npz"]
-    page.locator("#more-files").set_input_files(files)
-    page.evaluate("source.openDirectory([...byId('more-files').files]).then((one) => one.close())")
-    assert page.evaluate(formula) == own  # it was opened, and is not shown
     ask(page, "the hen in")
     choose(page, REFERENCE / "relu")
     assert page.evaluate(formula) != own
@@ -819,9 +758,6 @@ def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
     sizes = f"{model.config.n_layer} layers × {model.config.n_head} heads"
     assert page.locator("#summary").inner_text().startswith(sizes)
     assert page.locator("#back").is_disabled()
-    page.locator("#write").click()
-    until(page, "document.querySelectorAll('#sampled li').length > 0")
-    idle(page)
     choose(page, Path(attnlab.__file__).parent / "pocket")
     until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
     assert page.evaluate(formula) == own
@@ -871,12 +807,6 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     to_cell(page, 1, 3)
     page.keyboard.press("m")
     mask[1, 3] = True
-    shows("Edited: layer 1, head 2: 2 cells of the mask ×")
-    until(page, f"location.hash.includes('mask.flip.{T - 1}.1.1.3')")
-    address = page.url
-    page.goto("about:blank")
-    page.goto(address)
-    until(page, "document.querySelectorAll('#ablated button').length === 1")
     shows("Edited: layer 1, head 2: 2 cells of the mask ×")
     page.locator("#changes summary").click()
     to_cell(page, T - 1, 1)

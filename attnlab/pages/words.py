@@ -150,7 +150,7 @@ def _as_array(given: Any) -> AnyArray:
 def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
     """Tokens as they are read in a sentence, with a space before each word but the first."""
     try:
-        listed = [*tokens]
+        listed: list[Any] = [*tokens]
     except TypeError:
         listed = [None]
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in listed):

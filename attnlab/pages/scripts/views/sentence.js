@@ -197,11 +197,18 @@ function nextControls() {
     settings.temperature = temperatures[slider.value];
     changed("settings");
   };
-  const slider = make("input", { type: "range", min: 0, max: temperatures.length - 1, "aria-label": say("temperature"), input });
-  const write = live.toggleWriting ? [buttonOf(() => live.toggleWriting(), { id: "write-on", "aria-pressed": "false" }, say("Continue"))] : [];
+  const slider = make("input", { type: "range", min: 0, max: temperatures.length - 1, input });
+  const name = make("span", {});
+  const write = buttonOf(() => live.toggleWriting(), { id: "write-on", "aria-pressed": "false" });
+  const showWords = () => {
+    name.textContent = slider.ariaLabel = say("temperature");
+    write.textContent = say("Continue");
+  };
+  on("language", showWords);
   on("settings", show);
+  showWords();
   show();
-  return make("div", { class: "next-controls" }, make("span", {}, say("temperature")), slider, shown, ...write);
+  return make("div", { class: "next-controls" }, name, slider, shown, ...(live.toggleWriting ? [write] : []));
 }
 
 /** The row of the softmax, from which each number's arithmetic opens. */
