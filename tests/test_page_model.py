@@ -235,7 +235,7 @@ def test_temperature_changes_the_next_words(pocket: GPT2, play: Play) -> None:
         assert shares(page) == pytest.approx(expected, abs=0.01)
     assert page.locator("#write-on").inner_text() == "Continue"
     page.locator("#language").click()
-    assert page.locator("#write-on").inner_text() == "继续"
+    assert page.locator("#write-on").inner_text() == "继续写"
     assert page.locator("#language").inner_text() == "English"
 
 
