@@ -5,7 +5,7 @@ import { mostLookedAt } from "../numbers/looks.js";
 import { wordOf } from "../numbers/words.js";
 import { description, joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobsInWords } from "../sources/jobs.js";
-import { headOf, isSeen, stepRow } from "../sources/rows.js";
+import { headOf, isAblatedIn, isSeen, stepRow } from "../sources/rows.js";
 import { loadLayer, source, withProbabilities } from "../sources/source.js";
 import { chooseHead, openCellAt, select } from "../state/actions.js";
 import { live } from "../state/live.js";
@@ -155,7 +155,7 @@ function draw() {
   byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []), ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  heads.mark(selection, (layer, head) => isSilenced && isSame(selection, { layer, head }));
+  heads.mark(selection, (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })));
 }
 
 const drawSoon = onceAFrame(draw);
