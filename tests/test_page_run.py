@@ -201,20 +201,14 @@ def test_scales_of_gpt2s_relatives(computing: Any) -> None:
     [
         ("    return x % 2", "x % 2"),
         ("    return np.cumsum(x)", "np.cumsum"),
-        ("    return math.log(2)", "math.log"),
         ("    return x.T", "x.T"),
-        ("    return elsewhere(x)", "elsewhere"),
-        ("    return x[::2]", "::2"),
         ("    return [y for y in x]", "[y for y in x]"),
-        ("    return f(**x)", "f(**x)"),
         ("    return 0 < x < 1", "0 < x < 1"),
         ("    return x is not None", "x is not None"),
-        ("    return 'x'", "'x'"),
         ("    x[0] += 1", "x[0] += 1"),
         ("    a, b = b, a = x", "a, b = b, a = x"),
         ("    while x: pass", "while x:"),
         ("    def inside(): return 1", "def inside():"),
-        ("    return (lambda: x)()", "lambda: x"),
     ],
 )
 def test_an_unknown_construct_is_refused_with_its_line(line: str, what: str) -> None:
@@ -440,24 +434,6 @@ def test_what_others_have_is_not_overwritten(computing: Any) -> None:
             [name, sent(x)],
         )
         assert agree(actual, before, 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("(x + y) * x", "nd.multiply.reusing(0, nd.add(x, y), x)"),
-        ("x - made(x)", "nd.subtract.reusing(1, x, made(x))"),
-        ("x - same(x)", "nd.subtract(x, same(x))"),
-        ("np.exp(x[1:])", "nd.exp(nd.item(x, nd.slice(1, null)))"),
-        ("np.broadcast_to(x, y) + y", "nd.add(nd.broadcast_to(x, y), y)"),
-        ("(x @ y) + (x * y)", "nd.add.reusing(0, nd.matmul(x, y), nd.multiply(x, y))"),
-        ("(x + y) @ y", "nd.matmul(nd.add(x, y), y)"),
-    ],
-)
-def test_new_arrays_are_overwritten(line: str, expected: str) -> None:
-    others = "def same(x): return x\ndef made(x): return x * x\n"
-    script = javascript(f"{others}def f(x, y): return {line}", "equations.py")
-    assert f"return {expected};" in script
 
 
 @pytest.mark.slow
