@@ -415,7 +415,7 @@ def test_light_and_dark(odd: GPT2, open_page: Open) -> None:
 def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
     trace = gpt2_shaped(odd, 512, n_layer=1, seed=0, n_embd=96)
     page = open_page(trace)
-    words = page.locator(".stage-word:visible")
+    words = page.locator(".stage-word:not([hidden])")
     assert 24 <= words.count() <= 24 + 12 + 1  # the last ones, and those that are looked at
     for _ in range(6):
         page.locator("#larger").click()
