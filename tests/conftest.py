@@ -245,8 +245,14 @@ def look(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     """Open a trace's page in Look; check at the end that it logged nothing."""
     file = tmp_path / "page.html"
 
-    def open_(trace: Trace, link: str = "depth=look", language: str = "en", **settings: Any) -> Any:
-        attnlab.page(trace, language=language).save(file)
+    def open_(
+        trace: Trace,
+        link: str = "depth=look",
+        language: str = "en",
+        other: Trace | None = None,
+        **settings: Any,
+    ) -> Any:
+        attnlab.page(trace, other, language=language).save(file)
         return settled(watched.open(f"{file.as_uri()}#{link}", **settings))
 
     yield open_

@@ -45,20 +45,6 @@ CELLS = f"""(figure) => {{
     }}));
 }}"""
 
-# JavaScript: record each later call of a canvas's METHOD in `drawings`: the class of the
-# canvas, or of its parent, the arguments, and the origin.
-RECORD = """() => {
-    window.drawings = [];
-    const drawing = CanvasRenderingContext2D.prototype;
-    const { METHOD } = drawing;
-    drawing.METHOD = function (...given) {
-        const { e, f } = this.getTransform();
-        const name = this.canvas.className || this.canvas.parentElement?.className;
-        drawings.push([name, given, e, f]);
-        METHOD.apply(this, given);
-    };
-}"""
-
 Open = Callable[..., Any]
 
 # Changes as the page sends them.
@@ -94,9 +80,6 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.02)
 
 
-# JavaScript: the small maps in the grids of heads, which the picture's aren't.
-GRIDS = "mapsShown().filter(({ cell }) => cell.closest('#grids'))"
-
 # Whether the open head's numbers are loaded. Maps that aren't visible aren't drawn.
 LOADED = "views?.length > 0 && pendingTraces(views.at(-1), selection.layer).length === 0"
 
@@ -115,11 +98,20 @@ def idle(page: Any) -> None:
     drawn(page)
 
 
+# JavaScript: whether the last trace's heads are drawn, and the next words and effects are known.
+SETTLED = """(() => {
+    const { layers, H, story } = traces.at(-1);
+    const small = document.querySelectorAll("#every-head svg[viewBox]").length;
+    const next = document.querySelector(".sentence-stage:last-child .next-words li");
+    const isKnown = story !== undefined && small === layers * H;
+    const isHidden = document.querySelector("#stages").clientWidth === 0;
+    return isKnown && (next !== null || selection.isPredicting || isHidden || story === null);
+})()"""
+
+
 def settled(page: Any) -> Any:
-    """Wait until a page's story and its picture have their numbers; return the page."""
-    until(page, "traces.at(-1).story !== undefined")
-    complete = "picture.norms && picture.nextTokens.length"
-    until(page, f"!isAt('model', 'block') || ({complete})")
+    """Wait until the first screen has all its numbers; return the page."""
+    until(page, SETTLED)
     drawn(page)
     return page
 
@@ -203,3 +195,24 @@ def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
     marks = page.locator(".ticks").nth(nth).locator("span").all()
     at = [float(mark.evaluate("(x) => x.style.left").removesuffix("%")) / 100 for mark in marks]
     return at, [float(mark.inner_text()) for mark in marks]
+
+
+def percent(share: float) -> str:
+    """A share as the page shows it: 0 % only if it is 0, 100 % only if it is 1."""
+    if 0 < share < 0.005:
+        return "< 1\xa0%"
+    digits = 1 if 0.995 <= share < 0.9995 else 0
+    return "> 99.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
+
+
+def strong_arcs(page: Any) -> dict[int, float]:
+    """The widths of the arcs from the last sentence's word that looks, by the word looked at."""
+    arcs = page.locator(".sentence-stage").last.locator(".arc:not(.faint)")
+    widths = "(all) => all.map((arc) => [arc.key, Number(arc.getAttribute('stroke-width'))])"
+    return dict(arcs.evaluate_all(widths))
+
+
+def shares(page: Any, part: str = ".sentence-stage") -> list[str]:
+    """What is written below the words."""
+    written: list[str] = page.locator(f"{part} .stage-word small").all_text_contents()
+    return written

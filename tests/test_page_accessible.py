@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Open, Watched, lacking
-from pages import OTHER, TEXT, to_cell, until
+from pages import OTHER, TEXT, drawn, settled, to_cell, until
 
 import attnlab
 from attnlab import GPT2
@@ -52,7 +52,6 @@ def test_no_accessibility_violations(
     page.keyboard.press("Enter")
     for slider in page.locator("#settings input[type=range]").all()[1:]:
         slider.fill("5")
-    page.locator("#settings button").click()
     until(page, "document.querySelector('tr.struck') !== null")
     assert found(page, axe) == []
 
@@ -71,12 +70,16 @@ def test_no_violations_with_a_model(
 ) -> None:
     attnlab.playground(GPT2.from_pretrained("pocket")).save(tmp_path / "model.html")
     size, address = {"width": width, "height": 800}, (tmp_path / "model.html").as_uri()
-    page = watched.open(f"{address}#depth=look", color_scheme=scheme, viewport=size)
-    until(page, "picture.nextTokens.length > 0")
+    page = settled(watched.open(f"{address}#depth=look", color_scheme=scheme, viewport=size))
     assert found(page, axe) == []
-    page.locator(".mini").first.click()
-    page.locator("#head-toggle").click()
-    until(page, "document.querySelector('.map.ablated') !== null")
+    page.locator("#said .its-share").click()
+    page.locator("#silence").click()
+    drawn(page)
+    page.locator("#layers summary").click()
+    until(page, "document.querySelector('#picture svg') !== null")
+    assert found(page, axe) == []
+    page.locator("#menu summary").click()
+    assert found(page, axe) == []
     page.locator("#prompt").fill("")
     page.locator("#prompt").press("Enter")
     until(page, "document.querySelector('#status').textContent !== ''")

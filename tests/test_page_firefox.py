@@ -31,6 +31,9 @@ pytestmark = [
 
 FIREFOX = ("firefox-esr", "firefox")
 
+# JavaScript: the probability of the most probable next token.
+PROBABILITY = "document.querySelectorAll('#predictions tbody tr:first-child data')[4]?.value"
+
 
 def free_port() -> int:
     with socket.socket() as one:
@@ -129,7 +132,7 @@ def test_it_would_complain(firefox: Firefox, tmp_path: Path) -> None:
 
 
 def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Trace) -> None:
-    opened.item(".map", 6).click()
+    opened.item(".head-drawing", 6).click()
     opened.until("document.querySelector('#head-title').textContent.includes('Layer 1, head 2')")
     opened.item(".cursor").send_keys("")
     opened.run("document.querySelector('.cursor').focus()")
@@ -146,16 +149,20 @@ def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Tr
     assert opened.run("return document.activeElement.className") == "cursor"
 
 
-def test_maps_steps_and_next_tokens_are_shown(opened: Firefox, trace: Trace) -> None:
-    opened.until("document.querySelectorAll('.map.drawn').length === 8")
-    assert trace.next_tokens(1)[0].symbol in opened.text(".next")
-    head = trace.head(0, 0)
-    for step in ("raw_scores", "scores", "masked_scores", "weights"):
-        opened.run(f"document.querySelector('#steps input[value={step}]').click()")
-        assert opened.text("#formula") == f"{step} = {head.formula_of(step)}"
-        shown = opened.run("return document.querySelector('.readout data').value")
-        expected = getattr(head, step)[-1, head.weights[-1].argmax()]
-        assert float(shown) == pytest.approx(float(expected), rel=1e-5)
+def test_the_sentence_has_its_arcs_and_a_head_is_silenced(opened: Firefox, trace: Trace) -> None:
+    opened.item(".head-drawing", 6).click()
+    opened.until("document.querySelector('#said').textContent.startsWith('In head 1.2')")
+    opened.until("document.querySelector('#silence') !== null")
+    weights = trace.head(1, 2).weights[-1]
+    arcs = opened.run(
+        "return [...document.querySelectorAll('#stages .arc:not(.faint)')].map((x) => x.key)"
+    )
+    others = [j for j in range(len(weights) - 1) if weights[j] >= 0.004]
+    assert sorted(key for key in arcs if key is not None) == others
+    assert opened.text(".next-words li").strip().startswith(trace.next_tokens(1)[0].text.strip())
+    opened.item("#silence").click()
+    opened.until("document.querySelectorAll('.arcs .after').length === 4")
+    assert opened.run("return document.activeElement.id") == "silence"
 
 
 def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
@@ -165,13 +172,13 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     ids = ".".join(map(str, trace.tokens.ids))
     firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2&depth=lab")
     expected = trace.next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
+    firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
     firefox.item("#prompt").clear()
     firefox.item("#prompt").send_keys("The cat")
     firefox.press("\ue007")  # Enter
     ablated = {"blocks.1.attention.heads.2.context": 0}
     expected = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
+    firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
     assert firefox.complaints() == []
 
 
@@ -188,7 +195,7 @@ def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
     firefox.item("#files").send_keys("\n".join(files))
     model = GPT2.from_pretrained(directory)
     expected = model.trace("the hen in").next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
+    firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
     assert firefox.text("#summary").startswith("3 layers × 2 heads")
     assert firefox.complaints() == []
 
@@ -198,5 +205,5 @@ def test_a_models_files_are_served(firefox: Firefox) -> None:
     with served(directory, "the hen in") as running:
         firefox.driver.navigate(f"http://{running.host}/#depth=lab")
         expected = GPT2.from_pretrained(directory).trace("the hen in").next_tokens(1)[0].probability
-        firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
+        firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
         firefox.driver.navigate("about:blank")

@@ -1,107 +1,20 @@
-"""What the page does under the hand: it names what is pointed at, and saves it."""
+"""What the page does under the hand: its menu, its tooltip, marks of what is ablated."""
 
-import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from pages import BALL, Open, until
+from pages import Open, drawn, percent, strong_arcs, until
 
-from attnlab import Trace, softmax
-
-
-def card(page: Any) -> str | None:
-    """What the tooltip says; None if it is hidden."""
-    element = page.locator("#card")
-    return element.inner_text() if element.is_visible() else None
+from attnlab import Trace
 
 
-def length(vector: Any) -> str:
-    return f"{np.linalg.norm(np.asarray(vector, np.float64)):.2f}"
-
-
-def test_the_pointer_names_what_it_is_at_and_opens_it(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    canvas = page.locator(".scene > canvas")
-
-    def hover(kind: str) -> Any:
-        find = f"""partsOf(...[picture.spot.shown()].flatMap(({{ plan, layers, curves }}) =>
-            [plan, layers, curves, 5])).findLast(({{ kind }}) => kind === {kind!r})"""
-        at = page.evaluate(f"(({{ x, y }}) => ({{ x, y }}))({find})")
-        canvas.hover(position=at, force=True)
-        return at
-
-    hover("added")
-    assert (
-        card(page) == f"MLP 1 adds to “,” a vector of length {length(ball.blocks[1].mlp.output[5])}"
-    )
-    at = hover("vector")
-    canvas.click(position={"x": at["x"] + 40, "y": at["y"]}, force=True)
-    assert page.evaluate("[selection.isFollowing, selection.query]") == [True, 5]
-    page.mouse.move(0, 0)
-    assert card(page) is None
-    page.locator("#about b").hover()
-    assert "was trained on the sentences of a small grammar" in str(card(page))
-    page.locator(".mini").nth(1).hover()
-    assert str(card(page)).startswith("layer 0, head 1")
-    page.locator("#all-tokens").click()
-    best = page.locator(".leaving .word").first
-    best.hover()
-    token = ball.next_tokens(1)[0]
-    assert (
-        card(page)
-        == f"“{token.text.strip()}”: {100 * token.probability:.2f}\xa0%; open its numbers"
-    )
-    best.click()
-    until(page, "document.activeElement.id === 'prediction-title'")
-    assert page.evaluate("selection.depth") == "lab"
-
-
-def test_a_finger_names_before_it_opens(ball: Trace, look: Open) -> None:
-    page = look(ball, has_touch=True, viewport={"width": 1000, "height": 800})
-    box = page.locator(".scene > canvas").bounding_box()
-    part = """(({ plan, layers, curves }) => partsOf(plan, layers, curves, 7).find(
-        ({ kind }) => kind === "added"))(picture.spot.shown())"""
-    at = page.evaluate(part)
-    touch = (box["x"] + at["x"], box["y"] + at["y"])
-    page.touchscreen.tap(*touch)
-    assert (
-        card(page)
-        == f"MLP 0 adds to “it” a vector of length {length(ball.blocks[0].mlp.output[7])}"
-    )
-    assert page.evaluate("selection.level") == "model"
-    page.touchscreen.tap(*touch)
-    until(page, "selection.level === 'block' && selection.layer === 0")
-
-
-def test_a_saved_page_marks_an_ablated_head_in_lab(ball: Trace, look: Open) -> None:
-    ablated = ball.edited({"blocks.1.attention.heads.2.context": 0})
-    page = look(ablated, "depth=lab&layer=1&head=2")
-    until(page, "document.querySelectorAll('#grids .map.drawn').length === 8")
-    marked = page.locator("#grids .map.ablated")
-    assert marked.evaluate_all("(all) => all.map((map) => map.ariaLabel)") == [
-        "layer 1, head 2, ablated"
-    ]
-    assert page.locator("#is-ablated").is_visible()
-    for n in range(2):  # map, lines
-        page.locator("#looks input").nth(n).check()
-        assert page.locator("#head .ablation:visible").count() == 1
-    page.locator("#grids .map").nth(4).click()
-    assert page.locator(".ablation").count() == 0
-    assert page.locator("#is-ablated").is_hidden()
-
-
-def test_the_legend_opens_by_its_key_and_closes_alone(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=look&layer=1&head=0&level=head")
-    page.keyboard.press("?")
-    assert "Layer 1, head 0" in page.locator("#help").inner_text()
-    page.keyboard.press("Escape")
-    assert not page.locator("#help").is_visible()
-    assert page.evaluate("selection.level") == "head"
+def choose(page: Any, item: str) -> None:
+    """Choose from the menu."""
+    page.locator("#menu summary").click()
+    page.locator(f"#{item}").click()
 
 
 def saved(page: Any, click: Callable[[], None], file: Path) -> bytes:
@@ -111,86 +24,120 @@ def saved(page: Any, click: Callable[[], None], file: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_pictures_are_saved(ball: Trace, look: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize("silenced", [False, True])
+def test_the_picture_is_saved_with_its_words_and_arcs(
+    silenced: bool, ball: Trace, look: Open, tmp_path: Path
+) -> None:
     page = look(ball)
-
-    def save(kind: str) -> Callable[[], None]:
-        def click() -> None:
-            page.locator("#share summary").click()
-            page.locator(f"#save-{kind}").click()
-
-        return click
-
-    svg = ElementTree.fromstring(saved(page, save("svg"), tmp_path / "a.svg"))
+    if silenced:
+        page.locator("#silence").click()
+    svg = ElementTree.fromstring(saved(page, lambda: choose(page, "save-svg"), tmp_path / "a.svg"))
     name = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in svg.iter(f"{name}text")]
-    words = BALL.replace(",", "").split()
-    assert [text for text in texts if text in words] == words
-    assert "1.0" in texts
-    strokes = [path for path in svg.iter(f"{name}path") if path.get("fill") == "none"]
-    curves = [path for path in strokes if "C" in str(path.get("d"))]  # neither rings nor ticks
-    assert len(curves) == page.evaluate("picture.curves.filter(({ i, j }) => i !== j).length") > 8
-    assert len(list(svg.iter(f"{name}image"))) == 8  # the heads' maps
-    framed = [rect.get("fill") for rect in svg.iter(f"{name}rect") if rect.get("stroke")]
-    assert len(framed) >= 8  # frames cover nothing
-    assert {*framed} == {"none"}
-    png = saved(page, save("png"), tmp_path / "a.png")
+    words = [token.text.strip() for token in ball.tokens]
+    assert texts[: len(words) + 2] == [*words[:5], "99.9", "%", *words[5:]]
+    assert [one.text.strip() for one in ball.next_tokens(3)] == [x for x in texts if x in NEXT][:3]
+    sentence = " ".join(map(str, texts))
+    assert "Without this head, “ rolled ” falls" in sentence
+    assert "silence it" not in sentence
+    paths = [path for path in svg.iter(f"{name}path") if path.get("fill") == "none"]
+    shown = page.locator("#stages path:not(.hit)").count()
+    assert len(paths) == shown > 8
+    widths = {float(str(path.get("stroke-width")).removesuffix("px")) for path in paths}
+    assert {*strong_arcs(page).values()} <= widths
+    assert all(
+        path.get("stroke", "").startswith("rgb") for path in paths
+    )  # without its style sheet
+    png = saved(page, lambda: choose(page, "save-png"), tmp_path / "a.png")
     assert png.startswith(b"\x89PNG")
     size = [int.from_bytes(png[at : at + 4]) for at in (16, 20)]
-    assert size == [2 * int(str(svg.get(side))) for side in ("width", "height")]
+    assert size == pytest.approx(
+        [2 * float(str(svg.get(one))) for one in ("width", "height")], abs=2
+    )
 
 
-def test_tables_and_maps_are_saved_with_all_digits(ball: Trace, look: Open, tmp_path: Path) -> None:
-    page = look(ball, "depth=lab&layer=1&head=2")
+NEXT = ("rolled", "barked", "buzzed")
 
-    def rows(click: Callable[[], None]) -> list[list[str]]:
-        content = saved(page, click, tmp_path / "a.csv").decode("utf-8-sig")
-        return list(csv.reader(io.StringIO(content, newline="")))
 
-    def save_map() -> None:
-        page.locator("#share summary").click()
-        page.locator("#save-map").click()
-
-    heading, *body = rows(save_map)
-    assert heading[1:] == [row[0] for row in body] == list(ball.tokens.symbols)
-    weights = np.array([[float(x) for x in row[1:]] for row in body])
-    assert np.allclose(weights, ball.head(1, 2).weights, rtol=1e-5, atol=1e-7)
-    table = page.locator("#predictions table")
-    heading, *body = rows(lambda: table.locator("[data-csv=save]").click())
-    assert heading[:2] == ["token", "logit"]
-    logits = {token.symbol: float(ball.next_logits[token.id]) for token in ball.next_tokens(10)}
-    shown = {row[0]: float(row[1]) for row in body[:10]}
-    assert shown == pytest.approx(logits, rel=1e-6)
-    assert table.locator("caption").inner_text().startswith("The 10 most probable of")
-    # A cell with two numbers, or a text and a number, becomes two columns.
-    ranked = page.locator("#ranked table").first
-    heading, *body = rows(lambda: ranked.locator("[data-csv=save]").click())
-    assert heading[:5] == ["head", "ablated", "ablated 2", "rests", "Ġit attends to"]
-    layer, head = map(int, body[0][0].split("."))
-    top = ball.next_tokens(1)[0]
-    ablated = ball.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
-    then, now, rest = map(float, body[0][1:4])
-    assert then == pytest.approx(top.probability, rel=1e-5)
-    assert now == pytest.approx(softmax(ablated.next_logits)[top.id], rel=1e-4)
-    assert rest == pytest.approx(ball.head(layer, head).weights[-1, 0], rel=1e-4)
+def test_all_numbers_are_shown_and_hidden_from_the_menu(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    assert not page.locator("#heatmaps").is_visible()
+    choose(page, "all-numbers")
+    until(page, "location.hash.includes('depth=lab')")
+    assert page.locator("#heatmaps").is_visible()
+    assert page.locator("#prediction").is_visible()
+    rows = page.locator("#ranked tbody tr")
+    assert rows.count() == 8
+    probability = ball.next_tokens(1)[0].probability
+    path = "blocks.1.attention.heads.0.context"
+    after = ball.edited({path: 0}).next_tokens(2)  # the former comes second
+    assert rows.first.inner_text().split("\t")[:2] == [
+        "1.0",
+        f"{percent(probability)} → {percent(after[1].probability)}",
+    ]
+    choose(page, "all-numbers")
+    until(page, "!location.hash.includes('depth')")
+    assert not page.locator("#heatmaps").is_visible()
 
 
 def test_a_link_is_copied(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=lab&layer=1&head=2")
+    page = look(ball, "depth=look&layer=1&head=2")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("#share summary").click()
-    page.locator("#copy-link").click()
+    choose(page, "copy-link")
     until(page, "document.querySelector('#done').textContent === 'Link copied.'")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == page.evaluate("location.href")
     assert "#layer=1&head=2&" in copied
 
 
-def test_presenting_by_a_button(ball: Trace, look: Open) -> None:
+def test_the_menu_has_dark_colours_and_help_and_closes(ball: Trace, look: Open) -> None:
     page = look(ball)
-    page.locator("#present").click()
-    until(page, "document.documentElement.classList.contains('presenting')")
-    assert not page.locator(".masthead").is_visible()
-    page.locator("#leave").click()
-    until(page, "!document.documentElement.classList.contains('presenting')")
-    assert page.locator(".masthead").is_visible()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    choose(page, "theme")
+    dark = page.evaluate(ground)
+    assert sum(map(int, dark[4:-1].split(","))) < 200 < sum(map(int, light[4:-1].split(",")))
+    page.locator("#theme").click()
+    assert page.evaluate(ground) == light
+    page.keyboard.press("Escape")
+    choose(page, "ask")
+    assert "An arc is attention" in page.locator("#help").inner_text()
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.locator("#close-help").click()
+    assert not page.locator("#help").is_visible()
+    for leave in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(600, 700)):
+        page.locator("#menu summary").click()
+        assert page.locator("#menu button").first.is_visible()
+        leave()
+        assert not page.locator("#menu button").first.is_visible()
+
+
+def test_the_tooltip_says_what_the_model_was_trained_on(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    page.locator("#about b").hover()
+    card = page.locator("#card")
+    assert "was trained on the sentences of a small grammar" in card.inner_text()
+    page.mouse.move(5, 5)
+    assert not card.is_visible()
+
+
+def test_a_saved_page_marks_an_ablated_head(ball: Trace, look: Open) -> None:
+    page = look(ball.edited({"blocks.1.attention.heads.2.context": 0}), "depth=lab&layer=1&head=2")
+    assert page.locator("#is-ablated").is_visible()
+    assert page.locator("#head .ablation:visible").count() == 1
+    page.locator(".head-drawing").nth(4).click()
+    drawn(page)
+    assert page.locator(".ablation").count() == 0
+    assert page.locator("#is-ablated").is_hidden()
+
+
+def test_typing_says_where_a_page_with_a_text_box_comes_from(ball: Trace, look: Open) -> None:
+    page = look(ball, viewport={"width": 1280, "height": 500})
+    for focused in ("body", ".stage-word.looker"):
+        page.evaluate("scrollTo(0, 0)")
+        page.locator(focused).focus()
+        page.keyboard.type("a")
+        until(page, "scrollY > 0")

@@ -19,7 +19,7 @@ WORDS = """() => {
     const seen = all.filter((part) => part.checkVisibility());
     const labelsOf = (part) => [part.title, part.ariaLabel, part.placeholder, part.dataset.tip];
     const labels = seen.flatMap(labelsOf);
-    const closed = ["help", "share"].map((id) => document.getElementById(id).textContent);
+    const closed = ["help", "menu"].map((id) => document.getElementById(id).textContent);
     return [...labels.filter(Boolean), ...closed, ...document.body.innerText.split("\\n")];
 }"""
 
@@ -82,11 +82,10 @@ def check_words(pages: dict[str, Any]) -> None:
     "link",
     [
         "#depth=look",
-        "#depth=look&layer=1&head=2&level=head",
-        "#depth=look&layer=0&head=0&level=block",
+        "#depth=look&predict&query=5",
         "#depth=lab&layer=2&head=4&query=5&key=1&open=layer.2.head.4.query.5.key.1.component.3",
         "#depth=lab&stop=blocks.1.mlp.activated&component=7",
-        "#depth=lab&look=lines&stop=logits&component=2",
+        "#depth=lab&stop=logits&component=2",
     ],
 )
 def test_words_of_a_saved_page(link: str, odd: GPT2, in_both: Opened) -> None:
@@ -135,10 +134,9 @@ def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
     assert page.locator("#prompt").input_value() == "unsent"
     assert page.locator("#seed").input_value() == "3"
     assert page.locator("#changed-step").input_value() == "scores"
-    assert page.locator("#sampled li").count() > 0
     page.locator("#back").click()  # the history is there, and the controls work
     idle(page)
-    assert page.locator("#prompt").input_value() == OTHER
+    assert page.locator("#prompt").input_value().startswith(OTHER)
 
 
 def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: Path) -> None:
@@ -148,13 +146,13 @@ def test_the_link_remembers_the_language(odd: GPT2, watched: Watched, tmp_path: 
     page.locator("#language").click()
     until(page, "location.hash.includes('language=zh')")
     again = watched.open(page.url)
-    assert again.locator("#heads-title").inner_text() == "注意力头"
+    assert again.locator("#head-title").inner_text().startswith("第 0 层")
     assert again.locator("#language").inner_text() == "English"
     again.locator("#language").click()
     until(again, "!location.hash.includes('language')")
     for other in ("klingon", "constructor"):
         page = watched.open(f"{file.as_uri()}#language={other}")
-        assert page.locator("#heads-title").inner_text() == "Heads"
+        assert page.locator("#head-title").inner_text().startswith("Layer 0")
     assert watched.said == []
 
 

@@ -1,4 +1,4 @@
-"""The page's first screen: the story of a text, and the whole model in one picture."""
+"""The page's first screen: the sentence with its attention, and what one head does in it."""
 
 import json
 import re
@@ -9,51 +9,59 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, Watched
 from numpy.typing import NDArray
-from pages import BALL, Open, drawn, gpt2_shaped, settled, until
+from pages import BALL, TEXT, Open, drawn, gpt2_shaped, percent, settled, shares, strong_arcs, until
 
 import attnlab
-from attnlab import GPT2, Trace, figures
+from attnlab import GPT2, Trace, figures, softmax
 from attnlab.pages import overview, prediction
 from attnlab.pages.packs import pack
 from attnlab.training import initial_parameters
 
 LIST = "Say: lamp two happy. Again: lamp two"
-
-STORY = [
-    "Head 1.0 (layer 1, head 0): “it” looks at “ball” (99.9\xa0% of its attention). "
-    "Without this head, “rolled” falls from 54\xa0% to 1\xa0%.",
-    "Head 1.2: “it” looks at “dog” (99.7\xa0% of its attention). "
-    "Without this head, “barked” falls from 43\xa0% to < 1\xa0%.",
-]
+SAID = (
+    "In head 1.0, “it” looks at “ball” with 99.9\xa0% of its attention. "
+    "Without this head, “rolled” falls from 54\xa0% to 1\xa0%, "
+    "and “barked” rises from 43\xa0% to 95\xa0%. "
+    "Head 1.2, which finds the animal that “it” refers to, gives “dog” 99.7\xa0%."
+)
 IN_CHINESE = (
-    "1.0 号头（第 1 层的 0 号头，从 0 数起）：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
-    "没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。"
+    "在头 1.0 里，“it”以 99.9\xa0% 的注意力看向“ball”。"
+    "去掉该头，“rolled”从 54\xa0% 降到 1\xa0%，“barked”从 43\xa0% 升到 95\xa0%。 "
+    "头 1.2（它寻找“it”所指的动物）给“dog” 99.7\xa0%。"
 )
 
 
-def percent(share: float) -> str:
-    """A share as the page shows it: 0 % only if it is 0, 100 % only if it is 1."""
-    if 0 < share < 0.005:
-        return "< 1\xa0%"
-    digits = 1 if 0.995 <= share < 0.9995 else 0
-    return "> 99.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
-
-
-# JavaScript: the visible controls.
-CONTROLS = """[...document.querySelectorAll("button, input, select, textarea, summary, a")]
-    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width)"""
-
-
-def story(page: Any) -> list[str]:
-    """The sentences about heads, without those that say why they look there."""
-    shown = "(all) => all.map((p) => p.innerText.split('\\n')[0])"
-    sentences: list[str] = page.locator("#story p").evaluate_all(shown)
-    return sentences
+def said(page: Any) -> str:
+    """What is said about the open head, without the button."""
+    return re.sub(r" (silence it|give it back|让它沉默)$", "", page.locator("#said").inner_text())
 
 
 def opened(page: Any) -> list[int]:
     place: list[int] = page.evaluate("[selection.layer, selection.head]")
     return place
+
+
+def next_words(page: Any) -> list[tuple[str, ...]]:
+    """The next words, each with its share, or with the shares before and after a change."""
+    items = page.locator(".next-words li").all_inner_texts()
+    return [tuple(re.split(r"\n| → ", item.strip())) for item in items]
+
+
+# Of equal words, each has its number.
+NAMES = ["The1", "dog", "chased", "the2", "ball", ",", "but", "it"]
+
+# JavaScript: whether a text is shown.
+SHOWN = "traces.at(-1).tokens.map(({{ text }}) => text).join('') === '{}'"
+
+# JavaScript: the widths of the heads' bars, in percent of the largest.
+BARS = "(all) => all.map((x) => parseFloat(x.children[1].style.width))"
+
+
+def choose_head(page: Any, layer: int, head: int) -> None:
+    page.locator("#every-head").get_by_label(f"head {layer}.{head}", exact=True).click()
+    page.mouse.move(5, 5)
+    until(page, f"selection.layer === {layer} && selection.head === {head}")
+    drawn(page)
 
 
 def probabilities(trace: Trace) -> NDArray[np.float64]:
@@ -63,7 +71,7 @@ def probabilities(trace: Trace) -> NDArray[np.float64]:
     return result
 
 
-# ---- the numbers ---------------------------------------------------------------------------------
+# ---- the numbers behind it -----------------------------------------------------------------------
 
 
 def test_the_story_says_what_ablation_does(pocket: GPT2) -> None:
@@ -88,8 +96,7 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
-    # An eighth of GPT-2's width, so a sixty-fourth of its work.
-    monkeypatch.setattr(overview, "MAX_ABLATION_WORK", overview.MAX_ABLATION_WORK // 64)
+    monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 8 * 12 * 12 * 12 * 96**2)
     trace = gpt2_shaped(odd, 12, seed=0, n_embd=96)
     top = trace.next_tokens(1)[0]
     # The gradient of log p is the logit's minus the mean logit's under p.
@@ -129,405 +136,462 @@ def test_the_stream_has_the_norms_of_its_stops(ball: Trace) -> None:
     assert len(numbers) == 7
 
 
-# ---- the story on the page -----------------------------------------------------------------------
+# ---- the head that is described ------------------------------------------------------------------
 
 
-def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    assert story(page) == STORY
-    assert opened(page) == [1, 0]
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 0"
-    # Badges are jobs, shares are percentages: 0 % and 100 % only if they are exactly.
-    jobs = attnlab.jobs(ball)
-    worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job ?? null)")
-    for n, job in enumerate(worn):
-        shares = dict(zip(jobs.jobs, jobs.attention[:, n // 4, n % 4], strict=True))
-        assert (job == "first") == (shares["first"] >= 0.9)
-        if job:
-            label = page.locator(".mini").nth(n).get_attribute("aria-label")
-            assert f"{percent(shares[job])} of its attention " in label
-            assert (percent(shares["first"]) in label) == (shares["first"] >= 0.1 or job == "first")
-    assert "previous" in worn
-    # Beside the probability, that without the open head where it differs; below, what they are.
-    shown = page.locator("#picture .leaving li > :nth-child(2)").all_inner_texts()
-    before = probabilities(ball)
-    after = probabilities(ball.edited({"blocks.1.attention.heads.0.context": 0}))
-    # First the most probable tokens, then those that are only without the head, from 0.5 %.
-    likely, risen = (np.argsort(-shares, kind="stable")[:5].tolist() for shares in (before, after))
-    assert shown == [
-        " → ".join(dict.fromkeys([percent(before[id]), percent(after[id])]))
-        for id in dict.fromkeys(likely + [id for id in risen if after[id] >= 0.005])
-    ]
-    assert len(shown) > 5
-    assert shown[0] == "54\xa0% → 1\xa0%"
-    assert shown[4] == "< 1\xa0%"
-    notes = page.locator("#picture .leaving .note").all_inner_texts()
-    assert notes == ["→ and lower bars: without head 1.0", "It knows only its grammar."]
-    page.locator("#story .leads").nth(1).click()
-    assert opened(page) == [1, 2]
-
-
-def test_a_link_to_a_head_comes_first_also_in_chinese(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=look&layer=0&head=3")
-    assert story(page) == STORY
-    assert opened(page) == [0, 3]
-    assert story(look(ball, language="zh"))[0] == IN_CHINESE
-
-
-def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look: Open) -> None:
-    parameters = initial_parameters(pocket.config, np.random.default_rng(0))
-    trace = GPT2(parameters, pocket.tokenizer).trace(BALL)
-    before = probabilities(trace)
-    id = int(before.argmax())
-
-    def change(layer: int, head: int) -> float:
+def most_telling(trace: Trace) -> tuple[int, int]:
+    """By hand: the largest effect × share looked at, halved where all look at the word before."""
+    T, before = len(trace.tokens), softmax(trace.next_logits.astype(np.float64))
+    worth = {}
+    for layer, head in np.ndindex(trace.config.n_layer, trace.config.n_head):
+        weights = trace.head(layer, head).weights
         path = f"blocks.{layer}.attention.heads.{head}.context"
-        return float(probabilities(trace.edited({path: 0}))[id] / before[id] - 1)
-
-    layer, head = max(np.ndindex(2, 4), key=lambda index: abs(change(*index)))
-    word = pocket.tokenizer.tokens([id])[0].text.strip()
-    [sentence] = story(look(trace))
-    assert sentence.startswith(f"Head {layer}.{head} (layer {layer}, head {head}): ")
-    direction = "less probable"
-    if change(layer, head) > 0:
-        direction = "more probable: the head works against it"
-    # With as many digits as distinguish it from the next one.
-    [shown] = re.findall(rf"“{word}” comes first with (0\.\d+)\xa0%", sentence)
-    assert float(shown) == pytest.approx(100 * before[id], abs=0.5 * 10 ** (2 - len(shown)))
-    assert len(shown) >= len("0.23")
-    assert sentence.endswith(
-        f"No next token is probable: “{word}” comes first with {shown}\xa0%, "
-        f"where a guess has {100 / before.size:.2f}\xa0%. Without this head, “{word}” is "
-        f"{100 * abs(change(layer, head)):.1f}\xa0% {direction}."
-    )
+        after = softmax(trace.edited({path: 0}).next_logits.astype(np.float64))
+        looked_at = max(weights[-1, 1:-1], default=0)
+        previous = np.mean([weights[i, i - 1] for i in range(1, T)]) if T > 1 else 0
+        effect = abs(before[before.argmax()] - after[before.argmax()])
+        worth[layer, head] = effect * looked_at / (2 if previous > 0.5 else 1)
+    return max(worth, key=lambda place: worth[place])
 
 
-def test_gpt2s_attention_rests_on_the_first_token(patterns: Trace, look: Open) -> None:
-    weights = figures.load("gpt2_patterns")["weights_1"]
-    page = look(patterns)
-    keys = "[...new Set(picture.curves.map(({ j }) => j))].sort()"
-    assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
-    worn = page.evaluate("picture.maps.map(({ badge }) => badge.dataset.job === 'first')")
-    assert worn == (weights[:, :, 1:, 0].mean(axis=-1) >= 0.9).ravel().tolist()
-    resting = page.locator(".rest-words")
-    mean = percent(weights[:, :, -1, 0].mean())
-    assert resting.inner_text().startswith(f"On average over all heads, {mean} of")
-    # What rests comes first if it is the most, and the first token is named once.
-    assert re.search(
-        r": (\d+)\xa0% of the attention of “.*” rests on the first token, “.*”. Of the ",
-        story(page)[0],
-    )
-    assert page.locator("#story").inner_text().count("first token") == 1
-    # On request, it is drawn as lines: of each row, if notable.
-    resting.locator("button").click()
-    drawn(page)
-    curves = page.evaluate(
-        "picture.curves.filter(({ j }) => j === 0).map(({ layer, head, i }) => [layer, head, i])"
-    )
-    expected = [
-        [layer, head, i]
-        for layer, head, i in np.ndindex(12, 12, 7)
-        if i and weights[layer, head, i, 0] >= 0.1
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("pocket", BALL),
+        ("pocket", LIST),
+        ("english", "My cat sleeps on the sofa because it"),
+        ("english", "The girl was tired because"),
+    ],
+)
+def test_the_head_that_tells_most_is_described(model: str, text: str) -> None:
+    trace = GPT2.from_pretrained(model).trace(text)
+    assert overview.head_to_describe(trace) == most_telling(trace)
+
+
+def test_the_page_opens_on_the_head_that_tells_most(pocket: GPT2, ball: Trace, look: Open) -> None:
+    page = look(ball)
+    assert opened(page) == [1, 0] == [*most_telling(ball)]
+    assert said(page) == SAID
+    assert page.locator(".stage-word .letters").all_inner_texts() == [
+        token.text for token in ball.tokens
     ]
-    assert sorted(curves) == expected
-    resting.locator("button").click()
-    assert page.evaluate(keys) == [1, 2, 3, 4, 5, 6]
+    page = look(pocket.trace(LIST))
+    assert opened(page) == [*overview.head_to_describe(pocket.trace(LIST))]
+    page = look(ball, "depth=look&layer=0&head=3")  # a link to a head comes first
+    assert opened(page) == [0, 3]
+    assert said(look(ball, language="zh")) == IN_CHINESE
 
 
-def test_the_story_of_a_page_with_a_model(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
-    assert story(page) == STORY
-    assert opened(page) == [1, 0]
-    until(page, "location.hash.includes('ids=')")
-    first = page.evaluate("location.hash")
-    # As for the first text: after another text, its head is opened.
-    page.locator("#prompt").fill(LIST)
-    page.locator("#prompt").press("Enter")
-    until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
-    numbers = np.frombuffer(pack(pocket.trace(LIST), "story"), "<f4")[11:].reshape(-1, 22)
-    before = probabilities(pocket.trace(LIST)).max()
-    layer, head = numbers[np.abs(before - numbers[:, 2]).argmax(), :2]
-    until(page, f"selection.layer === {layer:.0f} && selection.head === {head:.0f}")
-    # The browser's Back returns to the text before.
-    until(page, f"!location.hash.includes({first.partition('ids=')[2]!r})")
-    page.go_back()
-    until(page, "document.querySelector('#story').innerText.includes('“it” looks')")
-    assert page.locator("#prompt").input_value() == BALL
-    assert page.evaluate("traceHistory.length") == 1
-    page.go_forward()
-    until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
-    assert page.evaluate("traceHistory.length") == 2
-    assert watched.said == []
+# ---- the sentence --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
-def test_the_picture_shows_the_traces_numbers(
+def check_arcs(page: Any, weights: NDArray[np.float32], query: int) -> None:
+    """The arcs of a word are as wide as its weights, and these are written below the words."""
+    arcs = strong_arcs(page)
+    row = weights[query].astype(float)
+    assert arcs.keys() == {j for j in np.flatnonzero(row >= 0.004) if j != query}
+    thick = {j: width for j, width in arcs.items() if width > 0.7}  # none is thinner
+    scale = [width / row[j] for j, width in thick.items()]
+    assert np.allclose(scale, scale[:1], atol=0.02 / min(row[[*thick]], default=1))
+    assert shares(page) == [percent(x) if x >= 0.01 else "" for x in row]
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+def test_arcs_and_shares_are_a_heads_weights(
     size: tuple[int, int], ball: Trace, look: Open
 ) -> None:
     page = look(ball, viewport={"width": size[0], "height": size[1]})
-    curves = page.evaluate(
-        "picture.curves.map(({ layer, head, i, j, weight, excess }) =>"
-        " [layer, head, i, j, weight, excess])"
-    )
-    actual = {tuple(curve[:4]): curve[4:] for curve in curves}
-    expected = {}
-    for layer, head, i in np.ndindex(2, 4, 8):
-        weights = ball.head(layer, head).weights[i].astype(float)
-        mean = weights[1 : i + 1].mean() if i else 0
-        row = {
-            (layer, head, i, j): (weights[j], (weights[j] - mean) / (1 - 1 / i) if i > 1 else 0)
-            for j in range(1, i + 1)
-        }
-        drawn = {place for place, (_, excess) in row.items() if excess >= 0.1}
-        if i == 7:  # the selected token: the largest weight, and all of the open head
-            largest = max(row, key=lambda place: row[place][0])
-            drawn |= row.keys() if (layer, head) == (1, 0) else set() if drawn else {largest}
-        expected |= {place: row[place] for place in drawn}
-    assert actual.keys() == expected.keys()
-    assert all(np.allclose(actual[one], expected[one], atol=1e-5) for one in expected)
-    words = [name.strip() for name in page.locator("#picture .line").all_inner_texts()]
-    assert words == [token.text.strip() for token in ball.tokens]
-    likely = page.locator(".leaving .word").all_inner_texts()[:5]
-    assert likely == [token.text.strip() for token in ball.next_tokens(5)]
-    # Visible without scrolling: all tokens, and few controls.
-    last = page.locator("#picture .line").last.bounding_box()
-    assert last["y"] + last["height"] <= size[1]
+    for layer, head, query in ((1, 0, 7), (1, 2, 7), (0, 3, 4), (0, 1, 5)):
+        choose_head(page, layer, head)
+        page.locator(".stage-word").nth(query).click()
+        drawn(page)
+        check_arcs(page, ball.head(layer, head).weights, query)
+        looker = page.locator(".stage-word.looker .letters").inner_text()
+        assert looker.strip() == ball.tokens[query].text.strip()
+    # Faint: those of all other words that look at another one with a notable share.
+    weights = np.tril(ball.head(0, 1).weights, -1)
+    weights[5] = 0
+    assert page.locator(".arcs .faint").count() == np.count_nonzero(weights >= 0.12)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    assert page.evaluate(f"{CONTROLS}.filter(({{ disabled }}) => !disabled).length") <= 25
-    assert "Ġ" not in page.locator("body").inner_text()
+    sentence = page.locator(".sentence-stage").bounding_box()
+    assert sentence["y"] + sentence["height"] <= size[1]
+    assert "Ġ" not in page.locator("main").inner_text()
 
 
-# ---- levels --------------------------------------------------------------------------------------
-
-
-def at_level(page: Any, level: str) -> None:
-    """Wait until a page shows a level, and has moved there."""
-    until(page, f"document.body.dataset.level === '{level}'")
-    until(page, "document.getAnimations().length === 0")
-
-
-def crumbs(page: Any) -> list[str]:
-    names: list[str] = page.locator("#crumbs button").all_inner_texts()
-    return names
-
-
-CRUMBS = ["Model", "Layer 1", "Head 2", "weights", "“it” → “dog”"]
-
-
-def click_cell(page: Any, i: int, j: int) -> None:
-    scroller = page.locator("#heatmaps .scroller")
-    cell = scroller.evaluate("(x) => x.scrollWidth / x.ariaColCount")
-    scroller.click(position={"x": (j + 0.5) * cell, "y": (i + 0.5) * cell})
-
-
-def test_each_level_opens_inside_the_one_before(ball: Trace, look: Open) -> None:
+def test_a_word_is_pointed_at_pressed_and_reached_by_arrow_keys(ball: Trace, look: Open) -> None:
     page = look(ball)
-    page.locator(".titles .block").nth(1).click()
-    at_level(page, "block")
-    assert crumbs(page) == CRUMBS[:2]
-    # The block alone: its own heads, as large as they fit, and its own curves.
-    minis = page.locator(".mini:visible")
-    assert [mini.evaluate("(mini) => mini.map.layer") for mini in minis.all()] == [1] * 4
-    assert minis.first.bounding_box()["width"] > 100
-    assert {one["layer"] for one in page.evaluate("picture.curves")} == {1}
-    minis.nth(2).click()
-    at_level(page, "head")
-    assert crumbs(page) == CRUMBS[:3]
-    assert page.locator("#lines canvas").is_visible()
-    click_cell(page, 7, 1)  # it, dog
-    at_level(page, "matrix")
-    assert crumbs(page) == CRUMBS[:4]
-    page.locator("#steps label").first.click()
-    assert crumbs(page) == [*CRUMBS[:3], "raw_scores"]
-    page.locator("#steps label").last.click()
-    click_cell(page, 7, 1)
-    at_level(page, "number")
-    assert crumbs(page) == CRUMBS
-    assert page.locator("#crumbs [aria-current=location]").all_inner_texts() == CRUMBS[-1:]
-    assert "layer 1, head 2, query 7, key 1" in page.locator("#arithmetic-title").inner_text()
-    # A link leads to the same place.
-    until(page, "location.hash.includes('level=number')")
-    page.reload()
-    until(page, "document.body.dataset.level === 'number'")
-    assert crumbs(page) == CRUMBS
+    words, weights = page.locator(".stage-word"), ball.head(1, 0).weights
+    words.nth(5).hover()
+    drawn(page)
+    check_arcs(page, weights, 5)
+    assert "Without this head" not in said(page)  # of the last word
+    page.mouse.move(5, 5)
+    drawn(page)
+    check_arcs(page, weights, 7)
+    words.nth(4).click()
+    page.mouse.move(5, 5)
+    drawn(page)
+    check_arcs(page, weights, 4)
+    assert page.evaluate("selection.query") == 4
+    for key, query in (("ArrowLeft", 3), ("ArrowRight", 4), ("End", 7), ("Home", 0)):
+        page.keyboard.press(key)
+        drawn(page)
+        check_arcs(page, weights, query)
+    assert said(page) == "“The1” is the first word: it can look only at itself."
+    # Who looks at a word.
+    for query in range(1, 8):
+        page.keyboard.press("ArrowRight")
+        drawn(page)
+        seen = [*weights[:, query]]
+        seen[query] = np.float32(0)
+        i = int(np.argmax(seen))
+        one, other = (NAMES[n] for n in (i, query))
+        sentence = f"“{one}” looks at “{other}” most: {percent(seen[i])} of its attention."
+        assert page.locator("#seen").inner_text() == (sentence if seen[i] >= 0.1 else "")
 
 
-def test_enter_leads_in_and_escape_out(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=look&layer=1&head=2&query=7&key=1", reduced_motion="reduce")
-    assert page.evaluate("document.startViewTransition = () => { throw Error('moved'); }, 1")
-    page.locator(".titles .block").nth(1).press("Enter")
-    for level in ("block", "head", "matrix", "number"):
-        at_level(page, level)
-        page.keyboard.press("Enter") if level != "number" else None
-    sums = page.locator("#sums").inner_text()
-    assert "the maximum is at key 1 (dog)" in sums
-    assert "Ġ" not in sums
-    for level in ("matrix", "head", "block", "model"):
-        page.keyboard.press("Escape")
-        at_level(page, level)
-    assert page.evaluate("document.activeElement.map.head") == 2
+def test_a_tap_on_a_word_chooses_it(ball: Trace, look: Open) -> None:
+    page = look(ball, viewport={"width": 390, "height": 844}, has_touch=True)
+    page.locator(".stage-word").nth(4).tap()
+    drawn(page)
+    check_arcs(page, ball.head(1, 0).weights, 4)
+    page.locator(".head-drawing").nth(6).tap()
+    until(page, "selection.head === 2")
+    page.locator(".stage-word").nth(7).tap()
+    drawn(page)
+    check_arcs(page, ball.head(1, 2).weights, 7)
 
 
-def test_back_returns_to_the_level_before(ball: Trace, look: Open) -> None:
+def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open) -> None:
     page = look(ball)
-    page.locator("#story .leads").nth(1).click()
-    at_level(page, "head")
-    until(page, "location.hash.includes('level=head')")
-    page.locator("#crumbs button").nth(1).click()
-    at_level(page, "block")
-    until(page, "location.hash.includes('level=block')")
-    page.go_back()
-    at_level(page, "head")
-    assert opened(page) == [1, 2]
-    page.go_back()
-    at_level(page, "model")
-    assert opened(page) == [1, 0]
-    page.go_forward()
-    at_level(page, "head")
+    likely = ball.next_tokens(4)
+    assert next_words(page) == [(one.text.strip(), percent(one.probability)) for one in likely]
+    widths = page.locator(".arcs .fan").evaluate_all(
+        "(all) => all.map((x) => Number(x.getAttribute('stroke-width')))"
+    )
+    assert widths[1] / widths[0] == pytest.approx(
+        likely[1].probability / likely[0].probability, rel=0.01
+    )
+    slider = page.locator(".next-controls input")
+    slider.fill("0")
+    until(page, "document.querySelector('.next-words .its-share').textContent === '100\\u00a0%'")
+    assert page.locator(".next-controls output").inner_text() == "0.0"
+    slider.fill(slider.get_attribute("max"))
+    temperature = float(page.locator(".next-controls output").inner_text())
+    expected = softmax(ball.next_logits.astype(np.float64) / temperature)[likely[0].id]
+    until(
+        page,
+        f"document.querySelector('.next-words .its-share').textContent === {percent(expected)!r}",
+    )
 
 
-def brute_force_map(weights: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """A small map of 64 x 64 pixels, computed cell by cell."""
-    T = len(weights)
-    pixels = np.full((64, 64), np.nan, np.float32)
-    for i, j in np.argwhere(mask):
-        at = 64 * i // T, 64 * j // T
-        if not abs(pixels[at]) >= abs(weights[i, j]):
-            pixels[at] = weights[i, j]
-    return pixels
+# ---- silence -------------------------------------------------------------------------------------
 
 
-def test_small_maps_of_a_long_text_come_from_the_model(
-    pocket: GPT2, watched: Watched, tmp_path: Path
+def test_silenced_before_and_after_are_those_of_a_context_of_zero(
+    pocket: GPT2, ball: Trace, look: Open
 ) -> None:
-    text = " ".join([BALL, LIST, BALL, "the cat", LIST, BALL, LIST, BALL, LIST])
-    T = len(pocket.trace(text).tokens)
-    assert 64 < T <= pocket.config.n_positions
-    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
-    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
-    page.locator("#prompt").fill(text)
-    page.locator("#prompt").press("Enter")
-    until(page, f"traces.at(-1).T === {T}")
-    page.evaluate(
-        "(all) => requestTrace({ ids: traces.at(-1).ids }, all.map(changeFrom))",
-        ["0.1.weights.-150", "1.2.mask.flip.3.70.60.59"],
+    page = look(ball)
+    before = softmax(ball.next_logits.astype(np.float64))
+    for layer, head in ((1, 0), (1, 2), (0, 1)):
+        choose_head(page, layer, head)
+        where = [word.bounding_box() for word in page.locator(".stage-word").all()]
+        path = f"blocks.{layer}.attention.heads.{head}.context"
+        after = softmax(ball.edited({path: 0}).next_logits.astype(np.float64))
+        id = before.argmax()
+        assert f"from {percent(before[id])} to {percent(after[id])}" in said(page)
+        page.locator("#silence").click()
+        assert page.evaluate("document.activeElement.id") == "silence"
+        shown = next_words(page)
+        assert len(shown) == 4
+        names = {pocket.tokenizer.tokens([n])[0].text.strip(): n for n in range(before.size)}
+        for word, then, now in shown:
+            assert (then, now) == (percent(before[names[word]]), percent(after[names[word]]))
+        # The four that have the most, before or after.
+        most = np.sort(np.maximum(before, after))[-4:]
+        ids = [names[word] for word, *_ in shown]
+        assert np.allclose(np.sort(np.maximum(before[ids], after[ids])), most)
+        assert page.locator(".arcs .before, .arcs .after").count() == 8
+        assert page.locator(".head-drawing.silenced").count() == 1
+        assert [
+            word.bounding_box() for word in page.locator(".stage-word").all()
+        ] == where  # nothing else moves
+        page.locator("#silence").press("Enter")
+        assert page.locator(".arcs .after, .head-drawing.silenced").count() == 0
+    # Another head is chosen: nothing is silenced.
+    page.locator("#silence").click()
+    choose_head(page, 1, 1)
+    assert page.locator("#silence").get_attribute("aria-pressed") == "false"
+
+
+def test_nothing_is_said_to_decide_if_no_head_does(pocket: GPT2, look: Open) -> None:
+    parameters = initial_parameters(pocket.config, np.random.default_rng(0))
+    page = look(GPT2(parameters, pocket.tokenizer).trace(BALL))
+    assert said(page).endswith("No head alone decides here.")
+
+
+def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
+    page = look(ball, "depth=look&predict")
+    drawn(page)
+    assert page.locator(".next-words li:visible, .arcs .fan, #silence").count() == 0
+    assert not re.search("rolled|barked|Without|Bar", page.locator("main").inner_text())
+    assert page.locator(".head-drawing").evaluate_all(BARS) == [0] * 8
+    assert "“it” looks at “ball”" in said(page)
+    page.locator("#reveal").click()
+    assert said(page) == SAID
+    assert page.locator(".next-words li:visible").count() == 4
+    assert page.locator("#silence").is_visible()
+    # From the menu.
+    page = look(ball)
+    page.locator("#menu summary").click()
+    page.locator("#predict").click()
+    drawn(page)
+    assert page.locator(".next-words li:visible, #silence").count() == 0
+    until(page, "location.hash.includes('predict')")
+
+
+# ---- the row of the softmax ----------------------------------------------------------------------
+
+
+def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    head = ball.head(1, 0)
+    page.locator("#said .its-share").press("Enter")
+    drawn(page)
+    assert page.evaluate("document.activeElement.className") == "its-share"
+    assert page.locator("#said .its-share").get_attribute("aria-expanded") == "true"
+    rows = page.locator("#softmax-row tbody tr").all()
+    values = np.array(
+        [
+            row.locator("data").evaluate_all("(all) => all.map((x) => Number(x.value))")
+            for row in rows
+        ]
     )
-    until(page, "traces.at(-1).changes.length === 2")
-    until(page, "picture.maps.every(({ values }) => values)")
-    maps = page.evaluate("picture.maps.map(({ values }) => [...values])")
-    packs = page.evaluate("[...traces.at(-1).packs.keys()].filter((name) => /^maps/.test(name))")
-    mask = pocket.trace(text).head(1, 2).mask.copy()
-    mask[[3, 60], [70, 59]] ^= True
-    trace = pocket.trace(text).edited(
-        {
-            "blocks.0.attention.heads.1.weights": lambda weights: -1.5 * weights,
-            "blocks.1.attention.heads.2.mask": mask,
-        }
+    scores = head.masked_scores[7].astype(np.float64)
+    exponentials = np.exp(scores - scores.max())
+    expected = [scores, exponentials, exponentials / exponentials.sum()]
+    assert np.allclose(values, np.transpose(expected), atol=1e-5)
+    assert np.allclose(values[:, 2], head.weights[7], atol=1e-6)
+    names = page.locator("#softmax-row th[scope=row]").all_inner_texts()
+    assert names == [token.text.strip() for token in ball.tokens]
+    total = f"÷ {exponentials.sum():.3f}, their sum"
+    assert total in page.locator("#softmax-row thead").inner_text()
+    # Of another word: only the keys that it can look at; each number opens its arithmetic.
+    page.locator(".stage-word").nth(3).click()
+    drawn(page)
+    assert page.locator("#softmax-row tbody tr").count() == 4
+    page.locator("#softmax-row tbody tr").nth(2).locator("button").first.click()
+    title = page.locator("#arithmetic-title")
+    assert title.inner_text().endswith("layer 1, head 0, query 3, key 2")
+    assert page.evaluate("document.activeElement.id") == "arithmetic-title"
+    chain = page.locator("#sums [data-step=scores] strong data").first
+    assert float(chain.evaluate("(x) => x.value")) == pytest.approx(
+        float(head.scores[3, 2]), abs=1e-4
     )
-    assert sorted(packs) == ["maps.0", "maps.1"]
-    for n, actual in enumerate(maps):
-        head = trace.head(*divmod(n, 4))
-        expected = brute_force_map(head.weights, head.mask)
-        np.testing.assert_allclose(np.reshape(actual, (64, 64)), expected, rtol=1e-4, atol=1e-6)
+    page.keyboard.press("Escape")
+    assert not title.is_visible()
+    assert page.evaluate("document.activeElement.closest('tr').rowIndex") == 3  # the title's is 0
+    page.locator("#said .its-share").click()
+    drawn(page)
+    assert page.locator("#softmax-row").is_hidden()
+    page.locator(".arcs .hit").last.dispatch_event("click")
+    drawn(page)
+    assert page.locator("#softmax-row").is_visible()
+
+
+# ---- all heads -----------------------------------------------------------------------------------
+
+
+def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    buttons = page.locator(".head-drawing")
+    before = softmax(ball.next_logits.astype(np.float64))
+    effects = []
+    for n, (layer, head) in enumerate(np.ndindex(2, 4)):
+        weights = ball.head(layer, head).weights
+        arcs = (
+            buttons.nth(n)
+            .locator("path.arc")
+            .evaluate_all(
+                "(all) => all.filter(({ key }) => key !== undefined)"
+                ".map((x) => [x.key, Number(x.getAttribute('stroke-width'))])"
+            )
+        )
+        others = np.tril(weights, -1)
+        assert len(arcs) == np.count_nonzero(others >= 0.08)
+        thick = np.sort([w for _, w in arcs if w > 0.5])
+        expected = np.sort(others[others >= 0.08])[-len(thick) :]
+        assert np.allclose(thick / thick[-1], expected / expected[-1], atol=0.01)
+        path = f"blocks.{layer}.attention.heads.{head}.context"
+        after = softmax(ball.edited({path: 0}).next_logits.astype(np.float64))
+        effects.append(abs(before[before.argmax()] - after[before.argmax()]))
+    bars = buttons.evaluate_all(BARS)
+    assert np.allclose(bars, 100 * np.array(effects) / max(effects), atol=0.1)
+    pressed = "(all) => all.flatMap((x, n) => (x.ariaPressed === 'true' ? [n] : []))"
+    assert buttons.evaluate_all(pressed) == [4]
+    buttons.nth(6).hover()
+    drawn(page)
+    assert "In head 1.2," in said(page)
+    page.mouse.move(5, 5)
+    drawn(page)
+    assert said(page) == SAID
+    # By keys: in rows of a layer.
+    buttons.nth(4).focus()
+    for key in ("ArrowUp", "ArrowRight", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    drawn(page)
+    assert opened(page) == [1, 2]
+    assert buttons.evaluate_all(pressed) == [6]
+    assert page.evaluate("document.activeElement.ariaLabel") == "head 1.2"
+    until(page, "location.hash.includes('layer=1&head=2')")
+
+
+def test_gpt2s_144_heads_and_what_rests_on_the_first_word(patterns: Trace, look: Open) -> None:
+    weights = figures.load("gpt2_patterns")["weights_1"]
+    page = look(patterns)
+    assert page.locator(".head-drawing").count() == 144
+    # Pointing at heads, whose sentences are longer and shorter, doesn't move them after a while.
+    tops = []
+    for n in [*range(0, 144, 16)] * 2:
+        page.locator(".head-drawing").nth(n).dispatch_event(
+            "pointerenter", {"pointerType": "mouse"}
+        )
+        drawn(page)
+        tops.append(page.locator("#every-head").bounding_box()["y"])
+    assert {*tops[9:]} == {max(tops)}
+    page.locator(".head-drawing").first.dispatch_event("pointerleave")
+    tried = len(overview.story_heads(patterns))
+    title = page.locator("#every-head-title").inner_text()
+    assert (f"for the {tried} heads that were tried" in title) == (tried < 144)
+    resting = [place for place in np.ndindex(12, 12) if 0.3 < weights[place][6, 0] < 0.9]
+    for layer, head in resting[:3]:
+        choose_head(page, layer, head)
+        row = weights[layer, head, 6]
+        rests = page.locator(".arcs .arc.rests:not(.faint)").count()
+        key = int(np.argmax(row[1:6])) + 1
+        if row[0] > row[key] >= row[6]:
+            assert f"{percent(row[0])} of the attention of " in said(page)
+            assert f" rests on the first word; {percent(row[key])} goes to " in said(page)
+        assert rests == 1
+
+
+# ---- texts of many kinds -------------------------------------------------------------------------
+
+
+def test_of_a_long_text_the_last_words_and_those_looked_at_are_shown(
+    pocket: GPT2, look: Open
+) -> None:
+    trace = pocket.trace(" ".join([BALL, LIST, BALL, "the cat", LIST, BALL, LIST, BALL, LIST]))
+    T = len(trace.tokens)
+    page = look(trace)
+    layer, head = opened(page)
+    row = trace.head(layer, head).weights[-1]
+    shown = page.locator(".stage-word").evaluate_all(
+        "(all) => all.flatMap((x, n) => (x.hidden ? [] : [n]))"
+    )
+    most = np.argsort(-row, kind="stable")[:12]
+    assert shown == sorted({*range(T - 24, T)} | {int(j) for j in most if row[j] >= 0.01})
+    arcs = strong_arcs(page)
+    assert arcs.keys() == {j for j in shown[:-1] if row[j] >= 0.004}
+    box = page.locator("#stages").bounding_box()
+    assert box["height"] < 500
+
+
+def test_one_token(odd: GPT2, look: Open) -> None:
+    page = look(odd.trace("hen"[:1]))
+    assert page.locator(".stage-word").count() == 1
+    assert strong_arcs(page) == {}
+    assert said(page).startswith("“h” is the first word: it can look only at itself.")
+    assert page.locator(".next-words li").count() == 4
+
+
+def test_a_word_looks_at_all_words_equally(odd: GPT2, look: Open) -> None:
+    page = look(gpt2_shaped(odd, 8, n_layer=1, n_embd=96))
+    assert " looks at all 8 words equally, 13\xa0% each." in said(page)
+
+
+def test_cached_tokens_stand_above_the_sentence(odd: GPT2, look: Open) -> None:
+    trace = odd.generate(TEXT[:9], 3, temperature=0, trace=True).steps[1].trace
+    page = look(trace)
+    count = trace.cached
+    keys = page.locator(".sentence.keys .stage-word .letters").all_inner_texts()
+    assert keys[:count] == [f"[cached {n}] " for n in range(count)]
+    assert keys[count:] == [token.text for token in trace.tokens]
+    layer, head = opened(page)
+    row = trace.head(layer, head).weights[-1]
+    assert strong_arcs(page).keys() == {int(j) for j in np.flatnonzero(row >= 0.004)}
+    assert shares(page, ".keys") == [percent(x) if x >= 0.01 else "" for x in row]
+
+
+def test_two_texts_stand_below_each_other(pocket: GPT2, look: Open) -> None:
+    other = pocket.trace(BALL.replace("ball", "cat"))
+    page = look(pocket.trace(BALL), other=other)
+    assert page.locator(".sentence-stage").count() == 2
+    layer, head = opened(page)
+    for nth, trace in enumerate((pocket.trace(BALL), other)):
+        row = trace.head(layer, head).weights[-1]
+        stage = f".sentence-stage:nth-child({nth + 1})"
+        assert shares(page, stage) == [percent(x) if x >= 0.01 else "" for x in row]
+        first = page.locator(f"{stage} .next-words li").first.inner_text()
+        assert first.split()[0] == trace.next_tokens(1)[0].text.strip()
+
+
+def test_tokens_are_text_and_never_markup(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
+    text = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> &amp; <b>it"
+    trace = pocket.trace(text)
+    attnlab.page(trace).save(tmp_path / "page.html")
+    attnlab.playground(pocket, text).save(tmp_path / "model.html")
+    for name in ("page", "model"):
+        page = settled(watched.open(f"{(tmp_path / name).as_uri()}.html#depth=look"))
+        shown = page.locator(".stage-word .letters").evaluate_all(
+            "(all) => all.map((x) => x.textContent)"
+        )
+        assert "".join(shown) == "".join(token.text for token in trace.tokens)
+        page.locator("#said .its-share").click()
+        assert page.locator("main img, main script").count() == 0
     assert watched.said == []
 
 
-# ---- depth, stages, presenting -------------------------------------------------------------------
-
-
-def test_the_depth_is_in_the_link(ball: Trace, look: Open) -> None:
+def test_few_tab_stops_lead_to_the_heads(ball: Trace, look: Open) -> None:
     page = look(ball)
-    assert not page.locator("#texts").is_visible()
-    page.locator("#depth input[value=lab]").dispatch_event("click")
-    until(page, "location.hash.includes('depth=lab')")
-    assert page.locator("#texts").is_visible()
-    assert not page.locator("#picture").is_visible()
-    assert page.locator(".flow .symbol").nth(1).inner_text() == "Ġdog"
-    page.locator("#depth input[value=look]").dispatch_event("click")
-    until(page, "!location.hash.includes('depth')")
-    assert page.locator("#picture").is_visible()
+    stops = []
+    while not stops or "head-drawing" not in stops[-1]:
+        page.keyboard.press("Tab")
+        drawn(page)
+        stops.append(page.evaluate("document.activeElement.id + document.activeElement.className"))
+        assert len(stops) <= 11, stops
+    assert any("looker" in stop for stop in stops)
+    assert "silence" in stops
 
 
-def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Open) -> None:
-    page = look(ball, reduced_motion="reduce")
-    words = page.locator("#stage-words")
-    page.locator("#play").click()  # shows the first stage without advancing
-    assert words.inner_text() == "Embedding: each token becomes a vector of 128 numbers."
-    assert page.evaluate("timer") is None
-    assert page.locator("#stage-count").inner_text() == "1 / 6"
-    page.locator("#later").click()
-    weights = np.stack([head.weights for head in ball.blocks[0].attention.heads]).astype(float)
-    excess = np.zeros_like(weights)
-    for n in range(2, 8):
-        others = weights[:, n, 1 : n + 1]
-        excess[:, n, 1 : n + 1] = (others - others.mean(axis=-1, keepdims=True)) / (1 - 1 / n)
-    head, i, j = (int(n) for n in np.unravel_index(excess.argmax(), excess.shape))
-    query, key = (ball.tokens[n].text.strip() for n in (i, j))
-    rest = weights[:, 1:, 0].mean()
-    assert words.inner_text() == (
-        "Attention 0: each token collects from the tokens that its mask lets it attend to. "
-        f"{percent(rest)} of the attention drawn here rests on the first token. "
-        f"The boldest line: “{query}” gives “{key}” {percent(weights[head, i, j])} of its "
-        f"attention in head 0.{head}."
-    )
+def test_a_page_with_a_model_tells_of_each_text_that_is_typed(
+    pocket: GPT2, watched: Watched, tmp_path: Path
+) -> None:
+    attnlab.playground(pocket, BALL).save(tmp_path / "model.html")
+    page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
+    assert said(page) == SAID
+    page.locator("#prompt").fill("")
+    page.locator("#prompt").press_sequentially(LIST[:-4])  # computed without any key more
+    until(page, SHOWN.format(LIST[:-4]))
+    page.keyboard.type(LIST[-4:])  # one types on
+    until(page, SHOWN.format(LIST))
+    settled(page)
+    layer, head = overview.head_to_describe(pocket.trace(LIST))
+    until(page, f"selection.layer === {layer} && selection.head === {head}")
     drawn(page)
-    stage = page.evaluate("selection.stage")
-    assert [stage["curve"][name] for name in ("layer", "head", "i", "j")] == [0, head, i, j]
-    dimmed = page.evaluate("picture.maps.map(({ cell }) => cell.classList.contains('later'))")
-    assert dimmed == [False] * 4 + [True] * 4
-    page.locator("#later").click()
-    most = int(np.linalg.norm(ball.blocks[0].mlp.output, axis=-1).argmax())
-    assert words.inner_text() == (
-        "MLP 0: each vector is changed on its own. "
-        f"That of “{ball.tokens[most].text.strip()}” changes most."
-    )
-    assert page.evaluate("selection.stage.token") == most
-    for _ in range(3):
-        page.locator("#later").click()
-    assert words.inner_text() == (
-        "Next token: the last vector gives “rolled” a probability of 54\xa0%."
-    )
-    page.locator("#later").click()
-    assert words.inner_text() == ""
-    # On paper: the picture and all stages, on one page.
-    assert len(re.findall(rb"/Type /Page\b", page.pdf(format="A4"))) == 1
-    page.emulate_media(media="print")
-    until(page, "document.querySelectorAll('#tour li').length === 6")
-    assert page.locator("#tour li").all_inner_texts()[-1].startswith("Next token: the last vector")
-
-
-def test_a_deep_models_tour_has_at_most_eight_stages(look: Open) -> None:
-    odd = GPT2.from_pretrained(REFERENCE / "odd")
-    page = look(gpt2_shaped(odd, 3, n_embd=96))
-    page.evaluate("showStage(3)")
-    assert page.locator("#stage-words").inner_text().startswith("Layers 1 to 10: attention and an")
-
-
-def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Open) -> None:
-    page = look(ball, "depth=lab")
-    until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
-    rows = [
-        row.locator("th, td").all_inner_texts() for row in page.locator("#ranked tbody tr").all()
-    ]
-    before = probabilities(ball)
-    top = before.argmax()
-    effects, jobs = [], attnlab.jobs(ball)
-    for name, effect, rest, attended, job in rows:
-        layer, head = map(int, name.split("."))
-        path = f"blocks.{layer}.attention.heads.{head}.context"
-        after = probabilities(ball.edited({path: 0}))[top]
-        effects.append(abs(before[top] - after))
-        assert float(effect.split(" → ")[1].removesuffix("\xa0%")) == pytest.approx(
-            100 * after, abs=0.51
-        )
-        first, *others = ball.head(layer, head).weights[-1]
-        assert rest == percent(first)
-        key = ball.tokens[1 + int(np.argmax(others))].symbol
-        assert attended == f"{key} {percent(max(others))}"
-        shares = [f" {percent(share)}" for share in jobs.attention[:, layer, head]]
-        assert job == "" or job.endswith(tuple(shares))
-    assert effects == sorted(effects, reverse=True)
-    assert [job for *_, job in rows if job]
-    page.locator("#ranked .row-button").nth(1).click()
-    assert opened(page) == [1, 2]
+    row = pocket.trace(LIST).head(layer, head).weights[-1]
+    assert shares(page) == [percent(x) if x >= 0.01 else "" for x in row]
+    page.locator(".next-words button").first.press("Enter")
+    next_token = pocket.trace(LIST).next_tokens(1)[0]
+    until(page, SHOWN.format(LIST + next_token.text))
+    assert page.evaluate("document.activeElement.closest('.next-words') !== null")
+    until(page, f"/ids=[^&]*[.]{next_token.id}(&|$)/.test(location.hash)")
+    page.go_back()
+    until(page, SHOWN.format(LIST))
+    page.go_back()
+    until(page, SHOWN.format(LIST[:-4]))
+    page.go_back()
+    until(page, SHOWN.format(BALL))
+    assert page.locator("#prompt").input_value() == BALL
+    assert watched.said == []

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
-from numpy.typing import NDArray
 from pages import (
-    GRIDS,
     LOADED,
     MATRICES,
     OTHER,
-    RECORD,
     SHADES,
     TEXT,
     Open,
@@ -27,22 +23,9 @@ from pages import (
 )
 
 import attnlab
-from attnlab import GPT2, Head
+from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.support.colours import LIGHT
-
-
-def click_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
-    scroller = page.locator(".scroller").nth(nth)
-    scroller.scroll_into_view_if_needed()
-    columns = int(scroller.get_attribute("aria-colcount"))
-    cell = scroller.evaluate("(x) => x.scrollWidth") / columns
-    scroller.click(position={"x": (j + 0.5) * cell, "y": (i + 0.5) * cell})
-
-
-def box_of(page: Any, selector: str, nth: int = 0) -> Any:
-    return page.locator(selector).nth(nth).evaluate("(x) => x.getBoundingClientRect().toJSON()")
-
+from attnlab.pages import overview
 
 # ---- the selection -----------------------------------------------------------------------------
 
@@ -54,26 +37,12 @@ def selected(page: Any) -> Any:
     )
 
 
-def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
-    page.locator(".map").nth(7).tap()
-    until(page, "document.querySelector('#head-title').textContent === 'Layer 1, head 2'")
-    page.locator(".flow .chip").nth(5).tap()
-    assert selected(page)[3] == 5
-    assert page.evaluate("selection.hovered") is None
-    choose_look(page, "lines")
-    page.locator(".all-lines").tap(position={"x": 20, "y": 24 * 7.5})
-    assert selected(page)[3] == 7
-    page.locator(".all-lines").tap(position={"x": 300, "y": 24 * 2.5})
-    assert selected(page)[3:] == [7, 2]
-
-
 def opened_at(page: Any, link: str) -> Any:
     """Reload the page at a link; returns the selection."""
     page.goto("about:blank")
     page.goto(f"file://{page.file}{link}{'&' if link else '#'}depth=lab")
     until(page, LOADED)
-    until(page, "document.querySelector('#story p') !== null")
+    until(page, "traces.at(-1).story !== undefined")
     drawn(page)
     return selected(page)
 
@@ -86,14 +55,7 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
     def most(layer: int, h: int, i: int) -> int:
         return int(trace.head(layer, h).weights[i].argmax())
 
-    before = trace.next_tokens(1)[0]
-
-    def change(layer: int, h: int) -> float:
-        without = trace.edited({f"blocks.{layer}.attention.heads.{h}.context": 0})
-        (after,) = (token for token in without.next_tokens(263) if token.id == before.id)
-        return abs(after.probability - before.probability)
-
-    head = max(np.ndindex(3, 5), key=lambda place: change(*place))
+    head = overview.head_to_describe(trace)
     for link, expected in (
         ("", [*head, "weights", 11, most(*head, 11)]),
         ("#layer=1&head=2&query=9", [1, 2, "weights", 9, most(1, 2, 9)]),
@@ -103,13 +65,11 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
         ("#%F0%9F%92%A9&look=magic", [*head, "weights", 11, most(*head, 11)]),
     ):
         assert opened_at(page, link) == expected, link
-    opened_at(page, "#look=lines")
-    assert page.locator("#lines").is_visible()
-    assert opened_at(page, "#layer=2&head=1&query=5&step=scores")[:2] == [2, 1]
+    opened_at(page, "#layer=2&head=1&query=5&step=scores")
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
     assert page.locator("#steps input:checked").get_attribute("value") == "scores"
     assert page.locator(".readout .pair").inner_text().startswith("query 5 ")
-    assert page.locator("#looks input:checked").get_attribute("value") == "map"
+    assert page.locator(".stage-word.looker .letters").inner_text() == trace.tokens[5].text
     page.evaluate("location.hash = 'layer=0&head=3&key=4'")
     until(page, "selection.head === 3")
     assert selected(page) == [0, 3, "scores", 5, 4]
@@ -123,60 +83,11 @@ def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None
     html = attnlab.page(odd.trace(TEXT)).html
     page.locator("iframe").evaluate("(frame, html) => { frame.srcdoc = html; }", html)
     frame = page.frame_locator("iframe")
-    frame.locator(".mini").nth(7).click()
-    assert frame.locator("#head-title").inner_text() == "Layer 1, head 2"
+    frame.locator(".head-drawing").nth(7).click()
+    assert frame.locator("#head-title").text_content() == "Layer 1, head 2"
     page.wait_for_timeout(400)
     assert messages == []
     page.close()
-
-
-def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
-    trace = odd.trace(TEXT)
-    for width in (320, 1366):
-        page = open_page(trace, viewport={"width": width, "height": 768})
-        page.file = tmp_path / "page.html"
-        sizes = """[...document.querySelectorAll('main *')].filter((x) => x.innerText?.trim())
-            .map((x) => parseFloat(getComputedStyle(x).fontSize))"""
-        before = np.array(page.evaluate(sizes))
-        assert page.locator("#smaller-letters").is_disabled()
-        for _ in range(2):
-            page.locator("#larger-letters").press("Enter")
-        assert page.locator("#larger-letters").is_disabled()
-        assert page.evaluate("document.activeElement.id") == "smaller-letters"
-        assert np.allclose(np.array(page.evaluate(sizes)), 1.5 * before)
-        drawn(page)
-        assert (
-            page.evaluate("document.querySelector('.labels').getContext('2d').font")[:4] == "18px"
-        )
-        for look in ("lines", "map"):
-            choose_look(page, look)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-        click_cell(page, 9, 3)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 3")
-    until(page, "location.hash.includes('letters=1.5')")
-    opened_at(page, page.evaluate("location.hash"))
-    assert page.evaluate("textScale()") == 1.5
-    page.emulate_media(media="print")
-    until(page, "isPrinted() && textScale() === 1")
-    page.emulate_media(media="screen")
-    until(page, "textScale() === 1.5")
-    page.locator("#smaller-letters").click()
-    assert page.evaluate("textScale()") == 1.25
-
-
-def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    assert page.locator("#about").inner_text() == f"odd {TEXT}"
-    assert page.title() == f"attnlab odd: {TEXT}"
-    letters = page.locator("#letters").inner_text()
-    # Bytes among the predictions are tested elsewhere.
-    assert letters.startswith("Ġ is a space; other letters, as in ")
-    one_head = GPT2.from_pretrained(REFERENCE / "one_head")
-    page = open_page(odd.trace("hen"), one_head.trace("a’\nhen"))
-    assert page.locator("#about").inner_text() == "A: odd hen · B: one_head a’ hen"
-    letters = page.locator("#letters").inner_text()
-    assert letters.startswith("Ċ is a new line; other letters, as in â, are bytes, here e2 of ’; ")
 
 
 # ---- two texts ---------------------------------------------------------------------------------
@@ -193,7 +104,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     assert "Only in A: 1; only in B: 2" in said
     in_a, in_b = [*range(11)], [*range(7), *range(9, 13)]
     difference = b.head(1, 2).weights[np.ix_(in_b, in_b)] - a.head(1, 2).weights[:11, :11]
-    page.locator(".map").nth(7).click()
+    page.locator(".head-drawing").nth(7).click()
     scroller = page.locator(".scroller").nth(2)
     assert [scroller.get_attribute(f"aria-{one}count") for one in ("row", "col")] == ["11", "11"]
     for i, j in ((10, 8), (9, 7), (3, 3), (6, 0)):
@@ -228,8 +139,6 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
 
 def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER))
-    axes = page.locator(".axes").all_inner_texts()
-    assert sorted(axes) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
     assert not re.search(r"\bT[qk]\b", page.locator("body").inner_text())
     why = page.locator("#heatmaps .why")
     assert why.all_inner_texts() == [
@@ -243,11 +152,11 @@ def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""  # the map's name says why
     assert page.locator("#heatmaps h3").nth(2).inner_text().startswith("B − A: 0 everywhere: ")
-    assert page.locator("#alignment, .chip.changed, .chip.added").count() == 0
+    assert page.locator("#alignment").count() == 0
     edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.weights": np.eye(12)})
     page = open_page(odd.trace(TEXT), edited)
     assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
-    page.locator(".map").nth(5).click()
+    page.locator(".head-drawing").nth(5).click()
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
     # The first query always has all its weight on itself.
     ids = odd.trace(TEXT).tokens.ids.tolist()
@@ -255,75 +164,59 @@ def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
 
 
-def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
-    ids = odd.trace(TEXT).tokens.ids.tolist()
-    other = next(id for id in range(50) if id not in ids)
-    page = open_page(odd.trace(ids), odd.trace([*ids[:3], other, *ids[4:], other]))
-    marks = "(all) => all.map((one) => ['changed', 'added'].find((c) => one.classList.contains(c)))"
-    for nth, expected in enumerate(([None] * 12, [*[None] * 12, "added"])):
-        chips = page.locator(".flow").nth(nth).locator(".chip")
-        expected[3] = "changed"
-        assert chips.evaluate_all(marks) == expected
-    assert page.locator(".flow .chip").nth(3).get_attribute("aria-label").endswith("another token")
-    assert page.locator("#alignment li").evaluate_all(marks) == expected
-    first, changed, new = odd.tokenizer.tokens([ids[0], ids[3], other]).symbols
-    rows = page.locator("#alignment li").all_inner_texts()
-    assert [re.sub(r"\s", "", rows[n]) for n in (0, 3, 12)] == [
-        *(f"A:{first};B:{first}", f"A:{changed};B:{new}", f"A:–;B:{new}")
-    ]
+# ---- all layers --------------------------------------------------------------------------------
+
+
+def test_all_layers_are_drawn(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    page.locator("#layers summary").click()
+    until(page, "document.querySelector('#picture svg') !== null")
+    picture = page.locator("#picture svg")
+    words = picture.locator("text:not(.title)").all_text_contents()
+    assert words == [token.text.strip() for token in ball.tokens]
+    assert picture.locator(".title").all_text_contents() == ["Layer 0", "Layer 1"]
+    # A dot's area is what an MLP adds to a token.
+    radii = "(all) => all.map((x) => Number(x.getAttribute('r')))"
+    dots = np.array(picture.locator("circle").evaluate_all(radii)).reshape(2, 8)
+    added = np.array([np.linalg.norm(block.mlp.output, axis=-1) for block in ball.blocks])
+    assert np.allclose(dots**2 / dots.max() ** 2, added / added.max(), atol=0.03)
+    # A curve: a weight that stands out from the row's mean, the first token left out.
+    widths = []
+    for layer, head, i in np.ndindex(2, 4, 8):
+        weights = ball.head(layer, head).weights[i].astype(float)
+        if i > 1:
+            others = weights[1 : i + 1]
+            excess = (others - others.mean()) / (1 - 1 / i)
+            widths += excess[excess >= 0.1].tolist()
+    strokes = "(all) => all.map((x) => Number(x.getAttribute('stroke-width')))"
+    drawn_widths = np.sort(picture.locator(".curve").evaluate_all(strokes))
+    assert np.allclose(drawn_widths / max(drawn_widths), np.sort(widths) / max(widths), atol=0.01)
+    assert picture.locator(".band").count() == 8
 
 
 # ---- paper, high contrast, narrow screens ------------------------------------------------------
 
 
-def cut_off(page: Any) -> list[str]:
-    """Elements whose content is cut off."""
-    return page.evaluate(  # type: ignore[no-any-return]
-        """[...document.querySelectorAll('main *')]
-            .filter((x) => x.getClientRects().length && getComputedStyle(x).overflow !== 'visible'
-                && !x.matches('.unseen, .bar, .chip *')
-                && (x.scrollHeight > x.clientHeight + 1 || x.scrollWidth > x.clientWidth + 1))
-            .map((x) => x.id || x.className)"""
-    )
-
-
 @pytest.mark.usefixtures("short_story")
 def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
-    """A long text, in the dark theme, with a cell open and the map enlarged."""
-    T = 60
-    trace = gpt2_shaped(odd, T, n_layer=2, seed=0, n_embd=96)
+    """A long text, in the dark theme, with a cell open."""
+    trace = gpt2_shaped(odd, 60, n_layer=2, seed=0, n_embd=96)
     page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 150})
     to_cell(page, 30, 7)
     page.keyboard.press("Enter")
-    page.locator("#larger").click()
     until(page, "traces[0].loaded.size === 2")
-    assert {"flow", "scroller", "table"} <= set(cut_off(page))
-    assert not page.evaluate(f"{GRIDS}.every((map) => map.values)")
-    page.evaluate(RECORD.replace("METHOD", "fillText"))
-
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
     page.emulate_media(media="print")
     until(page, "isPrinted()")
-    assert cut_off(page) == []
-    assert page.evaluate(f"{GRIDS}.every((map) => map.values)")
-    assert page.locator("#unpainted").is_hidden()
-    drawn_labels = page.evaluate("drawings.map(([name, [text]]) => [name, text])")
-    for name in ("labels", "labels top"):
-        shown = [text for one, text in drawn_labels if one == name]
-        assert shown[-T:] == list(page.evaluate("views[0].queryLabels"))
-    assert box_of(page, ".heatmap")["right"] <= 680
-    assert box_of(page, ".frame")["height"] < 1000  # a page of A4 has 1017 pixels
-    look = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(look) == "rgb(255, 255, 255)"
-    zero = int(LIGHT.zero[1:3], 16)
-    assert page.evaluate("pixels[127] & 255") == zero
-    assert page.locator('[data-rows="key"] tbody tr').count() == T
-    assert page.locator("#theme, #zoom, #close, footer").locator("visible=true").count() == 0
-
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert page.locator("#menu, #language, #zoom, #close").locator("visible=true").count() == 0
+    assert page.locator(".heatmap").first.bounding_box()["width"] <= 680
+    assert page.locator('[data-rows="key"] tbody tr').count() == 60
     page.emulate_media(media="screen")
     until(page, "!isPrinted()")
-    drawn(page)
-    assert {"flow", "scroller", "table"} <= set(cut_off(page))
-    assert page.evaluate("pixels[127] & 255") != zero
+    assert page.evaluate(ground) == dark
+    assert page.locator(".arcs .arc").count() > 0
 
 
 def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open) -> None:
@@ -333,8 +226,6 @@ def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open) -> No
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     style = "(x, name) => getComputedStyle(x)[name]"
-    assert page.locator(".map").first.evaluate(style, "outlineStyle") == "solid"
-    assert page.locator(".map").nth(1).evaluate(style, "outlineStyle") == "none"
     assert page.locator(".cursor").evaluate(style, "borderTopWidth") == "2px"
     assert page.locator(".opened").evaluate(style, "borderTopStyle") == "double"
     marked = [page.locator(x) for x in ("#steps :checked + span", "tbody tr[aria-current] td")]
@@ -358,144 +249,6 @@ def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> No
         to_cell(page, 9, 3)
         page.keyboard.press("Enter")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-# ---- other views of a head ---------------------------------------------------------------------
-
-# JavaScript: record later strokes on a canvas in SELECTOR in `strokes`: colour, opacity,
-# start and end.
-STROKES = """(selector) => {
-    window.strokes = [];
-    const drawing = CanvasRenderingContext2D.prototype;
-    const { moveTo, lineTo, stroke } = drawing;
-    const path = new WeakMap();
-    drawing.moveTo = function (...at) { path.set(this, [at]); moveTo.apply(this, at); };
-    drawing.lineTo = function (...at) { path.get(this)?.push(at); lineTo.apply(this, at); };
-    drawing.stroke = function () {
-        if (this.canvas.closest(selector))
-            strokes.push([this.strokeStyle, this.globalAlpha, path.get(this)]);
-        stroke.apply(this);
-    };
-}"""
-
-
-def choose_look(page: Any, look: str) -> None:
-    page.locator(f"#looks input[value={look}]").dispatch_event("click")
-    drawn(page)
-
-
-def lines_of(page: Any) -> dict[str, NDArray[np.float64]]:
-    """The weights (12, 12) that lines show, by colour; 0 if there is no line or a faint one."""
-    result: dict[str, NDArray[np.float64]] = {}
-    for colour, alpha, ((_, start), (_, end)) in page.evaluate("strokes"):
-        i, j = int(start // 24), int(end // 24)
-        result.setdefault(colour, np.zeros((12, 12)))[i, j] = alpha**2 if alpha > 0.06 else 0
-    return result
-
-
-def drawn_weights(head: Head) -> NDArray[np.float64]:
-    """Lines have at least a fifth of their colour: the root of 0.04."""
-    return np.where(head.weights < 0.01, 0, np.maximum(head.weights, 0.04)).astype(np.float64)
-
-
-def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace, viewport={"width": 1280, "height": 1000})
-    page.locator(".map").nth(7).click()
-    page.evaluate(STROKES, "#lines")
-    choose_look(page, "lines")
-    assert page.locator("#heatmaps, #zoom, #steps").locator("visible=true").count() == 0
-    ((_, weights),) = lines_of(page).items()
-    expected = drawn_weights(trace.head(1, 2))
-    assert np.allclose(weights, expected, atol=1e-4)
-    # The token under the pointer: a query's lines, or those to a key.
-    for x, n in ((0.1, 9), (0.9, 3)):
-        page.mouse.move(0, 0)
-        page.evaluate("strokes.length = 0")
-        width = box_of(page, ".all-lines")["width"]
-        page.locator(".all-lines").hover(position={"x": x * width, "y": 24 * n + 12})
-        drawn(page)
-        ((_, weights),) = lines_of(page).items()
-        place = np.arange(12) == n
-        meant = place[:, None] if x < 0.5 else place
-        assert np.allclose(weights, expected * meant, atol=1e-4)
-        assert page.evaluate("[describedCell().query, describedCell().key]")[x > 0.5] == n
-        assert selected(page)[3] == 11
-    page.mouse.move(0, 0)
-    drawn(page)
-    page.evaluate("strokes.length = 0")
-    page.locator(".all-lines").focus()
-    page.keyboard.press("ArrowUp")
-    drawn(page)
-    assert selected(page)[3] == 10
-    ((_, weights),) = lines_of(page).items()
-    assert np.flatnonzero(weights.any(axis=1)).tolist() == [10]
-    # While the head's numbers are being loaded, keys do nothing.
-    page.evaluate("[window.kept, traces[0].loaded] = [traces[0].loaded, new Map()]")
-    page.keyboard.press("ArrowUp")
-    page.evaluate("traces[0].loaded = kept")
-    assert selected(page)[3] == 10
-    choose_look(page, "map")
-    assert page.locator("#lines").is_hidden()
-    assert box_of(page, ".scroller")["width"] > 200
-
-
-def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace, viewport={"width": 1280, "height": 1000})
-    choose_look(page, "lines")
-    page.evaluate(STROKES, "#lines")
-
-    def shown() -> list[tuple[int, int]]:
-        """Check the heads whose lines are drawn, each in the colour of its name."""
-        page.mouse.move(0, 0)
-        drawn(page)
-        page.evaluate("strokes.length = 0")
-        page.locator(".all-lines").dispatch_event("scroll")  # draws them again
-        drawn(page)
-        lines = lines_of(page)
-        heads = []
-        for button in page.locator("#overlaid button").all():
-            layer, h = map(int, re.findall(r"\d+", button.inner_text()))
-            rgb = button.locator("span").evaluate("(x) => getComputedStyle(x).backgroundColor")
-            colour = "#" + "".join(f"{int(x):02x}" for x in re.findall(r"\d+", rgb))
-            assert np.allclose(lines.pop(colour), drawn_weights(trace.head(layer, h)), atol=1e-4)
-            heads.append((layer, h))
-        assert len(lines) == (0 if heads else 1)
-        return heads
-
-    page.locator(".map").nth(1).click(modifiers=["Control"])
-    page.locator(".map").nth(7).click(modifiers=["Shift"])
-    assert shown() == [(0, 0), (0, 1), (1, 2)]
-    others = page.locator("#others")  # a button that leads from another look to these lines
-    assert others.is_hidden()
-    choose_look(page, "map")
-    assert others.inner_text().startswith("One of 3 selected heads;")
-    others.locator("button").click()
-    assert page.evaluate("document.activeElement.value") == "lines"
-    assert shown() == [(0, 0), (0, 1), (1, 2)]
-    chosen = "(all) => all.flatMap((x, n) => (x.ariaSelected === 'true' ? [n] : []))"
-    assert page.locator(".map").evaluate_all(chosen) == [0, 1, 7]
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-    page.locator("#overlaid button").nth(1).click()
-    assert shown() == [(0, 0), (1, 2)]
-    page.locator(".map").nth(12).click()
-    assert shown() == []
-    # Without modifier keys, as on a phone; never more than there are colours.
-    page.locator("#several").click()
-    for n in range(10):
-        page.locator(".map").nth(n).click()
-    assert shown() == [(2, 2), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
-    page.evaluate(STROKES, ".stage")
-    page.locator(".flow .chip").nth(9).hover()
-    drawn(page)
-    assert len({colour for colour, *_ in page.evaluate("strokes")}) == 6
-    page.locator("#several").click()
-    page.evaluate(STROKES, "#lines")
-    assert shown() == []
-    page.locator(".map").nth(3).focus()
-    page.keyboard.press("Control+Enter")
-    assert shown() == [(0, 4), (0, 3)]
 
 
 def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
@@ -523,7 +276,7 @@ def test_the_english_models_card_says_what_its_heads_do(open_page: Open) -> None
     *heads, even = (list(map(float, row.split())) for row in table)
     assert len(heads) == 24
     page = open_page(GPT2.from_pretrained("english").trace("She saw"))
-    for n, shown in enumerate(page.locator(".map").all()):
+    for n, shown in enumerate(page.locator(".head-drawing").all()):
         shown.click()
         listed = [(mean, 2 * least) for mean, least in zip(heads[n], even, strict=True)]
         expected = {f"{mean:.2f}" for mean, least in listed if mean > least + 0.01}

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { barScale, brief, bytesOf, fixed, format, grouped, largestTerms, percent, percentages, percentsOf, unpackedMask } from "../scripts/numbers/formats.js";
+import { brief, bytesOf, fixed, format, grouped, largestTerms, percent, percentages, unpackedMask } from "../scripts/numbers/formats.js";
 
 /** Test a function by a table of arguments and results. */
 const table = (name, f, rows) => {
@@ -50,21 +50,6 @@ for (const [pair, words] of [
   [[1e-8, 1e-9], ["< 1", "< 1"]],
 ])
   test(`percentages of ${pair} are ${words}`, () => assert.deepEqual(percentages(...pair), words.map((word) => `${word}\u00a0%`)));
-
-for (const [fractions, words] of [
-  [[0.54, 0.43, 0.004, 0.001], ["54", "43", "< 1", "< 1"]],
-  [[0.00023, 0.00021, 0.0002, 0.0002], ["0.023", "0.021", "0.020", "0.020"]], // the last two are equal
-  [[0.000231, 0.00023, 0.000229], ["0.0231", "0.0230", "0.0229"]],
-  [[0.05, 0.04, 1e-9, 1e-10], ["5.0", "4.0", "< 0.1", "< 0.1"]],
-  [[0, 0], ["0", "0"]],
-])
-  test(`percentages of ${fractions} are ${words}`, () => assert.deepEqual(percentsOf(fractions), words.map((word) => `${word}\u00a0%`)));
-
-test("the bars of small probabilities are scaled so that the longest one is full", () => {
-  assert.equal(barScale([0.1, 0.05]), 1);
-  assert.equal(barScale([0.05, 0.01]), 20);
-  assert.equal(barScale([0, 0]), 1);
-});
 
 test("a sum's largest terms by size, the earlier first, and the others' sum", () => {
   assert.deepEqual(largestTerms([1, -5, 0.5, 5, -0.25, 3], 3), { largest: [1, 3, 5], rest: 1.25 });

@@ -18,10 +18,10 @@ test("a change draws what depends on it, each once and in order", async () => {
 
 test("a promise waits until all is drawn", async () => {
   let isDrawn = false;
-  on("stage", async () => {
+  on("link", async () => {
     await null;
     isDrawn = true;
   });
-  await set({ stage: null });
+  await set({ link: null });
   assert.ok(isDrawn);
 });

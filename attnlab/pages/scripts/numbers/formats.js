@@ -56,23 +56,6 @@ export function percentages(a, b) {
   return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 
-const FLAT = 0.1; // if the most probable token is below it, bars are scaled and percentages have more digits
-
-/** By how much to scale the bars of probabilities, the largest first. */
-export const barScale = ([largest]) => (largest > 0 && largest < FLAT ? 1 / largest : 1);
-
-/**
- * The decimals with which probabilities, the largest first, are shown as percentages: 0, or if all are small, so many
- * that the largest has two digits, and up to three more until different ones look different.
- */
-export function digitsOf(fractions) {
-  if (barScale(fractions) === 1) return 0;
-  const fewest = Math.ceil(-Math.log10(fractions[0])) - 1;
-  const isDistinct = (texts) => fractions.every((x, n) => n === 0 || x === fractions[n - 1] || texts[n] !== texts[n - 1]);
-  const candidates = [0, 1, 2, 3].map((more) => fewest + more);
-  return candidates.find((digits) => isDistinct(fractions.map((x) => percent(x, digits)))) ?? fewest;
-}
-
 /** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
 export function largestTerms(terms, count) {
   const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);

@@ -117,7 +117,7 @@ export function startPage() {
   startStory();
   startPass();
   startMenu();
-  on("head query key step depth level openCell chosenStep link settings language", updateLink);
+  on("head query key step depth level openCell chosenStep link settings language isPredicting", updateLink);
   openTraces(description.traces);
   setTimeout(preloadLayers, 500);
   if (location.hash) followLink(location.hash);

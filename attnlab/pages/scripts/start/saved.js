@@ -20,5 +20,5 @@ showWhereToType(where);
 on("language", () => showWhereToType(where));
 // Somebody who types is told so.
 addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
-  if (key.length === 1 && /[\p{L}]/u.test(key) && !(ctrlKey || metaKey || altKey) && !target.closest("button, input, select, [role]")) where.scrollIntoView({ block: "center" });
+  if (key.length === 1 && /[\p{L}]/u.test(key) && !(ctrlKey || metaKey || altKey) && !target.matches("button, input, select, [role]:not(.stage-word)")) where.scrollIntoView({ block: "center" });
 });

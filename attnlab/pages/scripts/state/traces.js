@@ -22,7 +22,7 @@ export let whyNoDifference;
 export let alignment; // for each query and each key: its position in each trace, or null
 
 /** A text's tokens, for comparison: two models' ids may mean different tokens. */
-const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
+export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
 /** Show other traces, described as in `description.traces`. */
 export function setTraces(descriptions) {

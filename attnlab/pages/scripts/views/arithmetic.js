@@ -34,11 +34,13 @@ function fitBeside() {
   byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
 }
 
-/** Return to the cell whose arithmetic was shown. */
+/** Return to the cell whose arithmetic was shown; in Look, to the number in the row of the softmax. */
 function leaveArithmetic() {
-  const cursor = selection.openCell && (selection.openCell.cursor ?? cursorOf(0));
+  const { cursor = cursorOf(0), key } = selection.openCell ?? {};
   closeArithmetic();
-  cursor?.focus();
+  const number = byId("softmax-row").querySelector(`tbody tr:nth-child(${key + 1}) button`);
+  const place = isLook() ? (number ?? byId("said").querySelector("button")) : cursor;
+  place?.focus();
 }
 
 function showArithmetic() {
@@ -235,7 +237,7 @@ async function goToVector(trace, position, name, component) {
 export function startArithmetic() {
   on("traces openCell language", showOpened);
   byId("arithmetic").addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !isLook()) leaveArithmetic();
+    if (event.key === "Escape") leaveArithmetic();
   });
   byId("close").addEventListener("click", leaveArithmetic);
   for (const change of ["scroll", "resize"]) addEventListener(change, onceAFrame(fitBeside));

@@ -549,7 +549,10 @@ export function makePrompt() {
     event.preventDefault();
     tracePrompt();
   };
-  live.editor = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", "aria-label": say("The sentence: type your own"), input, keydown });
+  live.editor = make("textarea", { id: "prompt", rows: "1", spellcheck: "false", input, keydown });
+  const label = () => (live.editor.ariaLabel = say("The sentence: type your own"));
+  on("language", label);
+  label();
   live.editor.value = description.traces[0].text;
   live.open = openIds;
   live.write = writeToken;

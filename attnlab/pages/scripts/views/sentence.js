@@ -12,7 +12,7 @@ import { live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
 import { changed, isSame, on, selection, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
-import { nextTokenOf, queryIn, queryOf, traces } from "../state/traces.js";
+import { nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
 import { buttonOf, byId, keepHeight, make } from "../drawing/elements.js";
 import { Heads } from "./heads.js";
@@ -32,7 +32,7 @@ let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer, shown instead of the selection
 let isSilenced = false; // whether the next words are shown without the open head, too
 let isRowOpen = false;
-let revealed = null; // the text whose next words are shown although the reader predicts first
+let revealed = null; // the text, in symbols, whose next words are shown although the reader predicts first
 
 /** Whether what is typed isn't what is shown. */
 export function markTyping(isTyping) {
@@ -78,7 +78,7 @@ function effectOf(text, place) {
 }
 
 /** Whether next words and consequences are hidden, because the reader predicts them first. */
-const isHidden = ({ trace }) => selection.isPredicting && revealed !== trace.ids.join();
+const isHidden = ({ trace }) => selection.isPredicting && revealed !== symbolsOf(trace).join();
 
 /** The most probable next words, [{id, text, before, after}]; `after` is without the shown head, if that is known. */
 function nextWords(text) {
@@ -158,7 +158,17 @@ function draw() {
   heads.mark(selection, (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })));
 }
 
-const drawSoon = onceAFrame(draw);
+/** Draw; the focus stays on the same one of the buttons that are made anew. */
+function drawAgain() {
+  const parts = [byId("said"), byId("softmax-row"), ...document.querySelectorAll(".next-words")];
+  const buttonsOf = (part) => [...part.querySelectorAll("button")];
+  const focused = parts.find((part) => part.contains(document.activeElement));
+  const n = focused ? buttonsOf(focused).indexOf(document.activeElement) : -1;
+  draw();
+  if (n >= 0) buttonsOf(focused)[n]?.focus();
+}
+
+const drawSoon = onceAFrame(drawAgain);
 
 const openRow = () => {
   isRowOpen = !isRowOpen;
@@ -170,8 +180,7 @@ const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-exp
 function silenceButton() {
   const press = () => {
     isSilenced = !isSilenced;
-    draw();
-    byId("silence").focus();
+    drawAgain();
   };
   return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : say("silence it"));
 }
@@ -179,8 +188,9 @@ function silenceButton() {
 /** What the reader who predicts first presses to see the next words. */
 function revealButton({ trace }) {
   const reveal = () => {
-    revealed = trace.ids.join();
-    draw();
+    revealed = symbolsOf(trace).join();
+    drawAgain();
+    showEffects();
   };
   return buttonOf(reveal, { id: "reveal" }, say("What comes next?"));
 }
@@ -273,12 +283,13 @@ async function drawHeads() {
 
 function showEffects() {
   const text = texts.at(-1);
-  heads.showEffects((layer, head) => effectOf(text, { layer, head }));
+  const effects = (layer, head) => (isHidden(text) ? null : effectOf(text, { layer, head }));
+  heads.showEffects(effects);
   const { story } = text.trace;
   const count = text.layers * text.H;
   const sentences = [say("All {count} heads over the same words.", { count })];
   if (text.isSelf) sentences.push(say("Grey is attention that rests on the first word."));
-  if (story) {
+  if (story && !isHidden(text)) {
     const word = nameOfNext(text, story.ids[0]).trim();
     sentences.push(story.heads.length < count ? say("Bar: how far “{word}” moves without the head, for the {tried} heads that were tried.", { word, tried: story.heads.length }) : say("Bar: how far “{word}” moves without the head.", { word }));
   }
@@ -327,6 +338,9 @@ export function startSentence() {
   on("head query key story palette", drawSoon);
   on("story", showEffects);
   on("settings", readNext);
-  on("isPredicting", drawSoon);
+  on("isPredicting", () => {
+    drawSoon();
+    showEffects();
+  });
   on("openCell", () => document.body.classList.toggle("has-open-cell", selection.openCell !== null));
 }

@@ -32,7 +32,7 @@ export class Stage {
   constructor(element, { choose, openRow, write = null, editor = null, controls = null }) {
     Object.assign(this, { element, choose, openRow, write, editor, controls });
     this.arcs = svg("svg", { class: "arcs", "aria-hidden": "true" });
-    this.next = make("ol", { class: "next-words", "aria-label": say("Next words") });
+    this.next = make("ol", { class: "next-words" });
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
     this.beside = make("div", { class: "beside" }, this.next, ...(controls ? [controls] : []));
     this.lines = make("div");
@@ -56,6 +56,7 @@ export class Stage {
     const sentenceOf = (words, name) => make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
     const line = sentenceOf(this.words, "queries");
     moveByArrows(line, () => this.words.filter(({ hidden }) => !hidden));
+    this.next.setAttribute("aria-label", say("Next words")); // in the page's language
     this.lines.replaceChildren(...(shown.isSelf ? [] : [sentenceOf(this.keys, "keys")]), line);
     this.#layOut();
   }
@@ -71,7 +72,7 @@ export class Stage {
       click: () => this.choose(n, true),
     };
     // A button would be a box in the line, which breaks elsewhere than text.
-    return make("span", { class: name, role: "button", tabindex: "-1", ...events }, ...parts);
+    return make("span", { class: name, role: "button", tabindex: "-1", ...(!text.trim() && { "aria-label": "␣" }), ...events }, ...parts);
   }
 
   /**
