@@ -108,7 +108,11 @@ def test_the_menu_has_dark_colours_and_help_and_closes(ball: Trace, look: Open) 
     assert page.locator("#help").is_visible()
     page.locator("#close-help").click()
     assert not page.locator("#help").is_visible()
-    for leave in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(600, 700)):
+    leaving: list[Callable[[], None]] = [
+        lambda: page.keyboard.press("Escape"),
+        lambda: page.mouse.click(600, 700),
+    ]
+    for leave in leaving:
         page.locator("#menu summary").click()
         assert page.locator("#menu button").first.is_visible()
         leave()

@@ -555,7 +555,7 @@ def test_tokens_are_text_and_never_markup(pocket: GPT2, watched: Watched, tmp_pa
 
 def test_few_tab_stops_lead_to_the_heads(ball: Trace, look: Open) -> None:
     page = look(ball)
-    stops = []
+    stops: list[str] = []
     while not stops or "head-drawing" not in stops[-1]:
         page.keyboard.press("Tab")
         drawn(page)
