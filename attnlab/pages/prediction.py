@@ -41,7 +41,7 @@ def positions_of(trace: Trace) -> range:
 
 
 def prediction(trace: Trace, position: int) -> Array:
-    """The numbers of one position, float64 (n,), as `sampling.js` reads them.
+    """The numbers of one position, float64 (n,), as `predictions.js` reads them.
 
     For the most probable tokens, ties by ascending id: ids, logits in float32, and the remainders
     of that rounding. For each temperature, the sum of exp((logit - largest) / temperature) over the

@@ -257,7 +257,7 @@ class GPT2Encoding:
         return ids + self.suffix
 
     def as_data(self) -> dict[str, Any]:
-        """Data for the page's encoding, see `bpe.js`."""
+        """Data for the page's encoding, see `bytepairs.js`."""
         return {
             "pattern": PIECES,
             "addedTokens": [[*tokens.items()] for tokens in self._added],

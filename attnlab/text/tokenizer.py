@@ -164,7 +164,7 @@ class Tokenizer:
             write_atomically(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
-        """The tokenizer's data for a page, see `bpe.js`."""
+        """The tokenizer's data for a page, see `bytepairs.js`."""
         encoding: dict[str, Any] | None
         if self._gpt2 is not None:
             encoding = self._gpt2.as_data() | {"merges": self.settings["model"]["merges"]}

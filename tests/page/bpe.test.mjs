@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Tokenizer } from "../scripts/numbers/bpe.js";
+import { Tokenizer } from "../scripts/numbers/bytepairs.js";
 
 test("names of special tokens may have any signs", () => {
   const names = ["<|start-of-text|>", "[a/b]{2}", "\\d+", "(^.*?$)"];

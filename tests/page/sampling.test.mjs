@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { generator, sampledIndex } from "../scripts/numbers/sampling.js";
+import { generator, sampledIndex } from "../scripts/numbers/predictions.js";
 
 test("a token is sampled by the cumulative probabilities", () => {
   const sampled = [0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999].map((u) => sampledIndex(u, [0.5, 0.125, 0.375]));

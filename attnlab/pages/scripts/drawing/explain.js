@@ -3,7 +3,7 @@
 
 import { equations } from "../numbers/equations.js";
 import { grouped, largestTerms } from "../numbers/formats.js";
-import { totalOf } from "../numbers/sampling.js";
+import { totalOf } from "../numbers/predictions.js";
 import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
 import { boxedTable, number, rowOf } from "./draw.js";
 import { make } from "./elements.js";

@@ -1,7 +1,7 @@
 // BERT's tokenizer, which Chinese GPT-2s have: a text is cleaned, cut into words, and each word into the longest pieces
 // that the vocabulary has. As in the tokenizers library.
 
-import { printable, Tokenizer } from "./bpe.js";
+import { printable, Tokenizer } from "./bytepairs.js";
 import { ALONE } from "./constants.js";
 
 const BEGINS_ALONE = new RegExp(`^${ALONE}`, "u");

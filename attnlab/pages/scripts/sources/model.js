@@ -2,7 +2,7 @@
 // in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
 import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
-import { printable } from "../numbers/bpe.js";
+import { printable } from "../numbers/bytepairs.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
@@ -10,7 +10,7 @@ import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
-import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/sampling.js";
+import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { asFile, Directory } from "./opening.js";
 

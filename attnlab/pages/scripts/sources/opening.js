@@ -4,7 +4,7 @@
 
 import { sizeOf } from "../numbers/arrays.js";
 import { Refusal } from "../numbers/refusal.js";
-import { tokenizerIn, unsupported } from "./tokenizer.js";
+import { tokenizerIn, unsupported } from "./vocabulary.js";
 
 const PART_BYTES = 2 ** 24; // of a file at a time; a multiple of each number's size
 

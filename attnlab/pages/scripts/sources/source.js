@@ -2,7 +2,7 @@
 // the page runs itself (tab.js).
 
 import { sumInFile } from "../numbers/pairs.js";
-import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/sampling.js";
+import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/predictions.js";
 import { description, say } from "./description.js";
 import { embeddedNumbers } from "./embedded.js";
 import { layerOf } from "./rows.js";

@@ -1,10 +1,10 @@
 // A source that runs the model in the page, in a worker with the page's scripts, see model.js.
 
-import { inHeading, printable } from "../numbers/bpe.js";
+import { inHeading, printable } from "../numbers/bytepairs.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { decodeUtf8, grouped } from "../numbers/formats.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
-import { predictionOfLogits } from "../numbers/sampling.js";
+import { predictionOfLogits } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { description, sayStored } from "./description.js";
 import { reports, Source } from "./source.js";

@@ -1,7 +1,7 @@
 // What is shown of the page's data. Views read it, set it, and are called when it changes; they don't know each
 // other.
 
-import { UNCHANGED } from "../numbers/sampling.js";
+import { UNCHANGED } from "../numbers/predictions.js";
 
 // Queries and keys are indices of `alignment`.
 export const selection = {

@@ -1,7 +1,7 @@
 // The heads that affect the next token most, from the pack "story", see attnlab/pages/overview.py.
 
 import { worthOf } from "../numbers/looks.js";
-import { attendedBy } from "../sources/attended.js";
+import { attendedBy } from "../sources/goals.js";
 import { headOf, stepRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openHead, select } from "./actions.js";

@@ -3,7 +3,7 @@
 import { LAST_AXIS, Nd } from "../numbers/arrays.js";
 import { equations } from "../numbers/equations.js";
 import { format } from "../numbers/formats.js";
-import { totalOf } from "../numbers/sampling.js";
+import { totalOf } from "../numbers/predictions.js";
 import { description, say, sayParts, sayStored } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
 import { closeArithmetic, goTo, select } from "../state/actions.js";

@@ -2,7 +2,7 @@
 // likely in one may have any rank in the other.
 
 import { brief } from "../numbers/formats.js";
-import { samplingProbability } from "../numbers/sampling.js";
+import { samplingProbability } from "../numbers/predictions.js";
 import { say } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
 import { isLook, settings } from "../state/store.js";

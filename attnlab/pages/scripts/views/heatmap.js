@@ -6,7 +6,7 @@ import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
 import { describedCell, isAt, isSame, on, selection } from "../state/store.js";
 import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
-import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/colours.js";
+import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/palette.js";
 import { cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPrinted,
   maxHeight, moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
 import { byId, isPress, make } from "../drawing/elements.js";

@@ -3,7 +3,7 @@
 
 import { NOTABLE } from "../numbers/constants.js";
 import { wordOf } from "../numbers/words.js";
-import { attendedInLayer } from "../sources/attended.js";
+import { attendedInLayer } from "../sources/goals.js";
 import { say } from "../sources/description.js";
 import { loadLayer, source } from "../sources/source.js";
 import { on, selection } from "../state/store.js";

@@ -1,7 +1,7 @@
 // Next tokens after a position: from logits to the sampled token.
 
 import { brief, grouped } from "../numbers/formats.js";
-import { totalOf } from "../numbers/sampling.js";
+import { totalOf } from "../numbers/predictions.js";
 import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { select } from "../state/actions.js";

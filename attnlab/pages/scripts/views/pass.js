@@ -11,7 +11,7 @@ import { goTo, openHead } from "../state/actions.js";
 import { changed, isLook, on, selection } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { queryIn, traces } from "../state/traces.js";
-import { bitmapOf, signedScale } from "../drawing/colours.js";
+import { bitmapOf, signedScale } from "../drawing/palette.js";
 import { cellAfterKey, cellUnder, formulaOf, markBusy, markChoice,
   moveFrame, number, onceAFrame, setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
 import { buttonOf, byId, isPress, make } from "../drawing/elements.js";

@@ -2,7 +2,7 @@
 // and what to do; and that a text ends in a blank. It stands above the sentence.
 
 import { percent } from "../numbers/formats.js";
-import { UNCHANGED } from "../numbers/sampling.js";
+import { UNCHANGED } from "../numbers/predictions.js";
 import { difficultIn } from "../numbers/words.js";
 import { joinSentences, say, sayParts, sayStored } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
