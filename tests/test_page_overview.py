@@ -26,8 +26,8 @@ SAID = (
     "gives “dog” 99.7\xa0% here."
 )
 IN_CHINESE = (
-    "在头 1.0 里，“it”以 99.9\xa0% 的注意力看向“ball”。"
-    "去掉该头，“rolled”从 54\xa0% 降到 1\xa0%，“barked”从 43\xa0% 升到 95\xa0%。"
+    "在 1.0 号头里，“it”以 99.9\xa0% 的注意力看向“ball”。"
+    "去掉这个头，“rolled”从 54\xa0% 降到 1\xa0%，“barked”从 43\xa0% 升到 95\xa0%。"
 )
 
 

@@ -165,6 +165,8 @@ def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Pa
     Other tools may have cached a published model at a revision other than the pinned one. The files
     are the same.
     """
+    from huggingface_hub import constants
+
     repository, pinned = PUBLISHED.get(SHORT_NAMES.get(name, name), (name, None))
     problem = f"{name} is neither a directory nor in the hub's cache"
     for cached in (pinned, None) if revision is None else (revision,):
@@ -176,6 +178,8 @@ def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Pa
             problem = f"{name} is in the hub's cache, {snapshot}, without {' and '.join(missing)}"
     if local_files_only:
         raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
+    if constants.HF_HUB_OFFLINE:
+        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download")
     return _download(repository, revision or pinned, problem)
 
 
@@ -238,8 +242,6 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
             f"{repository} has no revision {quoted(revision)} on the hub. Give a branch, a tag, or "
             "all 40 characters of a commit"
         ) from None
-    except errors.OfflineModeIsEnabled:
-        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
     except errors.HfHubHTTPError as error:
         raise DownloadError(f"the hub refused {repository}: {_one_line(error)}") from None
     except Exception as error:  # versions of huggingface_hub use different network libraries

@@ -76,7 +76,8 @@ def directive(documented: Any) -> list[str]:
     path = f"{documented.__module__}.{documented.__qualname__}"
     if not inspect.isclass(documented):
         return ["```{eval-rst}", f".. autofunction:: {path}", "```", ""]
-    options = ["   :members:", "   :show-inheritance:"]
+    # A named tuple's `__new__` says that it is of another module, which doesn't exist.
+    options = ["   :members:", "   :show-inheritance:", "   :exclude-members: __new__"]
     if issubclass(documented, Result):  # such as `explain`, which every part of a trace has
-        options += [f"   :inherited-members: {Result.__name__}", "   :exclude-members: __new__"]
+        options.append(f"   :inherited-members: {Result.__name__}")
     return ["```{eval-rst}", f".. autoclass:: {path}", *options, "```", ""]

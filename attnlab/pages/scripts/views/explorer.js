@@ -26,6 +26,7 @@ const QUICK_MILLISECONDS = 50; // the controls show a request that takes longer 
 const traceHistory = []; // the traces' descriptions, the last one shown
 let lastRequest; // its `text`, {text} or {ids}, and its `changes`
 let change; // the table of what changed from the trace before
+let typing; // the timer of what was typed last
 let pending; // aborts the pending request
 let refused = null; // the text of the last request, if the model can't read it
 const meant = new Set(); // names of special tokens that are read as these tokens
@@ -218,6 +219,7 @@ function cancel() {
 
 /** Replace the model by one from the files of a directory; the history restarts. */
 function openModel(files) {
+  clearTimeout(typing); // the new model reads what was typed; a request to the old one would end this
   runLatest(async (signal) => {
     const nextSource = await source.openDirectory(files, signal);
     const open = (text) => nextSource.open(text, [], signal);
@@ -537,11 +539,10 @@ const TYPING_MILLISECONDS = 150; // after the last key, what was typed is comput
 
 /** The text area of the sentence, and what writes a next word. Called before the page is shown. */
 export function makePrompt() {
-  let timer;
   const input = () => {
     markUnsent();
-    clearTimeout(timer);
-    timer = setTimeout(() => isShownTyped() || tracePrompt(), TYPING_MILLISECONDS);
+    clearTimeout(typing);
+    typing = setTimeout(() => isShownTyped() || tracePrompt(), TYPING_MILLISECONDS);
   };
   const keydown = (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.

@@ -43,6 +43,16 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const values = { name, word: looker, other: wordAt(shown.keys, most, "looked-at"), share: shareButton(writtenShare(row[most])) };
   if (shown.isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
     return { words: sayParts("In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", { ...values, rest: writtenShare(row[0]) }), namesFirst: false };
+  // Words whose shares are written with the same number are named together.
+  const tied = [...row.keys()].filter((j) => most !== own && j !== most && j !== own && writtenShare(row[j]) === writtenShare(row[most]));
+  if (tied.length) {
+    const others = { ...values, second: wordAt(shown.keys, tied[0], "looked-at"), count: String(tied.length) };
+    const words =
+      tied.length === 1
+        ? sayParts("In head {name}, “{word}” looks at “{other}” and “{second}” with {share} of its attention each.", others)
+        : sayParts("In head {name}, “{word}” looks at “{other}” and {count} other words with {share} of its attention each.", others);
+    return { words, namesFirst: most === 0 || tied.includes(0) };
+  }
   const words =
     most === own
       ? sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values)
