@@ -6,28 +6,19 @@ import { byId } from "./elements.js";
 
 const HOLD_MILLISECONDS = 400; // a shorter touch is a tap
 
-/**
- * Say what an element is. `contentOf` returns what the card shows if that isn't these words. An element whose text
- * isn't its description has that in `data-tip` instead; a button with a label needs neither.
- */
-export function identify(element, words, contentOf) {
-  Object.assign(element, { ariaLabel: words, contentOf });
-  element.dataset.tip = "";
-}
-
 let described = null; // the element whose card is shown
 
-export function showCard(element) {
+function showCard(element) {
   hideCard();
   described = element;
-  byId("card").replaceChildren(...(element.contentOf?.() ?? [element.dataset.tip || element.ariaLabel]));
+  byId("card").replaceChildren(element.dataset.tip || element.ariaLabel);
   byId("card").hidden = false;
   placeCard();
   // A label isn't read twice.
-  if (element.contentOf || element.dataset.tip) element.setAttribute("aria-describedby", "card");
+  if (element.dataset.tip) element.setAttribute("aria-describedby", "card");
 }
 
-export function hideCard() {
+function hideCard() {
   byId("card").hidden = true;
   if (described?.getAttribute("aria-describedby") === "card") described.removeAttribute("aria-describedby");
   described = null;

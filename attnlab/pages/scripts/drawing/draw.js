@@ -71,7 +71,7 @@ export const tokenElement = (token) => symbolOf(brief(token.symbol), brief(wordO
 const REST_LENGTH = 7; // of a word around a piece
 
 /** A token's name in Look; a piece of a word stands out in the whole word. */
-export function wordElement(token) {
+function wordElement(token) {
   if (!token.piece) return make("bdi", {}, make("strong", {}, brief(wordOf(token))));
   const { before, own, part, after } = token.piece;
   const start = before.length > REST_LENGTH ? `…${before.slice(1 - REST_LENGTH)}` : before;

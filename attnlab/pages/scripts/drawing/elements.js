@@ -19,7 +19,7 @@ export function make(tag, attributes = {}, ...children) {
 export const buttonOf = (click, attributes, ...children) => make("button", { type: "button", click, ...attributes }, ...children);
 
 /** Focus element n, and make it the only one that Tab reaches. */
-export function focusOne(elements, n) {
+function focusOne(elements, n) {
   for (const element of elements) element.tabIndex = -1;
   elements[n].tabIndex = 0;
   elements[n].focus();

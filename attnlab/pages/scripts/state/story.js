@@ -36,7 +36,7 @@ async function readStory(trace) {
 }
 
 /** The head that is described first: see `worthOf`. */
-export function headToDescribe(trace, { before, heads }) {
+function headToDescribe(trace, { before, heads }) {
   const worthOfHead = ({ layer, head, after }) => {
     const loaded = headOf(trace, layer, head);
     return worthOf((i) => stepRow(loaded, "weights", i), trace.T, trace.cached + trace.T - 1, Math.abs(before[0] - after[0]));

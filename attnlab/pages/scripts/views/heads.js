@@ -27,7 +27,7 @@ function centresOf(words) {
 }
 
 /** A head's attention, small: the last word's arcs stand out. rowOf(i): the weights of query i. */
-export function smallDrawing(shown, rowOf) {
+function smallDrawing(shown, rowOf) {
   const baseline = HEIGHT - 1;
   const placeOf = (x, line) => ({ x, top: baseline, bottom: baseline, line });
   // Words that look at another sentence are below it.

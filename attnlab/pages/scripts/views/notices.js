@@ -13,7 +13,7 @@ import { buttonOf, byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
 
 /** The notice on a trace's text, as in attnlab/model/notice.py; "" if there is nothing to say. */
-export function noticeOn({ training, advice, id, special }, { split, unknown, spelledOut, unread, scripts }) {
+function noticeOn({ training, advice, id, special }, { split, unknown, spelledOut, unread, scripts }) {
   const listed = (words) => ({ words: words.join(" · ") });
   const isAdvised = spelledOut.length || unread.length;
   const advised = new Set(scripts.filter((script) => script in advice).map((script) => sayStored(advice[script])));
