@@ -86,7 +86,7 @@ def test_a_link_is_copied(ball: Trace, look: Open) -> None:
     choose(page, "copy-link")
     until(page, "document.querySelector('#done').textContent === 'Link copied.'")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == page.evaluate("location.href")
+    until(page, f"location.href === '{copied}'")  # which is written after a delay
     assert "#layer=1&head=2&" in copied
 
 
