@@ -243,6 +243,18 @@ def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) 
     assert both == f"{split} {HOW_TO_MEAN} {none.format('<mask> (4)')}"
 
 
+def test_a_notice_says_that_a_text_ends_in_a_blank(pocket: GPT2) -> None:
+    said = (
+        "This text ends in a blank, which the model reads as a token of its own. "
+        "Without it: trace(text.rstrip())."
+    )
+    for blank in (" ", "  ", "\n", "\u00a0"):  # a no-break space is in two tokens
+        assert pocket.trace(f"The dog{blank}").notice == said
+    for text in ("The dog", " dog", " ", "The dog ."):
+        assert not pocket.trace(text).notice
+    assert "空格结尾" in say(pocket.trace("The dog ").notice, "zh")
+
+
 def test_a_notice_lists_each_word_once_and_eight_at_most(pocket: GPT2) -> None:
     assert "letters: 小 · 猫. " in pocket.trace("小猫小猫").notice
     many = pocket.trace("一二三四五六七八九").notice

@@ -1,7 +1,7 @@
 """A notice if a text has words that its model reads in small pieces, or can't read at all.
 
-Also if it has names of special tokens, such as `<|endoftext|>`, which were split like other words,
-or which the model doesn't have.
+Also if it ends in a blank, and if it has names of special tokens, such as `<|endoftext|>`, which
+were split like other words, or which the model doesn't have.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} 
 NAMELESS = "this model"
 FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
 ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
+
+# Few texts that a model was trained on end in a blank that is a token, so it predicts nonsense.
+ON_BLANK = "This text ends in a blank, which the model reads as a token of its own."
+WITHOUT_BLANK = "Without it: trace(text.rstrip())."
 
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
@@ -70,7 +74,12 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
         advice_on, on_training = advice_of(parameters), training_of(parameters)
         advised = dict.fromkeys(advice_on[script] for script in scripts if script in advice_on)
         on_words += [on_training, *map(Message, advised)]
-    sentences = on_names + on_words
+    text = b"".join(tokens.bytes).decode(errors="replace")
+    blank = text[len(text.rstrip()) :].encode()
+    last = tokens.bytes[-1]  # may be a part of the blank, and is empty if its token has no text
+    is_blank = text.strip() and last and blank.endswith(last)
+    on_blank = [Message(ON_BLANK), Message(WITHOUT_BLANK)] if is_blank else []
+    sentences = on_names + on_words + on_blank
     return joined(*sentences) if sentences else ""
 
 

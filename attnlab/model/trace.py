@@ -51,8 +51,8 @@ class Trace(ForwardPass):
         transformers
     vocabulary : the model's `Vocabulary`
     losses, loss, perplexity : each next token's cross-entropy, their mean, and e to its power
-    notice : which words of the text the model doesn't know, and which names of special tokens were
-        split, and what to do; or ""
+    notice : whether the text ends in a blank, which words the model doesn't know, and which names
+        of special tokens were split, and what to do; or ""
     and the attributes of `ForwardPass`
     """
 
