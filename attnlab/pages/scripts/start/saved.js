@@ -18,7 +18,7 @@ const where = make("p", { id: "own-text", class: "note" });
 document.querySelector("main").append(where);
 showWhereToType(where);
 on("language", () => showWhereToType(where));
-// Somebody who types is told so.
+// Typing brings the note into view.
 addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
   if (key.length === 1 && /[\p{L}]/u.test(key) && !(ctrlKey || metaKey || altKey) && !target.matches("button, input, select, [role]:not(.stage-word)")) where.scrollIntoView({ block: "center" });
 });
