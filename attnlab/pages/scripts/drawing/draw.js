@@ -193,8 +193,10 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
     views = viewsOf();
     if (drawings.length === views.length && drawings.every(({ show }, n) => show && isAlike(before[n], views[n])))
       return drawings.forEach((drawing, n) => drawing.show(views[n]));
+    const focused = [...byId(id).children].findIndex((child) => child.contains(document.activeElement));
     byId(id).replaceChildren();
     drawings = views.map(makeDrawing);
+    drawings[focused]?.cursor?.focus();
   });
   return () => drawings;
 }

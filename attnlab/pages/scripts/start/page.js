@@ -92,8 +92,8 @@ function makeControls() {
     new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.documentElement);
 }
 
-/** Show the page's traces, and make its controls work. */
-export function startPage() {
+/** Show the page's traces, and make its controls work; startMore() starts further views. */
+export function startPage(startMore = () => {}) {
   const frame = textsOfFrame();
   choosePalette();
   makeControls();
@@ -117,6 +117,7 @@ export function startPage() {
   startStory();
   startPass();
   startMenu();
+  startMore();
   on("head query key step depth level openCell chosenStep link settings language isPredicting", updateLink);
   openTraces(description.traces);
   setTimeout(preloadLayers, 500);

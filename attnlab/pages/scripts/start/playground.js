@@ -6,14 +6,21 @@ import { embeddedNumbers } from "../sources/embedded.js";
 import { reports, setSource, source } from "../sources/source.js";
 import { ModelSource } from "../sources/tab.js";
 import { byId, make } from "../drawing/elements.js";
-import { makeExplorer, makePrompt } from "../views/explorer.js";
+import { live } from "../state/live.js";
+import { followLinkOfText, openIds, startRequests, writeToken } from "../state/requests.js";
+import { startChange } from "../views/change.js";
+import { startEditing } from "../views/editing.js";
+import { startExplorer } from "../views/explorer.js";
+import { makeEditor, startTyping } from "../views/typing.js";
+import { completionOf, startWriting, toggleWriting } from "../views/writing.js";
 import { startPage } from "./page.js";
 
 function startWithModel() {
   description.traces = description.traces.map(source.withNames);
-  makePrompt();
-  startPage();
-  makeExplorer();
+  startRequests();
+  Object.assign(live, { editor: makeEditor(), open: openIds, write: writeToken, toggleWriting, complete: completionOf });
+  startPage(() => [startExplorer, startEditing, startChange, startTyping, startWriting].forEach((start) => start()));
+  followLinkOfText(location.hash, true);
 }
 
 /** Read the model's files, {name, size}, from the server of this page; meanwhile, and if the page can't open them, say so. */

@@ -7,3 +7,5 @@ export const live = {
   toggleWriting: null, // write on by itself, or stop
   complete: null, // what follows a token in the same word, as a promise
 };
+
+export const END_OF_TEXT = "<|endoftext|>"; // the symbol of the token that ends a text

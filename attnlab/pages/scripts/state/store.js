@@ -20,6 +20,13 @@ export const selection = {
   isLoading: false, // whether the open head's numbers are being loaded
   isHeadChosen: false, // by the reader; the page then doesn't open another by itself
   isNewEntry: false, // whether the next link is a new entry in the browser's history
+  // In a page with a model, see requests.js:
+  typed: "", // the text in the text area
+  isTyping: false, // whether this isn't the text that is shown
+  isBusy: false, // whether a request is pending
+  status: "", // what became of the last request, in words
+  isComparing: false, // whether the trace before is shown, too
+  isWriting: false, // whether the page writes by itself
 };
 
 const readers = []; // {names, draw}, in the order in which they are called

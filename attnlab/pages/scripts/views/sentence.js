@@ -8,7 +8,7 @@ import { jobsInWords } from "../sources/jobs.js";
 import { headOf, isAblatedIn, isSeen, stepRow } from "../sources/rows.js";
 import { loadLayer, source, withProbabilities } from "../sources/source.js";
 import { chooseHead, openCellAt, select } from "../state/actions.js";
-import { live } from "../state/live.js";
+import { END_OF_TEXT, live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
 import { changed, isSame, on, selection, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
@@ -24,7 +24,6 @@ const MIN_DECISIVE = 0.1; // the change of the next word's probability from whic
 const NEXT_LISTED = 4;
 const FINDING_JOBS = ["subject", "animal", "thing", "adjective", "verb"]; // of the model card: they say what is found
 const MIN_KNOWN = 0.5; // the share from which on a head finds, here and on other texts
-export const END_OF_TEXT = "<|endoftext|>";
 
 let stages = []; // one for each trace
 let heads; // of the last trace
@@ -33,12 +32,6 @@ const pointed = { query: null, head: null }; // what is under the pointer, shown
 let isSilenced = false; // whether the next words are shown without the open head, too
 let isRowOpen = false;
 let revealed = null; // the text, in symbols, whose next words are shown although the reader predicts first
-
-/** Whether what is typed isn't what is shown. */
-export function markTyping(isTyping) {
-  if (stages.length) stages.at(-1).isTyping = isTyping;
-  byId("said").classList.toggle("earlier", isTyping);
-}
 
 /** A token's text as it is read in the sentence: line ends are visible, parts of characters are named. */
 function textOf(token) {
@@ -216,6 +209,7 @@ function nextControls() {
   };
   on("language", showWords);
   on("settings", show);
+  on("isWriting", () => (write.ariaPressed = String(selection.isWriting)));
   showWords();
   show();
   return make("div", { class: "next-controls" }, name, slider, shown, ...(live.toggleWriting ? [write] : []));
@@ -296,6 +290,12 @@ function showEffects() {
   byId("every-head-title").textContent = joinSentences(...sentences);
 }
 
+/** Show whether what is typed isn't what is shown. */
+function markTyping() {
+  stages.at(-1).isTyping = selection.isTyping;
+  byId("said").classList.toggle("earlier", selection.isTyping);
+}
+
 /** Show the traces: their sentences at once, then the next words, then the heads. */
 function showTexts() {
   texts = traces.map(shownOf);
@@ -342,5 +342,6 @@ export function startSentence() {
     drawSoon();
     showEffects();
   });
+  on("isTyping traces language", markTyping);
   on("openCell", () => document.body.classList.toggle("has-open-cell", selection.openCell !== null));
 }

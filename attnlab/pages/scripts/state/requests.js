@@ -1,0 +1,259 @@
+// What a page with a model is asked for: a text with changes. A newer request replaces an older one. The answers are
+// traces, which are kept to compare with and to return to.
+
+import { changeFrom, isPossible, textOfChange } from "../numbers/changes.js";
+import { brief } from "../numbers/formats.js";
+import { specialNamesIn } from "../numbers/words.js";
+import { description, say } from "../sources/description.js";
+import { reports, setSource, source } from "../sources/source.js";
+import { openTraces } from "./actions.js";
+import { followLink, linkFollowers, linkParts, startEntry } from "./link.js";
+import { changed, isLook, on, selection, set } from "./store.js";
+import { openStory } from "./story.js";
+import { traces } from "./traces.js";
+
+const MOST_KEPT = 100; // traces
+const QUICK_MILLISECONDS = 50; // a request that takes longer is shown before it is answered, a quick one afterwards
+
+export const requests = {
+  kept: [], // the traces' descriptions, the last one shown
+  last: null, // the last request: its `text`, {text} or {ids}, and its `changes`
+  refused: null, // the typed text of the last request, if the model couldn't read it
+  special: new Set(), // names of special tokens that are read as these tokens
+};
+
+const TYPING_MILLISECONDS = 150; // after the last key, what was typed is computed
+
+let pending; // aborts the pending request
+let typing; // the timer of what was typed last
+
+/** The description of the trace that is shown; of two, of the later one. */
+export const latest = () => requests.kept.at(-1);
+
+/** Trace a text, {text} or {ids}, with changes, see source.js. */
+function requestTrace(text, changes) {
+  requests.last = { text, changes };
+  return request(async (signal) => {
+    const trace = await source.open(text, changes, signal);
+    return () => {
+      const hasSameIds = latest().ids.join() === trace.ids.join();
+      if (text.text === undefined && !hasSameIds) set({ typed: trace.text }); // a next word was written
+      showTrace({ ...trace, typed: text.text ?? (hasSameIds ? latest().typed : undefined) });
+    };
+  });
+}
+
+/** Trace the same text with other changes. */
+export const requestChanges = (changes) => requestTrace(requests.last.text, changes);
+
+export const openIds = (ids) => requestTrace({ ids }, requests.last.changes);
+
+/** Write a next token, {id}. */
+export const writeToken = ({ id }) => openIds([...latest().ids, id]);
+
+/** The names of special tokens that are typed. */
+export const namesTyped = () => latest().special.names.filter((name) => selection.typed.includes(name));
+
+/** Trace the typed text. */
+export function requestTyped() {
+  const special = namesTyped().filter((name) => requests.special.has(name));
+  return requestTrace({ text: selection.typed, special }, requests.last.changes);
+}
+
+/** The reader has typed a text: trace it when no key has followed for a while. */
+export function typeText(text) {
+  set({ typed: text });
+  clearTimeout(typing);
+  typing = setTimeout(() => isShownTyped() || requestTyped(), TYPING_MILLISECONDS);
+}
+
+/** Whether one of the texts is typed. */
+function isTyped(...texts) {
+  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
+  return texts.map(asTyped).includes(asTyped(selection.typed));
+}
+
+/** Whether the typed text is the one that is shown, was refused, or is being computed. */
+export const isShownTyped = () => isTyped(latest().typed, latest().text);
+export const isRefusedTyped = () => isTyped(requests.refused);
+export const isRequestTyped = () => isTyped(requests.last.text.text);
+
+/** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
+export async function request(send) {
+  pending?.abort();
+  const controller = (pending = new AbortController());
+  requests.refused = null;
+  set({ status: "", isBusy: true });
+  const showing = setTimeout(() => changed("request"), QUICK_MILLISECONDS);
+  const apply = await send(controller.signal).catch((error) => () => refuse(error));
+  clearTimeout(showing);
+  if (controller !== pending) return;
+  set({ isBusy: false });
+  apply();
+}
+
+/** Stay at the trace that is shown, after a request that was cancelled or refused. */
+function refuse(error) {
+  const isCancelled = error.name === "AbortError";
+  if (!isCancelled) requests.refused = selection.typed;
+  resetLast();
+  if (isShownTyped()) readSpecial();
+  set({ status: isCancelled ? say("Cancelled.") : error.message });
+  changed("request");
+}
+
+/** Type the text that is shown, instead of one that was refused. */
+export function restoreText() {
+  requests.refused = null;
+  readSpecial();
+  set({ status: "", typed: latest().text });
+}
+
+/** Make the shown trace's request the last one, such as after a failed request. */
+function resetLast() {
+  const { ids, changes } = latest();
+  requests.last = { text: { ids }, changes };
+}
+
+/** Take from the shown trace which names in its text are tokens, such as in a link's or a generated one. */
+function readSpecial() {
+  const { typed = "", text, tokens, special } = latest();
+  const { split } = specialNamesIn(tokens, special);
+  // As it was read, a text may lack capitals.
+  const names = special.names.filter((name) => typed.includes(name) || text.includes(name));
+  for (const name of names) requests.special[split.includes(name) ? "delete" : "add"](name);
+}
+
+/** Show a trace, and keep it. */
+export function showTrace(trace) {
+  const { kept } = requests;
+  startEntry();
+  if (latest().id === trace.id) kept.pop();
+  kept.push(trace);
+  if (kept.length > MOST_KEPT) kept.shift();
+  showLatest();
+}
+
+/** Whether a text is only white space. */
+const isBlank = ({ tokens }) =>
+  tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
+
+/** Show the last trace, next to the previous one if they are compared. */
+async function showLatest() {
+  resetLast();
+  readSpecial();
+  if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false });
+  const opening = openTraces(requests.kept.slice(selection.isComparing ? -2 : -1));
+  openStory();
+  set({ status: isBlank(latest()) ? say("The text is only white space.") : "" });
+  changed("request");
+  await opening;
+}
+
+/** Return to the previous trace. */
+export function goBack() {
+  request(async () => () => {
+    requests.kept.pop();
+    set({ typed: latest().text });
+    showLatest();
+  });
+}
+
+/** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
+export function cancel() {
+  if (selection.isBusy) return pending.abort();
+  source.stop();
+  if (requests.kept.length > 1) goBack();
+  return set({ status: say("Cancelled.") });
+}
+
+/** Replace the model by one from the files of a directory, which traces the typed text if it can encode it. */
+export function openModel(files) {
+  clearTimeout(typing); // the new model reads what was typed; a request to the old one would end this
+  request(async (signal) => {
+    const nextSource = await source.openDirectory(files, signal);
+    const open = (text) => nextSource.open(text, [], signal);
+    let trace;
+    try {
+      trace = await open({ text: selection.typed, special: [...requests.special] }).catch(() => open({ ids: [0] }));
+      signal.throwIfAborted();
+    } catch (error) {
+      nextSource.close();
+      throw error;
+    }
+    return () => {
+      source.close();
+      setSource(nextSource);
+      source.showFormulas();
+      requests.kept = [{ ...trace, typed: trace.text }];
+      set({ typed: trace.text });
+      showLatest();
+    };
+  });
+}
+
+// ---- the link --------------------------------------------------------------------------------------
+
+/** A trace's part of the link, such as #ids=12.7&ablate=0.1+1, which ablates head 0.1 and MLP 1. */
+function linkOf({ ids, changes }) {
+  const ablate = changes.map(textOfChange).join(" ");
+  return { ids: ids.join("."), ...(ablate && { ablate }) };
+}
+
+const linkOfText = () => linkOf(latest());
+
+const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
+
+/** Trace the text of a link; if `isFirst`, the trace replaces the one that the page opened with. */
+export function followLinkOfText(link, isFirst = false) {
+  const values = new URLSearchParams(link.slice(1));
+  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+  // A link that only has changes is about the shown text.
+  const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
+  if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
+  request(async (signal) => {
+    const { trace, problem } = await openLinked({ ids: parse(ids) }, ablate.split(" ").filter(Boolean), signal);
+    return async () => {
+      const { kept } = requests;
+      // The link of the previous trace: the browser's Back button.
+      const isBack = kept.length > 1 && isSameText(linkOf(kept.at(-2)), linkOf(trace));
+      if (isBack || isFirst || latest().id === trace.id) kept.pop();
+      if (!isBack) kept.push(trace);
+      set({ typed: trace.text });
+      await showLatest();
+      if (problem) set({ status: problem });
+      followLink(link); // again, now that the tokens that it names exist
+    };
+  });
+}
+
+/** Open a link's text with its changes, if the model has what they edit; `problem` says which are left out. */
+async function openLinked(text, texts, signal) {
+  const { layers, H, prediction } = traces.at(-1);
+  const sizes = { layers, H, T: text.ids.length, vocab: prediction.vocab };
+  const changes = texts.map(changeFrom);
+  const isWrong = (change) => !change || !isPossible(change, sizes);
+  const wrong = texts.filter((_, n) => isWrong(changes[n])).map((text) => brief(text));
+  const edits = wrong.join(" · ");
+  const problem =
+    wrong.length && say("Edits in the link that this model or text doesn't have aren't applied: {edits}", { edits });
+  const possible = changes.filter((change) => !isWrong(change));
+  try {
+    return { trace: await source.open(text, possible, signal), problem };
+  } catch (error) {
+    if (!possible.length || error.name === "AbortError") throw error;
+    // Such as a mask that hides everything.
+    return { trace: await source.open(text, [], signal), problem: error.message };
+  }
+}
+
+export function startRequests() {
+  requests.kept = [...description.traces];
+  resetLast();
+  readSpecial();
+  set({ typed: latest().text });
+  linkParts.push(linkOfText);
+  linkFollowers.push((link) => followLinkOfText(link));
+  on("isComparing", showLatest);
+  reports.status = (status) => set({ status });
+}

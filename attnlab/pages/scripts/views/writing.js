@@ -1,0 +1,94 @@
+// What a page with a model writes: a word at a time, by itself until it is stopped, or several tokens at once.
+
+import { say } from "../sources/description.js";
+import { source } from "../sources/source.js";
+import { END_OF_TEXT } from "../state/live.js";
+import { latest, request, showTrace, writeToken } from "../state/requests.js";
+import { on, selection, set, settings } from "../state/store.js";
+import { barOf, number, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, make } from "../drawing/elements.js";
+
+const LONGEST_PIECES = 3; // further tokens of a word
+const MILLISECONDS_A_WORD = 700; // while the page writes by itself
+
+let turn = 0; // the number of times that the page has begun to write by itself
+let generated = null; // the tokens that were generated last, and the temperature, while they are shown
+
+/** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
+export async function completionOf({ ids, changes, names }, id) {
+  if (!/[a-z]$/i.test(names.get(id).text) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
+  if (changes.some(({ kind }) => kind === "patch")) return ""; // which fits only a text of this length
+  const most = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
+  const { chosen } = await source.generate({ ids: [...ids, id], changes }, most);
+  const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
+  return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
+}
+
+/** Write by itself, a sampled token at a time, until the text ends, the reader stops it, or the model is full. */
+export async function toggleWriting() {
+  if (selection.isWriting) return set({ isWriting: false });
+  const own = ++turn;
+  const goesOn = () => selection.isWriting && turn === own;
+  set({ isWriting: true });
+  try {
+    while (goesOn()) {
+      const trace = latest();
+      if (trace.ids.length >= source.config.n_positions) break;
+      const { chosen } = await source.generate(trace, { count: 1, ...settings });
+      if (!goesOn() || chosen[0].symbol === END_OF_TEXT || latest() !== trace) break;
+      await writeToken(chosen[0]);
+      if (latest() === trace) break; // it was refused
+      await new Promise((done) => setTimeout(done, MILLISECONDS_A_WORD));
+    }
+  } catch (error) {
+    set({ status: error.message });
+  }
+  if (turn === own) set({ isWriting: false });
+  return undefined;
+}
+
+/** Generate a continuation of the last trace. */
+function generate() {
+  const trace = latest();
+  if (!byId("seed").reportValidity()) return;
+  request(async (signal) => {
+    const count = byId("count").valueAsNumber;
+    const seed = byId("seed").value;
+    const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
+    const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
+    const continued = await source.open({ ids }, trace.changes, signal);
+    return () => {
+      set({ typed: text });
+      showTrace(continued);
+      generated = { chosen, temperature: options.temperature };
+      showGenerated();
+    };
+  });
+}
+
+/** Show the generated tokens, each with a probability. */
+function showGenerated() {
+  if (!generated) return byId("sampled").replaceChildren();
+  const { chosen, temperature } = generated;
+  const words = temperature
+    ? say("Generated tokens, each with the probability it was sampled with:")
+    : say("Generated greedily; probabilities are the model's, at temperature 1:");
+  const items = chosen.map((token) => {
+    const probability = temperature ? token.probability : token.share;
+    return make("li", {}, tokenElement(token), barOf(probability), number(probability, 4));
+  });
+  return byId("sampled").replaceChildren(words, make("ol", {}, ...items));
+}
+
+/** A button that generates, with the number of tokens and the seed. */
+export function generatingControls() {
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
+  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const labels = [make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)];
+  return make("span", {}, buttonOf(generate, { id: "write" }, say("Generate")), " ", ...labels);
+}
+
+export function startWriting() {
+  on("traces", () => (generated = null));
+  on("traces language", showGenerated);
+}
