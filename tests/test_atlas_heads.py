@@ -252,7 +252,7 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
     assert "fewer than 10 texts" in pairs.table()
     few = measured("pocket", ["The dog", "The", "A"])
     assert few.head(0, 0).pairs.columns["query"] == few.head(0, 0).twins.columns["head"] == []
-    data = attnlab.page(few).html.partition('id="heads-data">')[2].partition("</script>")[0]
+    data = attnlab.page(few).html.partition('id="description">')[2].partition("</script>")[0]
     errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
     assert errors == [None, None]  # not NaN, which JSON doesn't have
     plain = measured("pocket", ["The dog"], heads=False)
@@ -277,7 +277,19 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
     assert shown.locator("#positions circle").count() == len(profile.positions.columns["mean"])
     tops = profile.tops.columns
     assert shown.locator("#tops figure").count() == TOPS
-    assert shown.locator("#tops figure").first.locator("line").count() == len(tops["lines"][0])
+    # The arcs of the strongest query, as wide as its weights; then of a word that is pointed at.
+    figure, lines = shown.locator("#tops figure").first, tops["lines"][0]
+    words = figure.locator(".stage-word .letters").all_text_contents()
+    assert words == [token.replace("Ġ", " ") for token in tops["tokens"][0]]
+    for query in (lines[0][0], lines[-1][0]):
+        figure.locator(".stage-word").nth(query).hover()
+        arcs = figure.locator(".arc:not(.faint)").evaluate_all(
+            "(all) => all.map((arc) => [arc.key, Number(arc.getAttribute('stroke-width'))])"
+        )
+        weights = {j: weight for i, j, weight, _ in lines if i == query != j}
+        assert {*dict(arcs)} == {*weights}
+        for key, width in arcs:
+            assert width == pytest.approx(max(0.7, 0.23 * 15 * weights[key]), abs=0.01)
     token = shown.locator("#writes tbody td").first.inner_text()
     assert token == profile.writes.columns["token"][0]
     page.locator("#language").click()

@@ -1,9 +1,9 @@
 """An atlas as one HTML page: a map of every measure, and a part for every head.
 
 The page loads nothing. CSS shows the chosen family of measures and, beside the maps, the head in
-the address's fragment; the one script, `atlas.js`, switches the language. A corpus's texts are
-untrusted: they are escaped, and a Content-Security-Policy allows only the page's own style and
-script.
+the address's fragment; the script, `start/atlas.js`, switches the language and draws top texts as
+any page draws a sentence. A corpus's texts are untrusted: they are escaped, and a
+Content-Security-Policy allows only the page's own style and script.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured
-from attnlab.pages.saved import MARK, as_json, digest, source, style
+from attnlab.pages.modules import ATLAS, scripts_of, texts_said
+from attnlab.pages.saved import MARK, as_json, digest, style
 from attnlab.support.colours import DARK, LIGHT, ink_on
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import say
+from attnlab.support.messages import say, translations
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
 
@@ -56,8 +57,13 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     for said in (language, other):
         with using_language(said):
             bodies.append("\n".join(_body(atlas)))
-    words = as_json(_differing(*bodies), ensure_ascii=False)
-    details = as_json([_shown(one) for one in atlas.details], ensure_ascii=False)
+    said = texts_said(ATLAS)
+    chinese = {text: words for text, words in translations().items() if text in said}
+    data = {
+        "texts": _differing(*bodies),
+        "description": [_shown(one) for one in atlas.details],
+        "words": chinese,
+    }
     parts = [
         f'<!doctype html>\n<html lang="{TAGS[language]}">',
         '<head><meta charset="utf-8">',
@@ -67,12 +73,11 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
         f"<title>{_escaped(say(atlas.title, language).splitlines()[0])}</title>",
         f"<style>{_style()}</style></head>",
         bodies[0],
-        f'<script type="application/json" id="words">{words}</script>',
         *(
-            [f'<script type="application/json" id="heads-data">{details}</script>']
-            * bool(atlas.details)
+            f'<script type="application/json" id="{id}">{as_json(one, ensure_ascii=False)}</script>'
+            for id, one in data.items()
         ),
-        f"<script>{source('atlas.js')}</script>",
+        f"<script>{_script()}</script>",
         "</body></html>",
     ]
     return "\n".join(parts)
@@ -90,11 +95,16 @@ def _differing(body: str, other: str) -> dict[str, list[int]]:
 
 def policy() -> str:
     """The Content-Security-Policy."""
-    return POLICY.format(style=digest(_style()), script=digest(source("atlas.js")))
+    return POLICY.format(style=digest(_style()), script=digest(_script()))
 
 
 def _style() -> str:
-    return style("atlas.css") + _colours()
+    return style("words.css", "atlas.css") + _colours()
+
+
+def _script() -> str:
+    [script] = scripts_of(ATLAS)
+    return script
 
 
 def _body(atlas: Atlas) -> Iterator[str]:
@@ -152,8 +162,8 @@ def _template() -> Iterator[str]:
 
 # How drawings are read.
 LINES_NOTE = (
-    "Lines run from queries on the left to keys on the right, wider the more they exceed uniform "
-    "attention; grey keys are earlier. After ⇒, what the strongest query’s output promotes most."
+    "Arcs run from the word that looks most strongly, or that you point at, to those it looks at; "
+    "pale words are earlier. After ⇒, what the strongest query’s output promotes most."
 )
 BAND_NOTE = "The band is one standard error."
 

@@ -29,6 +29,7 @@ SCRIPTS = HERE / "scripts"
 SAVED = ("start/saved.js",)
 PLAYGROUND = ("start/worker.js", "start/playground.js")
 WORDS = ("start/words.js",)
+ATLAS = ("start/atlas.js",)
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200

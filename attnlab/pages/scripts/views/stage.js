@@ -28,9 +28,10 @@ export class Stage {
    * openRow(): an arc was pressed; write(word): a next word was pressed; null if nothing can be written
    * editor: a text area in which the sentence is typed; null if it can't be
    * controls: an element that is shown below the next words, or null
+   * letters: the size of the letters, in pixels; null for as large as fit
    */
-  constructor(element, { choose, openRow, write = null, editor = null, controls = null }) {
-    Object.assign(this, { element, choose, openRow, write, editor, controls });
+  constructor(element, { choose, openRow, write = null, editor = null, controls = null, letters = null }) {
+    Object.assign(this, { element, choose, openRow, write, editor, fixed: letters });
     this.arcs = svg("svg", { class: "arcs", "aria-hidden": "true" });
     this.next = make("ol", { class: "next-words" });
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
@@ -127,10 +128,11 @@ export class Stage {
     element.classList.add("measuring"); // in one line
     const longest = Math.max(...[...element.querySelectorAll(".sentence")].map(({ scrollWidth }) => scrollWidth));
     element.classList.remove("measuring");
-    this.letters = Math.max(SMALLEST_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
+    this.letters = this.fixed ?? Math.max(SMALLEST_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
     element.style.setProperty("--letters", `${this.letters}px`);
     element.style.setProperty("--room", `${room}px`);
-    element.style.setProperty("--above", `${Math.max(110, Math.min(170, 3.6 * this.letters))}px`);
+    this.highest = Math.max(this.fixed ? 0 : 94, 2.9 * this.letters); // of an arc
+    element.style.setProperty("--above", `${Math.max(1.17 * this.highest, Math.min(170, 3.6 * this.letters))}px`);
     element.classList.toggle("wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")));
     if (this.drawn) this.draw(this.drawn);
   }
@@ -219,7 +221,7 @@ export class Stage {
   /** Faint arcs of all words, those of the query, and a wide, invisible copy of each, which is pressed easily. */
   #arcs(rowOf, query, own, places, from, namesFirst) {
     const { shown, letters } = this;
-    const shape = { steepness: 0.36, highest: Math.max(94, 2.9 * letters), thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
+    const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
     const arcsFrom = (i, more) => arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
     const others = this.isFolding ? [] : [...from.keys()].filter((i) => i !== query);
     const faint = others.flatMap((i) => arcsFrom(i, { least: MIN_FAINT_ARC, widest: 0.14 * letters }));
