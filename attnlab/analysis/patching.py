@@ -295,12 +295,11 @@ def patch_pairs(
 def can_be_batched(trace: Trace, parts: str) -> bool:
     """Whether patched runs can be computed side by side.
 
-    Each patched step needs a row for each token. A trace with a cache, whose keys have no batch
-    axis, or with edits, whose functions expect one run, can't be batched.
+    Each patched step needs a row for each token. The functions of a trace's edits expect one run.
     """
     graph = trace._run.graph
     changed = {step for path in expand(trace, parts) for step in changed_steps(graph, path)}
-    return not (trace.tokens_before or trace.edited_steps) and all(
+    return not trace.edited_steps and all(
         has_row_per_token(graph, step) and graph[step].step.name != "mask" for step in changed
     )
 

@@ -31,7 +31,7 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
 
 
 def later_rows(source: Run, start: int) -> Run:
-    """The rows of a run without cached tokens from one position on, with all keys and values."""
+    """The rows of a run from one position on, with all keys and values."""
 
     def rows_of_source(path: str, node: Node) -> Any:
         step = node.step
@@ -44,7 +44,7 @@ def later_rows(source: Run, start: int) -> Run:
     # holds the keys and values of the tokens so far.
     caches = {
         f"blocks.{layer}.attention.{name}_cache": EarlierRows(
-            source, f"blocks.{layer}.attention.{name}", start
+            source, f"blocks.{layer}.attention.{name}", source.tokens_before + start
         )
         for layer in range(source.graph.n_layer)
         for name in "KV"

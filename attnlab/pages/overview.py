@@ -7,23 +7,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import numpy as np
 
-from attnlab.analysis.patching import can_be_batched
+from attnlab.analysis.ablation import next_logits_without
 from attnlab.equations import AnyArray, Array, softmax
-from attnlab.forward.slices import with_steps
 from attnlab.model.trace import Trace
-from attnlab.pages.prediction import logits_after
+from attnlab.pages.prediction import largest_ids, logits_after
 
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
 # A budget of multiplications for ablating heads, and the fewest heads that are ablated. It covers
-# all heads of a small model, and GPT-2's 144 in short texts; otherwise those with the largest
-# attribution are ablated. A tab has less time.
-MAX_ABLATION_WORK = 160_000_000_000
+# all heads of a small model, and GPT-2's 144 in texts of up to 20 tokens; otherwise those with the
+# largest attribution are ablated. A tab has less time.
+MAX_ABLATION_WORK = 250_000_000_000
 MAX_ABLATION_WORK_IN_TAB = 40_000_000_000
 MIN_ABLATED_HEADS = 2
 
@@ -54,15 +52,11 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
-    ids = _most_probable(probabilities)
+    ids = largest_ids(probabilities, COMPARED)
     yield from (np.array([ids.size]), ids, probabilities[ids])
-    for place, without in _ablations(trace, probabilities):
-        new = _most_probable(without)
-        yield from (np.array(place), without[ids], new, without[new], probabilities[new])
-
-
-def _most_probable(probabilities: AnyArray) -> AnyArray:
-    return np.argsort(-probabilities, kind="stable")[:COMPARED]
+    for head, without in _ablations(trace, probabilities):
+        new = largest_ids(without, COMPARED)
+        yield from (np.array(head), without[ids], new, without[new], probabilities[new])
 
 
 def ids_of_story(story: bytes) -> list[int]:
@@ -106,22 +100,10 @@ def _share_looked_at(trace: Trace, layer: int, head: int) -> float:
 
 
 def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[int, int], AnyArray]]:
-    """The places of ablated heads, and the probabilities without them."""
-    # One pass for all heads of a layer.
-    is_batched = can_be_batched(trace, "blocks.0.attention.heads.0.context")
-    places = _candidates(trace, probabilities)
-    for _, group in groupby(places, key=lambda place: place[0] if is_batched else place):
-        (layer, *_), *_ = batch = list(group)
-        context = f"blocks.{layer}.attention.context"
-        if is_batched:
-            contexts = np.stack([trace.blocks[layer].attention.context] * len(batch))
-            for one, (_, head) in zip(contexts, batch, strict=True):
-                one[head] = 0
-            ablated = trace._with_run(with_steps(trace._run, {context: contexts}, 0))
-        else:
-            ablated = trace.edited({f"blocks.{layer}.attention.heads.{batch[0][1]}.context": 0})
-        logits = np.atleast_2d(ablated.next_logits).astype(np.float64)
-        yield from zip(batch, softmax(logits), strict=True)
+    """The ablated heads, layer and head, and the probabilities without each."""
+    heads = _candidates(trace, probabilities)
+    for head, logits in zip(heads, next_logits_without(trace, heads), strict=True):
+        yield head, softmax(logits.astype(np.float64))
 
 
 def _probabilities(trace: Trace) -> AnyArray:

@@ -50,7 +50,7 @@ def prediction(trace: Trace, position: int) -> Array:
     temperature and top-p: how many tokens are left, and their total probability.
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
-    ids = _largest_ids(logits)
+    ids = largest_ids(logits, TOKENS)
     others, nuclei = _others_and_nuclei(logits, ids.size)
     last = logits[ids[-1]]
     ties = int(np.count_nonzero(logits == last) - np.count_nonzero(logits[ids] == last))
@@ -68,7 +68,7 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     A page with a model computes predictions from all logits, and knows all names.
     """
     positions = range(0) if has_model else positions_of(trace)
-    largest = [_largest_ids(logits_after(trace, position)) for position in positions]
+    largest = [largest_ids(logits_after(trace, position), TOKENS) for position in positions]
     return {
         "first": min(positions, default=0),
         "vocab": trace.config.vocab_size,
@@ -92,11 +92,11 @@ def logits_after(trace: Trace, position: int) -> Array:
     return row.astype(np.float64)
 
 
-def _largest_ids(logits: Array) -> Ids:
-    """The ids of the largest logits, in descending order; ties by ascending id."""
-    n = min(TOKENS, logits.size)
-    candidates = np.flatnonzero(logits >= np.partition(logits, -n)[-n])
-    best: Ids = candidates[np.argsort(-logits[candidates], kind="stable")][:n]
+def largest_ids(numbers: Array, n: int) -> Ids:
+    """The ids of the n largest logits or probabilities, largest first; ties by ascending id."""
+    n = min(n, numbers.size)
+    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])
+    best: Ids = candidates[np.argsort(-numbers[candidates], kind="stable")][:n]
     return best
 
 

@@ -196,6 +196,10 @@ function matmul(a, b) {
   }
   const [n, m, p] = [...a.shape.slice(-2), b.shape.at(-1)];
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
+  if (b.shape.length === 2 && a.shape.length > 2 && isContiguous(a)) {
+    const rows = matmul(a.reshape(a.size / m, m), b); // one product for the rows of all sequences
+    return new Nd(rows.data, [...a.shape.slice(0, -1), p]);
+  }
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((array) => broadcast(array, [...leading, ...array.shape.slice(-2)]));
   const out = allocate(typeOf(a, b), sizeOf(leading) * n * p);

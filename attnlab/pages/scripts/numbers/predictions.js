@@ -2,6 +2,16 @@
 
 export const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
+/** The indices of the n largest numbers, the largest first; ties by ascending index. */
+export function indicesOfLargest(numbers, n) {
+  let largest = [];
+  for (let k = 0; k < numbers.length; k++) {
+    if (largest.length === n && numbers[k] <= numbers[largest.at(-1)]) continue;
+    largest = [...largest, k].sort((a, b) => numbers[b] - numbers[a] || a - b).slice(0, n);
+  }
+  return largest;
+}
+
 /** The prediction after a position, as packed by attnlab/pages/prediction.py, by name. */
 export function predictionOf(values, vocab, { temperatures, topPs }) {
   // Three numbers for each of n tokens, one for each temperature, four numbers, two for each nucleus.

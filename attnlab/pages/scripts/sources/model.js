@@ -1,7 +1,7 @@
 // A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
 // in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
-import { assign, concatenated, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
+import { assign, broadcast, concatenated, copyOf, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
 import { printable } from "../numbers/bytepairs.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
@@ -10,11 +10,12 @@ import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
-import { generator, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/predictions.js";
+import { generator, indicesOfLargest, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { asFile, Directory } from "./opening.js";
 
 const REPORT_MILLISECONDS = 50; // between reports of progress: each is drawn
+const MAX_ROWS = 2048; // of a batch of runs
 const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
@@ -112,13 +113,12 @@ class Model {
 
   /**
    * A run over ids. They follow `cached` tokens, whose keys and values are in `caches`, by path. base: a run without
-   * the edits, which computes the layers before the first edited one.
+   * the edits, which computes the layers before the first edited one, or before `firstLayer`.
    */
-  #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
+  #run(ids, edits = {}, { cached = 0, caches = {}, base, firstLayer = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0 } = {}) {
     const T = ids.length;
     const integers = (values) => new Nd(Int32Array.from(values), [T]);
     const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
-    const firstLayer = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => layerIn(path) >= 0 && layerIn(path) < firstLayer;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
     return Object.assign(run, { base, firstLayer });
@@ -134,8 +134,7 @@ class Model {
       if (!run.values.has(`${prefix}.output`)) await tick(layer / layers);
       if (run.values.has(`${prefix}.output`)) continue; // computed before, or by another request during the tick
       run.inScratch(() => {
-        for (const name of ["Q", "K", "V"]) run.value(`${prefix}.attention.${name}`); // for all heads at once
-        run.values.set(`${prefix}.attention.context`, this.#context(run, prefix));
+        this.#attend(run, prefix);
         run.value(`${prefix}.mid`);
       }, (path) => KEPT_STEPS.test(path) || path === `${prefix}.mid`);
       run.inScratch(() => run.value(`${prefix}.output`), isKept);
@@ -143,14 +142,18 @@ class Model {
     return run;
   }
 
-  /** All heads' context in a block, one head at a time to save memory: a head's weights are T x T numbers. */
-  #context(run, prefix) {
-    const { n_head } = this.hyperparameters;
-    const T = run.value("ids").size;
-    const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
-    for (let head = 0; head < n_head; head++)
-      run.inScratch(() => assign(nd.item(contexts, head), run.value(`${prefix}.attention.heads.${head}.context`)), isOutsideHeads);
-    return contexts;
+  /** Compute all heads' context in a block, one head at a time to save memory: a head's weights are T x T numbers. */
+  #attend(run, prefix) {
+    const path = `${prefix}.attention`;
+    if (run.values.has(`${path}.context`)) return;
+    for (const name of ["Q", "K", "V"]) run.value(`${path}.${name}`); // for all heads at once
+    const { shape } = run.value(`${path}.Q`); // (..., H, T, Dh)
+    const contexts = new Nd(new Float32Array(sizeOf(shape)), shape);
+    for (let head = 0; head < this.hyperparameters.n_head; head++) {
+      const context = nd.item(contexts, REST, head, nd.slice(null, null), nd.slice(null, null));
+      run.inScratch(() => assign(context, run.value(`${path}.heads.${head}.context`)), isOutsideHeads);
+    }
+    run.values.set(`${path}.context`, contexts);
   }
 
   /** The ids of {text, special} or {ids}, checked. */
@@ -276,11 +279,12 @@ class Model {
     return ["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`));
   }
 
-  /** A run over one position, with the heads' context from the run over all positions. */
-  #rowOf(run, position) {
+  /** A run over one position from a layer on, with the heads' context from the run over all positions. */
+  #rowOf(run, position, layer = 0) {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
-      if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
+      const isFromRun = path.endsWith("attention.context") || path === `blocks.${layer - 1}.output`;
+      if (isFromRun) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads.")); // the context has those of heads
@@ -300,21 +304,40 @@ class Model {
 
   /** What ablating heads does to the next token, see attnlab/pages/overview.py. */
   async #story(run, tick) {
-    const ids = [...run.value("ids").numbers()];
-    const last = ids.length - 1;
-    const probabilitiesIn = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
-    const original = probabilitiesIn(run);
-    const mostProbable = (probabilities) => [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, COMPARED);
-    const compared = mostProbable(original);
+    const vocab = this.config.vocab_size;
+    const T = run.value("ids").size;
+    const softmaxOf = (logits) => equations.softmax(new Nd(Float64Array.from(logits), [vocab])).numbers();
+    const original = softmaxOf(this.logits(run, T - 1));
+    const compared = indicesOfLargest(original, COMPARED);
     const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
     const candidates = this.#candidates(run, original, compared[0]);
-    for (const [n, [layer, head]] of candidates.entries()) {
-      const ablated = this.#run(ids, { ...run.edits, [`blocks.${layer}.attention.heads.${head}.context`]: 0 }, { base: run });
-      const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, (done) => tick((n + done) / candidates.length)));
-      const now = mostProbable(probabilities);
-      numbers.push(layer, head, ...compared.map((id) => probabilities[id]), ...now, ...now.map((id) => probabilities[id]), ...now.map((id) => original[id]));
+    for (let tried = 0; tried < candidates.length; ) {
+      const [layer] = candidates[tried];
+      const most = Math.max(1, Math.floor(MAX_ROWS / T));
+      const heads = candidates.slice(tried, tried + most).filter((one) => one[0] === layer).map(([, head]) => head);
+      const logits = await this.#logitsWithout(run, layer, heads, (done) => tick((tried + done * heads.length) / candidates.length));
+      for (const [n, head] of heads.entries()) {
+        const probabilities = softmaxOf(logits.subarray(n * vocab, (n + 1) * vocab));
+        const now = indicesOfLargest(probabilities, COMPARED);
+        numbers.push(layer, head, ...compared.map((id) => probabilities[id]), ...now, ...now.map((id) => probabilities[id]), ...now.map((id) => original[id]));
+      }
+      tried += heads.length;
     }
     return Float32Array.from(numbers);
+  }
+
+  /** The next token's logits without each of a layer's heads: one batch from there on, as in attnlab/analysis/ablation.py. */
+  async #logitsWithout(run, layer, heads, tick) {
+    const path = `blocks.${layer}.attention.context`;
+    const context = run.value(path);
+    const contexts = copyOf(broadcast(context, [heads.length, ...context.shape]));
+    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), 0);
+    const batch = this.#run([...run.value("ids").numbers()], run.edits, { base: run, firstLayer: layer });
+    batch.values.set(path, contexts);
+    const last = this.config.n_layer - 1;
+    await this.#pass(batch, last, tick);
+    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // of the last block, only the last row is completed
+    return this.logits(this.#rowOf(batch, context.shape[1] - 1, last), 0);
   }
 
   /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
@@ -343,9 +366,9 @@ class Model {
     return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
   }
 
-  /** All logits after a position. */
+  /** All logits after a position; in a batch, of all its runs. */
   logits(run, position) {
-    const final = nd.item(run.value("final"), nd.slice(position, position + 1));
+    const final = nd.item(run.value("final"), REST, nd.slice(position, position + 1), nd.slice(null, null));
     return equations.logits(final, run.value("W_U")).numbers();
   }
 
