@@ -1,7 +1,9 @@
-"""Look inside GPT-2's attention with nothing but NumPy.
+"""Look inside GPT-2's attention: every number between a text and the next word.
+
+NumPy computes every step. Other libraries only read a model's files and split texts into tokens.
 
 >>> import attnlab
->>> model = attnlab.GPT2.from_pretrained("gpt2")
+>>> model = attnlab.GPT2.from_pretrained("english")  # in the package; "gpt2" downloads 550 MB
 >>> trace = model.trace("It’s very hot in summer. Swimming is")
 >>> trace.head(0, 0).weights
 """

@@ -127,10 +127,10 @@ pictures.curves(
 
 # %% [markdown]
 # In layer 0 a third of the attention goes there, hardly more than if all tokens got the same. It
-# rises to nine tenths in layer 10, and falls in the last layer. That the two curves agree says
-# more than either: the words are different, the habit is the same. Over all layers it is 0.73 and
-# 0.71 of the attention; so a map of GPT-2's heads that doesn't set this apart is mostly a map of
-# the sink.
+# rises to nine tenths in layer 10, with a dip in layer 8, and falls in layer 11, the last. That the
+# two curves agree says more than either: the words are different, the habit is the same. Over all
+# layers it is 0.73 and 0.71 of the attention; so a map of GPT-2's heads that doesn't set this apart
+# is mostly a map of the sink.
 #
 # Three heads do the opposite. They give the first token nothing, in both sentences:
 
@@ -145,8 +145,8 @@ print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 
 # %% [markdown]
 # (0.1 stands for layer 0, head 1, as in papers.) Head 0.1 attends to the token itself, see 19.5;
-# 1.10 shares nearly evenly among all tokens but the first; 11.8 prefers the last few. So the model
-# can tell which token is the first, and a head can use that either way.
+# 1.10 gives some to every token but the first, from 0.11 to 0.24; 11.8 prefers the last few. So the
+# model can tell which token is the first, and a head can use that either way.
 
 # %% [markdown]
 # ## 19.3 Why the first token?
@@ -242,8 +242,9 @@ traces[SHOWN].plot_tokens(4, 11)
 
 # %% [markdown]
 # One head does nothing else: in 4.11 every token gives the one before it more than 0.99, whatever
-# the words. The next ones, 2.2, 3.2 and 3.7, give it about half, and in layers 5 to 10 no head
-# gives it more than 0.35. A **previous-token head** this clear is rare: one of 144.
+# the words. The next one, 2.2, gives it half; 3.2 gives it 0.50 and 0.41, 3.7 0.47 and 0.35. In
+# layers 5 to 10 no head gives it more than 0.36. A **previous-token head** this clear is rare: one
+# of 144.
 
 # %% [markdown]
 # ## 19.5 The same token

@@ -21,6 +21,7 @@ from attnlab.checkpoints.hub import built_in_model
 from attnlab.cli.arguments import Parser
 from attnlab.pages.overview import head_to_describe
 from attnlab.support.console import is_watched, prepare_script, show_in_browser
+from attnlab.support.files import check_writable
 from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
 from attnlab.support.tables import wrap
@@ -37,6 +38,10 @@ parser.add_argument("--no-open", action="store_true", help="don't open the page 
 options = parser.parse_args()
 
 page = Path(options.page).absolute()
+try:
+    check_writable(page)
+except attnlab.AttnlabError as error:
+    parser.error(str(error))
 print(say("Writing {page}: every head, and the arithmetic of every number.", page=page), flush=True)
 model = attnlab.GPT2.default()
 # The small models have sentences of their own; the published one is for GPT-2.

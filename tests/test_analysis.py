@@ -175,6 +175,13 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
         - float(ablated.next_logits[it.vocabulary.lookup(" barked").id]),
         rel=1e-5,
     )
+    edited = it.edited({f"{head}.output": lambda x: 2 * x + 1})
+    attribution = attnlab.attribution(edited, 5)  # refused unless the parts sum to the logit
+    before, final = attnlab.attribution(it, 5), edited.blocks[1].output[-1]
+    unit = edited.gain * edited.W_U[:, 5]
+    unit = (unit - unit.mean()) / np.sqrt(final.var() + edited.epsilon)
+    assert attribution.heads[1, 2] == pytest.approx(edited.head(1, 2).output[-1] @ unit, rel=1e-4)
+    assert attribution.heads[1, 2] != pytest.approx(before.heads[1, 2], rel=1e-2)
     with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
         attnlab.attribution(it.edited({f"{head}.context": 1}), 5).by_token()
     block = ("blocks.0.attention.output", "blocks.1.attention.concat", "blocks.1.mid")
@@ -341,6 +348,29 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(Q[:, 0], whole.blocks[1].attention.Q[:, 8], atol=1e-4)
     assert np.allclose(V[:, 8], whole.blocks[1].attention.V[:, 8], atol=1e-4)
     assert np.allclose(step.blocks[1].attention.X[0], whole.blocks[1].attention.X[8], atol=1e-4)
+
+
+def test_the_gradient_of_a_dropout_mask_and_gradients_that_overflow() -> None:
+    """y is linear in each factor: the gradient is what a factor of 1 more would add."""
+    random = np.random.default_rng(5)
+    Q, K, V, d = random.normal(size=(4, 2, 3, 5))
+    mask = np.tril(np.ones((3, 3), bool))
+    factors = random.choice([0.0, 2.0], (2, 3, 3))
+
+    def result(factors: Any) -> Any:
+        return attnlab.attention(Q, K, V, mask, dropout=factors)
+
+    gradients = attnlab.gradients(result(factors), d=d)
+    expected = np.zeros_like(factors)
+    for index in np.ndindex(factors.shape):
+        more = factors.copy()
+        more[index] += 1
+        change = result(more).context - result(factors).context
+        expected[index] = (d * change).sum()
+    np.testing.assert_allclose(gradients.dropout_mask, expected, rtol=0, atol=1e-12)
+    assert np.count_nonzero(expected) == 12  # none where the mask hides the key
+    with pytest.raises(AttnlabError, match=r"the gradient of .* overflows"):
+        attnlab.gradients(result(0.0), d=1e308).Q  # noqa: B018
 
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])

@@ -23,6 +23,7 @@ from streams import streams
 import attnlab
 from attnlab import GPT2, figures
 from attnlab.cli.command import main
+from attnlab.errors import WriteError
 from attnlab.pages.saved import is_page
 
 ODD = str(REFERENCE / "odd")
@@ -147,6 +148,28 @@ def test_pages(tmp_path: Path) -> None:
     ):
         assert run("html", *arguments, "-o", str(file), stdin=stdin)[0] == f"{file}\n"
         assert file.read_text(encoding="utf-8") == page
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen")
+    monkeypatch.setattr(GPT2, "from_pretrained", lambda *_: pytest.fail("it works first"))
+    monkeypatch.setattr("attnlab.views.sheets.Book", lambda *_: pytest.fail("it works first"))
+    file = tmp_path / "none" / "x.html"
+    for arguments in (("html", "the hen", "-o", str(file)), ("playground", str(file))):
+        assert "none doesn't exist" in run(*arguments, status=2)[1]
+    with pytest.raises(WriteError, match="none doesn't exist"):
+        trace.head(0, 0).to_xlsx(file)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(WriteError, match="can't be written to"):
+        trace.head(0, 0).to_xlsx(tmp_path / "x.xlsx")
+    script = Path(__file__).parents[1] / "examples/walkthrough.py"
+    command = [sys.executable, str(script), "--no-open", "--page", str(file)]
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr
+    assert "none doesn't exist" in finished.stderr
 
 
 def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ UNIMPLEMENTED: list[tuple[str, Any]] = [
 ]
 
 
+def test_how_to_open_a_model_with_pruned_heads_is_said() -> None:
+    with pytest.raises(ConfigError, match="zeros in the place of these heads"):
+        GPT2Config.from_dict(SIZES | {"pruned_heads": {"0": [1]}})
+
+
 @pytest.mark.parametrize(("key", "value"), UNIMPLEMENTED)
 def test_unsupported_settings_are_rejected(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"{key} must be .*; got {re.escape(repr(value))}"):

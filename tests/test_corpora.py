@@ -47,12 +47,58 @@ def test_files_of_records() -> None:
     long = "The dog barked. " * 10_000  # more than csv's limit of 131,072 characters
     [text] = texts_of(written("long.csv", f'text\n"{long}"\n'))
     assert text.content == long
-    tabs = quoted.replace(',"', '\t"')
-    check(measured("pocket", written("corpus.tsv", f"id\ttext\n{tabs}")))
     Path("folder").mkdir()
     Path("corpus.jsonl").rename("folder/a.jsonl")
     check(measured("pocket", "folder"))
     assert [text.name for text in texts_of("folder")] == [f"a.jsonl, line {n}" for n in (1, 2, 3)]
+
+
+def contents(name: str, content: str) -> list[str]:
+    return [text.content or text.fault for text in texts_of(written(name, content))]
+
+
+def test_a_tables_cells_are_those_of_its_columns() -> None:
+    """A comma or a quotation mark in the wrong place never cuts or joins texts."""
+    table = "text,id\nThe cat,0\nHello, world, this is it,1\n\nThe dog,2\nA ball\n"
+    assert contents("a.csv", table) == [
+        "The cat",
+        "a.csv, row 2, line 3, has 4 cells for 2 columns; quote a cell that has a comma",
+        "The dog",
+        "a.csv, row 4, line 6, has 1 cells for 2 columns; quote a cell that has a comma",
+    ]
+    tabs = 'id\ttext\n1\t"The cat\n2\t"The dog" and, a cat\n3\tA ball\t4\n'
+    assert contents("a.tsv", tabs) == [
+        '"The cat',
+        '"The dog" and, a cat',
+        "a.tsv, row 3, line 4, has 3 cells for 2 columns",
+    ]
+    unclosed = 'id,text\n1,"The cat\nsat"\n2,"The dog\n3,A ball\n'
+    for content in (unclosed, unclosed.replace("dog", 'dog" sat')):
+        with pytest.raises(InvalidValueError, match=r"a\.csv can't be read .* from line 4 on"):
+            contents("a.csv", content)
+    with pytest.raises(InvalidValueError, match=r"a\.csv has two columns"):
+        contents("a.csv", "text,text\nThe cat,The dog\n")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_in_three_ways(end: str) -> None:
+    assert contents("a.txt", f"The cat{end}{end}A dog") == ["The cat", "A dog"]
+    assert contents("a.csv", f'text{end}The cat{end}"A{end}dog"{end}') == ["The cat", "A\ndog"]
+    assert contents("a.jsonl", f'"The cat"{end}"A dog"') == ["The cat", "A dog"]
+
+
+def test_links_out_of_a_directory_are_not_followed() -> None:
+    Path("inside").mkdir()
+    written("inside/a.txt", "The cat")
+    written("secret.txt", "A dog")
+    for link, target in (("b.txt", "a.txt"), ("c.txt", "../secret.txt"), ("d", "..")):
+        Path("inside", link).symlink_to(target)
+    texts = {text.name: text for text in texts_of("inside")}
+    assert [*texts] == ["a.txt", "b.txt", "c.txt", "d"]
+    assert texts["b.txt"].content == "The cat"
+    for name in ("c.txt", "d"):
+        assert not texts[name].content
+        assert "it isn't followed" in texts[name].fault
 
 
 @pytest.mark.parametrize(
@@ -97,9 +143,9 @@ def test_a_corpus_to_train_on_may_be_a_path() -> None:
     written("input.txt", text)
     assert read_corpus("input.txt") == read_corpus(Path("input.txt")) == text
     assert read_corpus("corpus.jsonl") == "\n".join(TEXTS)
-    for kept in (text, "The cat", "", "a\0b", "x" * 5000):
+    for kept in (text, "The cat sat.", "1.5", "", "a\0b", "x/" * 5000, "and/or\n"):
         assert read_corpus(kept) == kept
-    for missing in ("inptu.txt", Path("nowhere")):
+    for missing in ("inptu.txt", Path("nowhere"), "no/such/file.md", "no/such/file", "my file.md"):
         with pytest.raises(MissingFileError, match="not found; corpus must be"):
             read_corpus(missing)
     config = attnlab.GPT2Config(vocab_size=256, n_positions=4, n_embd=4, n_layer=1, n_head=1)

@@ -15,6 +15,7 @@ from files import WEIGHTS, change_config, copy_model
 from pytorch import python_with, walk
 
 from attnlab import GPT2
+from attnlab.corpus.result import RESULT
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
 from attnlab.support.formats import describe_unsupported, model_directory
 
@@ -64,6 +65,7 @@ def test_most_specific_format_is_reported() -> None:
     assert describe_unsupported(names).startswith("pytorch_model.bin, weights that aren't")
     names.append("adapter_config.json")
     assert describe_unsupported(names).startswith("adapter_config.json, a PEFT")
+    assert describe_unsupported(["atlas.html", RESULT]).endswith("with attnlab.open_atlas")
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,9 @@ def test_copies_and_pickles_are_equal() -> None:
             (lambda ids=ids, merges=merges: Tokenizer.from_merges(ids, merges), ValueError, words)
             for ids, merges, words in (
                 (5, [], "an object of symbols and ids; got 5"),
-                ({}, 5, "merges must be a list; got 5"),
+                ({"a": 0}, 5, "merges must be a list; got 5"),
+                ({}, [], "needs at least one token"),
+                ({"a": 0, " ": 1}, [], "' ' is a character.*from_characters.*, or no tokenizer"),
                 ({"a": "0"}, [], "'a' isn.t an integer: '0'"),
                 ({5: 0}, [], "id of 5"),
                 ({"a": -1}, [], "'a', -1, doesn.t fit in 32"),
@@ -230,12 +232,26 @@ def test_rows_without_a_token_have_a_name() -> None:
 
 def test_vocabularies_that_lack_bytes_or_have_other_symbols() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols()) if symbol not in "xĠ"}
-    tokenizer = Tokenizer.from_merges(ids | {"猫": 256, "猫Ġ": 257}, [])
+    tokenizer = Tokenizer.from_merges(ids | {"猫猫": 256, "猫Ġ": 257}, [])
     assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
     with pytest.raises(AttnlabError, match=r"byte 0x78.* 2 of the 256"):
         tokenizer.encode("axb")
-    assert tokenizer.tokens([256, 257]).texts == ("猫", "猫Ġ")  # literal text
+    assert tokenizer.tokens([256, 257]).texts == ("猫猫", "猫Ġ")  # literal text
     assert tokenizer.decode(tokenizer.encode("猫")) == "猫"
+
+
+def test_a_tokenizer_of_characters() -> None:
+    """Of ASCII, ids are as in `sorted(set(text))`; a character is one token, whatever its bytes."""
+    text = "First Citizen:\nBefore we proceed"
+    characters = sorted(set(text))
+    tokenizer = Tokenizer.from_characters(text)
+    assert tokenizer.encode(text) == [characters.index(character) for character in text]
+    assert len(tokenizer) == len(characters)
+    text = "“猫”和狗，👋🏽 naïve\r\n\t  猫\0"
+    tokens = Tokenizer.from_characters(text).tokens(text)
+    assert tokens.texts == tuple(text)
+    with pytest.raises(AttnlabError, match="surrogate"):
+        Tokenizer.from_characters("a\ud800")
 
 
 def test_repr_of_many_tokens_shows_the_first_and_last() -> None:

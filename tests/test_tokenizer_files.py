@@ -78,6 +78,17 @@ def test_ids_and_texts_equal_transformers(name: str) -> None:
     assert len(tokenizer.vocabulary.ids) == RECORDED["5"][name]["tokens"] - (name == WITHOUT_END)
 
 
+def test_a_tokenizer_json_alone_is_read_as_it_is(tmp_path: Path) -> None:
+    """As by transformers 5.24; with a config.json, its GPT2Tokenizer adds no space."""
+    settings = Tokenizer.from_directory(REFERENCE / "tokenizers/saved_by_5").settings
+    settings = edited(settings, pre_tokenizer__add_prefix_space=True)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
+    for tokenizer in (Tokenizer.from_directory(tmp_path), Tokenizer(settings)):
+        assert tokenizer.tokens("a b").symbols == ("Ġ", "a", "Ġ", "b")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert Tokenizer.from_directory(tmp_path).tokens("a b").symbols == ("a", "Ġ", "b")
+
+
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_pages_ids_equal_transformers(name: str, pure: Evaluator) -> None:
     tokenizer = open_(name)

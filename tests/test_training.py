@@ -11,6 +11,7 @@ import attnlab
 import attnlab.training.run
 from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError
+from attnlab.forward import ForwardPass
 from attnlab.forward.parameters import parameter_shapes
 from attnlab.training import AdamW, Training, clip, initial_parameters, learning_rate, train
 from attnlab.training.parameters import decay_mask
@@ -161,8 +162,6 @@ def test_corpora_and_tokenizers() -> None:
     config = GPT2Config(vocab_size=7, n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(np.arange(100) % 7, config, steps=3)
     assert len(run.losses) == 3
-    with pytest.raises(InvalidValueError, match="tokenizer"):
-        _ = run.model
     tokenizer = Tokenizer.from_directory(REFERENCE / "odd")
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(TEXT, config, tokenizer=tokenizer)
@@ -250,6 +249,17 @@ def test_invalid_input_is_rejected_before_any_work(
     with pytest.raises((InvalidValueError, InvalidTypeError)) as raised:
         quick(**change)
     assert message in str(raised.value)
+
+
+def test_a_model_trained_on_ids_takes_ids(tmp_path: Path) -> None:
+    run = quick([3, 1, 4, 1, 5, 2, 6, 5] * 9, NINE_TOKENS)
+    run.model.save(tmp_path / "nine")
+    opened = GPT2.from_pretrained(tmp_path / "nine")
+    ids = [3, 1, 4]
+    expected = ForwardPass(np.array(ids), run.parameters).logits
+    for model in (run.model, opened):
+        assert model.trace(ids).logits.tobytes() == expected.tobytes()
+        assert len(model.generate(ids, 1, temperature=0).new) == 1
 
 
 class Odd:

@@ -125,7 +125,7 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
             ends = sorted([pairs.max(), pairs.min()], reverse=bool(total > 0))
             assert [float(x) for x in found.groups()] == pytest.approx(ends, abs=0.00501)
             assert abs(ends[0]) > abs(total)
-            assert 2 * abs(ends[1]) >= abs(ends[0])
+            assert 2 * max(abs(ends[1]), abs(ends[0]) - abs(total)) >= abs(ends[0])
             cancelling += 1
             continue
         matches = {p: re.fullmatch(p, sentence) for p in SENTENCES[language]}
@@ -158,6 +158,7 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
         assert (match[4].endswith(" at both") or match[4].endswith("（两处）")) == is_same
         if not is_share:  # no other pair takes back half of the largest
             assert 2 * (-sign * pairs).max() < sign * pairs[i, j]
+            assert 2 * abs(total) > abs(pairs[i, j])  # nor do all others together
     assert len(kinds) == 6
     assert cancelling
 
@@ -384,6 +385,7 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda it: why_of(it).without("blocks.1.attention.bias"), ValueError, "part must be an embed"),
     (lambda it: why_of(it).open(MLP).without(MLP), ValueError, "there is no part 'blocks.0.mlp"),
     (lambda it: attnlab.why(it, 2, 0), TypeError, "head must be a Head"),
+    (lambda it: attnlab.why(it.head(1, 2), 0, 0).open(HEAD), ValueError, "adds 0 here: there is"),
 ]
 
 

@@ -149,11 +149,14 @@ class Attribution(Analysis, MeansOfTexts):
         w = target.difference(trace.W_U)
         output = blocks[-1].output[row]
         self._u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
-        self.heads = read_only(
-            np.stack(
-                [self._project_heads(block.attention.context[:, row], block) for block in blocks]
-            )
+        heads = np.stack(
+            [self._project_heads(block.attention.context[:, row], block) for block in blocks]
         )
+        for layer, block in enumerate(blocks):
+            for number, head in enumerate(block.attention.heads):
+                if head.is_edited("output"):  # no longer context W_O
+                    heads[layer, number] = head.output[row] @ self._u
+        self.heads = read_only(heads)
         self.mlps = read_only(np.stack([block.mlp.output[row] @ self._u for block in blocks]))
         self.token_embedding = float(trace.token_embedding[row] @ self._u)
         self.position_embedding = float(trace.position_embedding[row] @ self._u)

@@ -28,6 +28,7 @@ from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Graph, Node, Result, Run, Step
 from attnlab.steps.declaration import parameters_of
+from attnlab.steps.run import overflow_error
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.support.messages import Message
 from attnlab.text.tokens import TokenLike
@@ -39,6 +40,11 @@ CONSTANTS = (
     *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
     *("activation", "divide_by_sqrt_d", "layer_number"),
 )
+
+
+# Equations that no gradient flows through: a scale depends on the width of K, not on its numbers,
+# and a head's output is a part of its layer's output, which has the gradient.
+ENDS = (equations.scale, equations.scale_of_layer, equations.head_output)
 
 
 class GradientRun(Run):
@@ -77,6 +83,13 @@ class GradientRun(Run):
         return super()._input(path)
 
     def compute(self, path: str, node: Node) -> Any:
+        try:
+            return self._gradient(path, node)
+        except FloatingPointError:  # of this step: those of others are InvalidValueErrors already
+            dtype = self.base.value(path).dtype
+            raise overflow_error(f"the gradient of {path}", dtype) from None
+
+    def _gradient(self, path: str, node: Node) -> Any:
         layer, name = layer_of(path), node.step.name
         if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
@@ -191,7 +204,7 @@ class AttentionGradientRun(GradientRun):
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
         is_absent = step.equation is None and self.base.value(path) is None  # such as a bias
-        return step.name not in (*CONSTANTS, "dropout_mask") and not is_absent
+        return step.name not in CONSTANTS and not is_absent
 
     def _sum_over_consumers(self, path: str) -> Array:
         total = self.d if path == self.last else super()._sum_over_consumers(path)
@@ -355,7 +368,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
             continue  # a slice or an alias of another step
         names = parameters_of(node.step.equation)
         for name, need in zip(names, needs, strict=True):
-            if need == path and node.step.equation in GRADIENTS:
+            if need == path and node.step.equation not in ENDS:
                 yield consumer, name
 
 

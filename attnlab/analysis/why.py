@@ -218,6 +218,8 @@ class Why(Analysis):
             if term.parts is None:
                 raise InvalidValueError(f"{term.name} is one part: it can't be opened")
             inner = term.parts(term, self._other_side(one))
+            if not inner:
+                raise InvalidValueError(f"{term.name} adds 0 here: there is nothing to open")
             check_sum(stacked(inner), term.vector, term.name, self._head)
             opened.parts[one] = (*terms[:index], *inner, *terms[index + 1 :])
         opened._multiply()
@@ -321,9 +323,11 @@ class Why(Analysis):
             pair = Message("{first} at {query} and {second} at {key}", **names)
         shown = f"{part:z.2f}"
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
-        # If another pair takes back at least half of the largest, no single pair is the reason.
+        # If another pair, or all others, take back at least half of the largest, no single pair is
+        # the reason.
         most = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
-        if abs(part) > abs(self.total) and 2 * -min(most) >= abs(part):
+        is_taken_back = 2 * max(-min(most), abs(part) - abs(self.total)) >= abs(part)
+        if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1
             ends = {"most": f"{sign * max(most):+z.2f}", "least": f"{sign * min(most):+z.2f}"}
             template = (

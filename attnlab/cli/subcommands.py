@@ -28,7 +28,7 @@ from attnlab.pages.page import page, playground
 from attnlab.pages.saved import is_page
 from attnlab.support.checks import as_count
 from attnlab.support.console import show_in_browser
-from attnlab.support.files import LARGEST, as_path, decode_text
+from attnlab.support.files import LARGEST, as_path, check_writable, decode_text
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.walkthrough import Reproduction
@@ -100,6 +100,7 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
             f"{file} exists and wasn't written by attnlab. Use --force to replace it, or "
             "another file name"
         )
+    check_writable(file)
     return file
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -50,8 +52,10 @@ START = 8192
 # Any id is smaller; the model's own limit is checked when it reads them.
 LARGEST_ID = 2**31
 
-# A str with more characters is a text, not a path.
+# A str with more characters is a text, not a path; a shorter one with a separator or one of these
+# endings, such as "no/such.md", is a path.
 MAX_PATH = 1024
+PATH_PATTERN = r"[/\\]|\.[A-Za-z]\w{0,7}$"
 
 
 class Text(NamedTuple):
@@ -122,11 +126,19 @@ def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
 
 
 def _texts_in_directory(directory: Path) -> Iterator[Text]:
+    root = directory.resolve()
     for parent, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
+        linked = [name for name in folders if os.path.islink(Path(parent, name))]
+        names = sorted(name for name in (*files, *linked) if not name.startswith("."))
+        for file in (Path(parent, name) for name in names):
             name = printable(file.relative_to(directory).as_posix())  # it may not be Unicode
             try:
+                if file.name in linked or not file.resolve().is_relative_to(root):
+                    raise InvalidValueError(
+                        f"{name} is a link to a directory, or out of {directory}: it isn't "
+                        "followed. Give what it links to, or a copy"
+                    )
                 if _has_records(file):
                     for text in _texts_in_records(file):
                         yield text._replace(name=f"{name}, {text.name}")
@@ -142,15 +154,19 @@ def _has_records(path: Path) -> bool:
 
 def _texts_in_records(path: Path) -> Iterator[Text]:
     """The texts of JSON Lines or of a table; raise if the first record has none."""
-    kind = "column" if path.suffix.lower() in TABLES else "field"
-    for number, (name, record) in enumerate(_records_of(path)):
+    is_table = path.suffix.lower() in TABLES
+    kind = "column" if is_table else "field"
+    records = _rows_of(path) if is_table else _values_of(path)
+    for number, (name, record) in enumerate(records):
         text = record.get(FIELD) if isinstance(record, dict) else record
         if isinstance(text, str):
             yield Text(name, text)
             continue
         if isinstance(record, dict):
-            names = ", ".join(quoted(key) for key in record if key is not None)
+            names = ", ".join(map(quoted, record))
             fault = f'has no "{FIELD}" {kind} with a text; it has {names}. Rename the {kind}'
+        elif isinstance(record, WrongRow):
+            fault = record.problem
         else:
             fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
         fault = f"{path.name}, {name}, {fault}"
@@ -160,13 +176,15 @@ def _texts_in_records(path: Path) -> Iterator[Text]:
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """A file's lines with their ends."""
+    """A file's lines; each ends with `\\n`, where the file may have `\\r\\n` or `\\r`."""
     with reading(path, InvalidValueError):
         stream = open_regular(path)
-    with stream:
+    # Latin-1 keeps every byte; Python finds all three line ends only in text.
+    with io.TextIOWrapper(stream, "latin-1") as lines:
         check_is_text(stream.read(START), path, InvalidValueError)
         stream.seek(0)
-        yield from stream
+        for line in lines:
+            yield line.encode("latin-1")
 
 
 def _texts_in_lines(path: Path) -> Iterator[Text]:
@@ -180,27 +198,57 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
                 yield Text(name, "", str(error))
 
 
-def _records_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a table, or values of JSON Lines, with names; None for one that isn't JSON."""
+def _decoded_lines_of(path: Path) -> Iterator[str]:
     # Bytes that aren't UTF-8 become lone surrogates, which are reported when a text is measured.
-    lines = (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
-    if path.suffix.lower() in TABLES:
-        # Of the process, which may have raised it further; a C long has 32 bits on Windows.
-        csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
-        try:
-            rows = csv.DictReader(lines, delimiter=TABLES[path.suffix.lower()])
-            for number, row in enumerate(rows, 1):
-                yield f"row {number}", row
-        except csv.Error as error:
-            raise InvalidValueError(f"{path} can't be read as a table: {error}") from None
-        return
-    for number, line in enumerate(lines, 1):
+    return (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
+
+
+def _values_of(path: Path) -> Iterator[tuple[str, Any]]:
+    """The values of JSON Lines, with names; None for a line that isn't JSON."""
+    for number, line in enumerate(_decoded_lines_of(path), 1):
         if line.strip():
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):
                 value = None
             yield f"line {number}", value
+
+
+class WrongRow(NamedTuple):
+    """A table's row whose cells can't be assigned to columns."""
+
+    problem: str
+
+
+def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, str] | WrongRow]]:
+    """The rows of a table, with names."""
+    # Of the process, which may have raised it further; a C long has 32 bits on Windows.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+    delimiter = TABLES[path.suffix.lower()]
+    # In a .tsv, a quotation mark is a character like others.
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    rows = csv.reader(_decoded_lines_of(path), delimiter=delimiter, quoting=quoting, strict=True)
+    number, line = 0, 1  # of the row, and of its first line
+    try:
+        header = next(rows, [])
+        if header.count(FIELD) > 1:
+            raise InvalidValueError(f'{path} has two columns "{FIELD}". Rename one of them')
+        line = rows.line_num + 1
+        for row in filter(None, rows):  # without blank lines
+            number += 1
+            name = f"row {number}"
+            if len(row) == len(header):
+                yield name, dict(zip(header, row, strict=True))
+            else:
+                advice = "" if delimiter == "\t" else "; quote a cell that has a comma"
+                problem = f"line {line}, has {len(row)} cells for {len(header)} columns{advice}"
+                yield name, WrongRow(problem)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise InvalidValueError(
+            f"{path} can't be read as a table from line {line} on: {error}. Look for a quotation "
+            "mark too many or too few"
+        ) from None
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
@@ -213,10 +261,11 @@ def read_corpus(corpus: str | os.PathLike[str]) -> str:
         return corpus
     path = as_path(corpus, "corpus")
     if not os.path.exists(path):
-        if isinstance(corpus, str) and path.suffix.lower() not in (".txt", *JSON_LINES, *TABLES):
+        if isinstance(corpus, str) and not re.search(PATH_PATTERN, corpus):
             return corpus
         raise MissingFileError(
-            f"{quoted(str(path))} not found; corpus must be a text, its ids, or a file of text"
+            f"{quoted(str(path))} not found; corpus must be a text, its ids, or a file of text. A "
+            "text that looks like a path needs a line break at its end"
         )
     if not (os.path.isdir(path) or _has_records(path)):
         return read_text(path, InvalidValueError)

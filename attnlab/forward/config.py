@@ -34,6 +34,10 @@ DEFAULT_SIZES = {
 
 # Keys with only one supported value, the default; other values would change the computation.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
+HOW_TO_RESTORE = (
+    "Put zeros in the place of these heads, in the columns of c_attn and the rows of c_proj, and "
+    "remove pruned_heads: heads of zeros add nothing"
+)
 
 
 class NamedActivation(NamedTuple):
@@ -151,6 +155,7 @@ class GPT2Config:
         settings = (DEFAULT_SIZES if "model_type" in settings else {}) | renamed | {**settings}
         problems = differing + [
             f"{key} must be {value!r}; got {quoted(settings[key])}"
+            + (f". {HOW_TO_RESTORE}" if key == "pruned_heads" else "")
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)
         ]

@@ -263,7 +263,10 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.raw_scores: {"Q": raw_scores_Q, "K": raw_scores_K},
     equations.scores: {"raw_scores": scores_raw_scores},
     equations.masked_scores: dict.fromkeys(("scores", "score_bias"), masked_scores_scores),
-    equations.weights: {"masked_scores": weights_masked_scores},
+    equations.weights: {
+        "masked_scores": weights_masked_scores,
+        "dropout_mask": lambda masked_scores, d_y: softmax(masked_scores) * d_y,
+    },
     equations.context: {"weights": context_weights, "V": context_V},
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
     equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),

@@ -130,17 +130,32 @@ def make_directory(path: FilePath) -> None:
         raise WriteError(f"{directory} can't be created: {reason_of(error)}") from None
 
 
+def check_writable(path: FilePath) -> Path:
+    """Raise if a file can't be written, before long work; return it, with symbolic links resolved.
+
+    Whether there is space, only writing can say.
+    """
+    file = as_path(path)
+    target = Path(os.path.realpath(file))
+    try:
+        _check_regular(target)
+        if not os.path.isdir(target.parent):
+            raise OSError(f"directory {target.parent} doesn't exist")
+        if not os.access(target.parent, os.W_OK):
+            raise OSError(f"directory {target.parent} can't be written to")
+    except OSError as error:
+        raise WriteError(f"{file} can't be written: {reason_of(error)}") from None
+    return target
+
+
 def write_atomically(path: FilePath, content: bytes) -> None:
     """Write a file atomically: write a temporary file, then rename it.
 
     A symbolic link is followed. An existing file keeps its mode.
     """
     file = as_path(path)
+    target = check_writable(file)
     try:
-        target = Path(os.path.realpath(file))
-        _check_regular(target)
-        if not os.path.isdir(target.parent):
-            raise OSError(f"directory {target.parent} doesn't exist")
         # Not derived from the target's name, which may already have the maximum length.
         temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
         try:

@@ -65,6 +65,10 @@ FORMATS = (
     ),
     (r"pytorch_model.*\.bin", f"weights that aren't safetensors. {HOW_TO_CONVERT}"),
     (
+        r"atlas\.safetensors",
+        "measures of a corpus. Open them with attnlab.open_atlas",
+    ),
+    (
         r"(?!model\.safetensors).+\.safetensors",
         "which may have the weights of a GPT-2. If it does, rename it to model.safetensors",
     ),

@@ -39,7 +39,7 @@ from attnlab.text.tokenizer_files import (
     has_tokenizer_files,
     read_settings,
 )
-from attnlab.text.tokens import BYTES, Token, Tokens, Vocabulary, check_ids
+from attnlab.text.tokens import BYTES, Token, Tokens, Vocabulary, byte_symbols, check_ids
 from attnlab.text.words import ALONE
 
 if TYPE_CHECKING:
@@ -122,7 +122,31 @@ class Tokenizer:
         `ids` are by symbol, as in `vocab.json`; `<|endoftext|>`, if included, is special. `merges`
         are pairs of symbols in order of priority, as in `merges.txt`.
         """
-        return cls(byte_pair_settings(ids, merges))
+        settings = byte_pair_settings(ids, merges)
+        for symbol in ids:
+            if len(symbol) == 1 and symbol not in BYTES:  # no text is encoded to it
+                raise VocabularyError(
+                    f"the symbol {quoted(symbol)} is a character, but symbols are made of "
+                    "byte_symbols(), such as Ġ for a space. Use Tokenizer.from_characters(text), "
+                    "or no tokenizer, with ids in place of texts"
+                )
+        return cls(settings)
+
+    @classmethod
+    def from_characters(cls, text: str) -> Tokenizer:
+        """A tokenizer with a token for each character of a text, in the order of their codes.
+
+        A character that isn't ASCII is merged from bytes; these, and the first two or three of
+        them, are tokens before it.
+        """
+        check_kind(text, str, "text")
+        with reraised_as(InvalidValueError, "text has an unpaired surrogate"):
+            encoded = [character.encode() for character in sorted(set(text))]
+        symbols = ["".join(byte_symbols()[byte] for byte in character) for character in encoded]
+        pairs = [(x[:n], x[n]) for x in symbols for n in range(1, len(x))]
+        merges = list(dict.fromkeys(pairs))  # characters may begin with the same bytes
+        tokens = dict.fromkeys([*"".join(symbols), *map("".join, merges)])
+        return cls.from_merges({symbol: id for id, symbol in enumerate(tokens)}, merges)
 
     @classmethod
     def byte_level(cls) -> Tokenizer:

@@ -20,6 +20,7 @@ from typing import Any
 from attnlab.errors import MissingFileError, VocabularyError, quoted
 from attnlab.support.checks import check_kind
 from attnlab.support.files import read_json, read_text
+from attnlab.support.formats import CONFIG
 from attnlab.text.bpe import (
     TIKTOKEN_PIECES,
     WORD_PIECE_DEFAULTS,
@@ -168,12 +169,14 @@ def _check_vocabulary(ids: object) -> None:
         raise VocabularyError(
             f"a vocabulary must be an object of symbols and ids; got {quoted(ids)}"
         )
+    if not ids:
+        raise VocabularyError("a vocabulary needs at least one token; got none")
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
             f"the id of {quoted(invalid[0][0])} isn't an integer: {quoted(invalid[0][1])}"
         )
-    for id in (min(ids.values()), max(ids.values())) if ids else ():
+    for id in (min(ids.values()), max(ids.values())):
         if not 0 <= id < MAX_IDS:
             symbol = next(symbol for symbol in ids if ids[symbol] == id)
             raise VocabularyError(f"the id of {quoted(symbol)}, {id}, doesn't fit in 32 bits")
@@ -205,8 +208,10 @@ def read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
     tokenizer_class = config.get("tokenizer_class")
     if not tokenizer_class:
-        tokenizer_class = _read(directory, "config.json").get("tokenizer_class")
+        tokenizer_class = _read(directory, CONFIG).get("tokenizer_class")
     is_legacy = not _exists(directory, "tokenizer.json")
+    # As in transformers, a tokenizer.json alone is complete; with a config, GPT2Tokenizer reads it.
+    is_complete = not (is_legacy or config or _exists(directory, CONFIG))
     if is_legacy:
         settings = _read_legacy_files(directory, tokenizer_class)
     else:
@@ -224,7 +229,7 @@ def read_settings(directory: Path) -> Settings:
     settings["added_tokens"] = _with_ids(settings["model"], added, by_content, defaults.values())
     if is_bert:
         _apply_bert_config(settings, config, special, is_legacy)
-    if is_gpt2:
+    if is_gpt2 and not is_complete:
         _apply_gpt2_config(settings, config, special, is_legacy)
     if is_legacy and not is_bert:
         _check_merges_complete(settings)

@@ -27,7 +27,7 @@ from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.document import Document
 from attnlab.support.tables import Columns, Table
-from attnlab.text.tokenizer import Tokenizer
+from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
@@ -104,10 +104,9 @@ class Training(Document):
 
     @property
     def model(self) -> GPT2:
-        """The current model, with a copy of the parameters; needs a tokenizer."""
-        if self.tokenizer is None:
-            raise InvalidValueError("a model needs a tokenizer. Use train(..., tokenizer=...)")
-        return GPT2(self.parameters.copy(), self.tokenizer)
+        """The current model, with a copy of the parameters; without a tokenizer, it takes ids."""
+        tokenizer = self.tokenizer or NoTokenizer(self.config.vocab_size)
+        return GPT2(self.parameters.copy(), tokenizer)
 
     def pieces(self) -> Iterator[str | Table]:
         last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
@@ -177,7 +176,7 @@ def train(
     corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory
         of files: text, .jsonl with a "text" field, .csv with a "text" column
     tokenizer : for the text, and the model. None means bytes as tokens if vocab_size is 256,
-        otherwise no tokenizer, and the corpus must be ids
+        otherwise no tokenizer: the corpus must be ids, and the model takes ids
     steps : number of updates
     batch_size : sequences per step
     sequence_length : tokens per sequence; None means n_positions
@@ -276,7 +275,8 @@ def _corpus_ids(
         if tokenizer is None:
             raise InvalidValueError(
                 "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
-                f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
+                f"vocab_size must be 256, one for each byte; got {config.vocab_size}. "
+                "Tokenizer.from_characters(text) has one for each character"
             )
         corpus = tokenizer.encode(read_corpus(corpus))
     ids = check_ids(corpus, config.vocab_size)

@@ -22,7 +22,7 @@ from attnlab.steps.declaration import parameters_of
 from attnlab.steps.labels import axis_of
 from attnlab.support.checks import importing_extra
 from attnlab.support.colours import LIGHT
-from attnlab.support.files import FilePath, write_atomically
+from attnlab.support.files import FilePath, check_writable, write_atomically
 from attnlab.views.explaining.derivations import COMPUTING, derivation
 from attnlab.views.explaining.formulas import (
     CONSTANTS,
@@ -400,6 +400,7 @@ class Sheets:
 
 def write_sheets(result: Result, path: FilePath) -> None:
     """Write the steps of an attention, see `Attention.to_xlsx`."""
+    check_writable(path)
     book = _book_of(result)
     sheets = Sheets(result, book)
     for name in result._table_steps:

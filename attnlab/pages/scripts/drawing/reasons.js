@@ -68,9 +68,10 @@ export function reasonInWords(reason) {
     return sayParts("{first} at {query} and {second} at {key}", named);
   };
   const values = { lead: leadOf(reason, words), pair: pairInWords(), part: fixed(part, 2), total: fixed(total, 2) };
-  // If another pair takes back at least half of the largest, no single pair is the reason.
+  // If another pair, or all others, take back at least half of the largest, no single pair is the reason.
   const least = sign * Math.min(...pairs.map(([, , x]) => sign * x));
-  if (sign * part > sign * total && -2 * sign * least >= sign * part)
+  const takenBack = Math.max(-sign * least, sign * (part - total));
+  if (sign * part > sign * total && 2 * takenBack >= sign * part)
     return sayParts("{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}.", { ...values, most: signed(part), least: signed(least) });
   if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });
   if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
