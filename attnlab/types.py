@@ -12,6 +12,7 @@ from attnlab.analysis.why import Why, Without
 from attnlab.checking.verdict import Verdict
 from attnlab.corpus.result import Atlas, Measured
 from attnlab.errors import MissingExtraError
+from attnlab.forward.products import HeadWeights
 from attnlab.model.generation import Generation, GenerationStep
 from attnlab.model.trace import NextToken, NextTokens, Trace
 from attnlab.model.traces import Traces
@@ -32,6 +33,7 @@ __all__ = [
     "GenerationStep",
     "Gradients",
     "HeadJobs",
+    "HeadWeights",
     "Lens",
     "LogitLens",
     "Measured",

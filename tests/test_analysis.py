@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, needs
 from runs import every_step, log_computed, stored_steps
+from safetensors.numpy import load_file
 
 import attnlab
 from attnlab import (
@@ -99,6 +100,37 @@ def test_lens_of_a_long_text_in_batches(monkeypatch: pytest.MonkeyPatch) -> None
         followed = lens.of(7)
         assert np.array_equal(followed.ranks, 1 + (logits > logits[..., [7]]).sum(axis=-1))
         assert np.allclose(followed.probabilities, expected, rtol=1e-9, atol=0)
+
+
+def test_a_lens_computes_the_positions_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pocket = GPT2.from_pretrained("pocket", dtype="float64")
+    trace = pocket.trace(np.arange(3, 103))
+    whole = attnlab.lens(trace)
+    expected = whole.ids, whole.probabilities
+    decoded: list[int] = []
+    decode = attnlab.analysis.lens.decode_stream
+
+    def counted(trace: Trace, stream: Any) -> Any:
+        decoded.append(len(stream))
+        return decode(trace, stream)
+
+    monkeypatch.setattr("attnlab.analysis.lens.decode_stream", counted)
+    stops = len(whole.stops)
+    for position, rows in ((-1, [99]), (slice(4, 10, 3), [4, 7]), (trace.tokens.symbols[50], [50])):
+        lens = attnlab.lens(trace, position=position)
+        assert np.array_equal(lens.ids, expected[0][:, rows])
+        np.testing.assert_allclose(lens.probabilities, expected[1][:, rows], rtol=1e-12)
+        assert lens.of(7).ids.shape == lens.logits("embedding")[:, :stops].T.shape
+    decoded.clear()
+    lines = repr(attnlab.lens(trace)).splitlines()[2 : 2 + stops]
+    assert sum(decoded) == stops * 16
+    assert lines == repr(whole).splitlines()[2 : 2 + stops]
+    decoded.clear()
+    attnlab.lens(trace).top(3, 5)
+    assert sum(decoded) == stops
+    assert "…" not in repr(attnlab.lens(pocket.trace(np.arange(14)))).splitlines()[1]
+    with pytest.raises(ValueError, match="selects none of the 100 positions"):
+        attnlab.lens(trace, position=slice(100, None))
 
 
 def test_the_lens_as_text(it: Trace) -> None:
@@ -668,6 +700,34 @@ def test_QK_and_OV_give_scores_and_outputs(odd: Trace) -> None:
     assert np.allclose(head.weights @ (head.X @ head.OV).full(), head.output)
     assert "QK = W_Q W_Kᵀ" in repr(head.QK)
     assert repr(head.OV).startswith(head.title)
+
+
+def test_a_heads_parameters_without_a_text() -> None:
+    """By hand, from the file; no other layer is read."""
+    directory = REFERENCE / "odd"
+    model = GPT2.from_pretrained(directory)
+    tensors = load_file(directory / "model.safetensors")
+    D, H = model.config.n_embd, model.config.n_head
+    Dh, names = D // H, ("Q", "K", "V")
+    prefix = "transformer.h.1.attn."
+    W, b = (tensors[f"{prefix}c_attn.{name}"] for name in ("weight", "bias"))
+    heads = {n: model.head(1, n) for n in (0, H - 1, -1)}
+    for n, head in heads.items():
+        first = n % H * Dh
+        for part, name in enumerate(names):
+            columns = slice(part * D + first, part * D + first + Dh)
+            assert np.array_equal(getattr(head, f"W_{name}"), W[:, columns])
+            assert np.array_equal(getattr(head, f"b_{name}"), b[columns])
+        W_O = tensors[f"{prefix}c_proj.weight"][first : first + Dh]
+        assert np.array_equal(head.W_O, W_O)
+        assert np.allclose(head.OV.full(), head.W_V @ W_O, atol=1e-6)
+        assert np.allclose(head.QK.full(), head.W_Q @ head.W_K.T, atol=1e-6)
+        assert head.title == model.trace([1]).head(1, n).title
+    assert repr(heads[0]).splitlines()[2].split() == ["W_Q", str(D), "x", str(Dh)]
+    assert {path.split(".")[1] for path in model.parameters._arrays} == {"1"}
+    for layer, head in ((0, H), (model.config.n_layer, 0)):
+        with pytest.raises(IndexError, match="out of range"):
+            model.head(layer, head)
 
 
 # ---- jobs of heads ---------------------------------------------------------------------------

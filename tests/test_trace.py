@@ -68,6 +68,29 @@ def test_reading_computes_only_needed_steps(odd: GPT2) -> None:
     assert np.allclose(attention.heads[1].Q, np.split(Q, 5, axis=-1)[1], atol=1e-6)
 
 
+def test_losses_of_a_text_longer_than_the_model() -> None:
+    """Token by token: each is predicted in the first window that has it."""
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")  # 17 positions
+    ids = np.random.default_rng(3).integers(0, 263, 50)
+    for length, stride in ((50, 5), (50, 16), (49, 1), (50, None), (17, 3), (18, 16), (2, 4)):
+        text = ids[:length]
+        expected = []
+        for n in range(1, length):
+            start = 0
+            while start + 17 <= n:
+                start += stride or 8
+            p = np.exp(model.trace(text[start:n]).next_logits)
+            expected.append(-np.log(p[text[n]] / p.sum()))
+        losses = model.losses(text, stride)
+        np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-12)
+    assert np.array_equal(model.losses(ids[:17]), model.trace(ids[:17]).losses)
+    for stride in (0, 17, 1.5):
+        with pytest.raises(AttnlabError, match="stride must be an integer from 1 to 16"):
+            model.losses(ids, stride)
+    with pytest.raises(AttnlabError, match="at least two tokens; got 1"):
+        model.losses(ids[:1])
+
+
 def test_losses() -> None:
     expected = np.load(REFERENCE / "odd/expected.npz")
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")

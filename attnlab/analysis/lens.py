@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeAlias, TypeGuard, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from attnlab import equations
 from attnlab.analysis.base import Analysis, named_axis, number_of_texts, positions_of
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidTypeError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
@@ -23,6 +23,7 @@ from attnlab.steps.labels import Axis, Grid, token_index
 from attnlab.support.checks import as_count, as_index, check_choice, check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
+from attnlab.support.parts import sliced
 from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import (
     ELLIPSIS,
@@ -37,7 +38,11 @@ from attnlab.support.tables import (
 from attnlab.text.tokens import Token, TokenLike
 
 # Columns in a printed table.
-COLUMNS_SHOWN = 12
+COLUMNS_SHOWN = 16
+
+
+# Ids, ranks and probabilities.
+Numbers: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
 
 
 class Lens(Analysis):
@@ -72,16 +77,34 @@ class Lens(Analysis):
     _number: ClassVar[str] = "probability"
 
     stops: tuple[str, ...]
-    ids: Ids
-    ranks: NDArray[np.int64]
-    probabilities: Array
 
     def __init__(
-        self, title: str, trace: Trace, columns: Axis, numbers: tuple[AnyArray, AnyArray, AnyArray]
+        self, title: str, trace: Trace, columns: Axis, numbers: Numbers | None = None
     ) -> None:
-        """Set the numbers: ids, ranks and probabilities."""
+        """`numbers` are ids, ranks and probabilities; without them, `_measured` has them."""
         self.title, self.stops, self._trace, self._columns = title, points_of(trace), trace, columns
-        self.ids, self.ranks, self.probabilities = map(read_only, numbers)
+        self._given = numbers
+
+    def _measured(self) -> Numbers:
+        assert self._given is not None
+        return self._given
+
+    @cached_property
+    def _numbers(self) -> Numbers:
+        ids, ranks, probabilities = map(read_only, self._measured())
+        return ids, ranks, probabilities
+
+    @property
+    def ids(self) -> Ids:
+        return self._numbers[0]
+
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        return self._numbers[1]
+
+    @property
+    def probabilities(self) -> Array:
+        return self._numbers[2]
 
     @cached_property
     def tokens(self) -> tuple[tuple[Token, ...], ...]:
@@ -102,9 +125,12 @@ class Lens(Analysis):
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
-    def _cell(self, row: int, column: int) -> str:
-        token = label(self.tokens[row][column].readable)
-        return f"{token} {self.probabilities[row, column]:.2f}"
+    def _cells(self, columns: list[int]) -> list[list[str]]:
+        """The cells of some columns, row by row."""
+        return [
+            [cell_of(self.tokens[i][j], self.probabilities[i, j]) for j in columns]
+            for i in range(len(self.stops))
+        ]
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
@@ -120,9 +146,19 @@ class Lens(Analysis):
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
-        for i, point in enumerate(self.stops):
-            lines.append([point, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
+        for point, cells in zip(self.stops, self._cells([*filter(is_index, columns)]), strict=True):
+            shown = iter(cells)
+            lines.append([point, *(ELLIPSIS if j is None else next(shown) for j in columns)])
         yield Table(lines)
+
+
+def is_index(column: int | None) -> TypeGuard[int]:
+    """Whether it isn't a gap between columns."""
+    return column is not None
+
+
+def cell_of(token: Token, probability: float) -> str:
+    return f"{label(token.readable)} {probability:.2f}"
 
 
 class OneToken(Lens):
@@ -147,7 +183,7 @@ class OneToken(Lens):
         title: str,
         trace: Trace,
         columns: Axis,
-        numbers: tuple[AnyArray, AnyArray, AnyArray],
+        numbers: Numbers,
         errors: tuple[AnyArray, AnyArray] | None = None,
     ) -> None:
         super().__init__(title, trace, columns, numbers)
@@ -175,20 +211,25 @@ class OneToken(Lens):
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
-    def _cell(self, row: int, column: int) -> str:
-        return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
+    def _cells(self, columns: list[int]) -> list[list[str]]:
+        return [
+            [f"{self.probabilities[i, j]:.2f} #{self.ranks[i, j]}" for j in columns]
+            for i in range(len(self.stops))
+        ]
 
     def _tables(self) -> Iterator[str | Table]:
         return super()._tables() if self.ranks.ndim == 2 else Document._tables(self)
 
 
 @overload
-def lens(trace: Trace) -> LogitLens: ...
+def lens(
+    trace: Trace, token: None = None, position: int | str | slice | None = None
+) -> LogitLens: ...
 @overload
 def lens(
     trace: Traces, token: TokenLike | list[TokenLike] | None = None, position: int = -1
 ) -> OneToken: ...
-def lens(trace: Trace | Traces, token: Any = None, position: int = -1) -> LogitLens | OneToken:
+def lens(trace: Trace | Traces, token: Any = None, position: Any = None) -> LogitLens | OneToken:
     """The logit lens: what the residual stream predicts after each attention and MLP.
 
     probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
@@ -202,25 +243,24 @@ def lens(trace: Trace | Traces, token: Any = None, position: int = -1) -> LogitL
         position, with standard errors
     token : only for several texts: as in `LogitLens.of`, or a list with one for each text; None for
         the token that the model finds most probable in each text
-    position : only for several texts
+    position : of one text, an index, a token's text or a slice of indices, of which alone the lens
+        is computed; None for all. Of several texts, an index; None for the last
 
     Returns
     -------
     LogitLens
         for one text: `print` shows the most probable tokens; `.of(token)` gives one token's rank
-        and probability, `.top(k, position)` the k most probable at one position
+        and probability, `.top(k, position)` the k most probable at one position. Each computes only
+        the positions that it has, so 1,024 tokens take no longer to print than 16
     OneToken
         for several
     """
     if isinstance(trace, Traces):
-        return mean_lens(trace, token, position)
+        return mean_lens(trace, token, -1 if position is None else position)
     check_kind(trace, Trace, "trace")
-    if token is not None or position != -1:
-        raise InvalidTypeError(
-            "for one text, the lens shows every position: use lens(trace).of(token), or "
-            ".top(k, position)"
-        )
-    return LogitLens(trace)
+    if token is not None:
+        raise InvalidTypeError("for one text, use lens(trace).of(token)")
+    return LogitLens(trace, position)
 
 
 def mean_lens(traces: Traces, token: Any, position: int) -> OneToken:
@@ -263,20 +303,38 @@ class LogitLens(Lens):
     token, `top` the most probable tokens at one position.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, position: int | str | slice | None = None) -> None:
         title = Message("Logit lens{note}: the most probable token", note=trace._note)
-        self._trace = trace
-        ids, probabilities = self._most_probable(1, slice(None))
-        numbers = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
-        super().__init__(title, trace, positions_of(trace), numbers)
+        axis, T = positions_of(trace), len(trace.tokens)
+        rows = slice(None) if position is None else position
+        if not isinstance(rows, slice):
+            row = token_index(trace, "position", rows, T)
+            rows = slice(row, row + 1)
+        self._rows = np.array(sliced(tuple(range(T)), rows), np.int64)
+        if not self._rows.size:
+            raise InvalidValueError(f"{rows} selects none of the {T} positions")
+        columns = replace(axis, positions=axis.positions[rows], tokens=axis.tokens[rows])
+        super().__init__(title, trace, columns)
+
+    def _measured(self) -> Numbers:
+        ids, probabilities = self._most_probable(1, self._rows)
+        return ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
+
+    def _cells(self, columns: list[int]) -> list[list[str]]:
+        if "_numbers" in vars(self):
+            return super()._cells(columns)
+        token = self._trace.vocabulary.token
+        ids, probabilities = self._most_probable(1, self._rows[columns])
+        rows = zip(ids[..., 0].tolist(), probabilities[..., 0], strict=True)
+        return [[*map(cell_of, map(token, row), numbers)] for row, numbers in rows]
 
     def logits(self, stop: str) -> Array:
-        """The logits decoded from one of the `stops`, (T, vocab).
+        """The logits decoded from one of the `stops`, (n, vocab).
 
         At the last point they are the model's, unless `final` or `logits` is edited.
         """
         check_choice(stop, self.stops, "stop")
-        return decode_stream(self._trace, at(self._trace, stop))
+        return decode_stream(self._trace, at(self._trace, stop)[self._rows])
 
     def of(self, token: TokenLike) -> OneToken:
         """Rank and probability of a token, as for `attribution`, at every point and position."""
@@ -285,20 +343,20 @@ class LogitLens(Lens):
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)
 
-        ranks, probabilities = self._measure_points(measure, slice(None))
+        ranks, probabilities = self._measure_points(measure, self._rows)
         numbers = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
             "Logit lens{note}: probability and rank of {token}",
             note=self._trace._note,
             token=target.readable,
         )
-        return OneToken(title, self._trace, positions_of(self._trace), numbers)
+        return OneToken(title, self._trace, self._columns, numbers)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
         """The k most probable tokens of every point, at one position, as in `attribution`."""
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         row = token_index(self._trace, "position", position, len(self._trace.tokens))
-        ids, probabilities = self._most_probable(k, slice(row, row + 1))
+        ids, probabilities = self._most_probable(k, np.array([row]))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(
             "Logit lens{note}: the most probable tokens at position {position}",
@@ -308,7 +366,7 @@ class LogitLens(Lens):
         columns = named_axis("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
         return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
 
-    def _most_probable(self, k: int, rows: slice) -> tuple[Ids, Array]:
+    def _most_probable(self, k: int, rows: Ids) -> tuple[Ids, Array]:
         """Ids and probabilities of the k most probable tokens at every point, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
@@ -321,11 +379,12 @@ class LogitLens(Lens):
         return self._measure_points(measure, rows)
 
     def _measure_points(
-        self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
+        self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: Ids
     ) -> tuple[AnyArray, AnyArray]:
         """Apply `measure`, which returns two arrays, to the logits of every point, (S, n, ...).
 
-        Rows of all points are computed in batches, as each product reads all of W_U.
+        `rows` are the n positions. Rows of all points are computed in batches, as each product
+        reads all of W_U.
         """
         streams = np.stack([at(self._trace, point)[rows] for point in points_of(self._trace)])
         S, n, D = streams.shape

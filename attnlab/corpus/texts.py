@@ -225,9 +225,13 @@ def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, str] | WrongRow]]:
     # Of the process, which may have raised it further; a C long has 32 bits on Windows.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     delimiter = TABLES[path.suffix.lower()]
-    # In a .tsv, a quotation mark is a character like others.
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    rows = csv.reader(_decoded_lines_of(path), delimiter=delimiter, quoting=quoting, strict=True)
+    rows = csv.reader(
+        _decoded_lines_of(path),
+        delimiter=delimiter,
+        # In a .tsv, a quotation mark is a character like others.
+        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
     number, line = 0, 1  # of the row, and of its first line
     try:
         header = next(rows, [])

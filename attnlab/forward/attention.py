@@ -22,7 +22,7 @@ from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidValueError
 from attnlab.forward import fast
 from attnlab.forward.edits import Edit, edit_run
-from attnlab.forward.products import Product
+from attnlab.forward.products import Circuits
 from attnlab.steps import Numbered, Result, Run, Step, step_at
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
@@ -300,7 +300,7 @@ class SelfAttention(Attention):
         return f"{self._layer_prefix}memory" not in self._run.graph.given
 
 
-class Head(SelfAttention):
+class Head(Circuits, SelfAttention):
     """One head of multi-head attention, with the same step names.
 
     Its arrays are views of the layer's if the layer has computed them; otherwise they are computed
@@ -325,26 +325,6 @@ class Head(SelfAttention):
     W_O = Step[Array]("Dv D")
     # Not cut from the layer's output, which is the sum of these and b_O.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
-
-    @property
-    def QK(self) -> Product:
-        """W_Q W_Kᵀ, (D, D'): which pairs of directions give a high score.
-
-        Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
-        left out; where they are 0, raw_scores = X QK Xᵀ.
-        """
-        name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
-        return Product(self.W_Q, equations.transpose(self.W_K), name)  # (D, Dk), (Dk, D')
-
-    @property
-    def OV(self) -> Product:
-        """W_V W_O, (D', D): maps the attended token's vector to what the head writes.
-
-        Its input is in the basis of X, LayerNorm's output; its output is added to the residual
-        stream. b_V is left out.
-        """
-        name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
-        return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)

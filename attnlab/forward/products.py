@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.equations import Array, transpose
+from attnlab.equations import Array, columns_of_head, rows_of_head, transpose
 from attnlab.errors import InvalidValueError
-from attnlab.support.checks import as_floats
+from attnlab.forward.parameters import Parameters
+from attnlab.support.checks import as_floats, as_index
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Columns, Heading, Paragraph, Table
@@ -145,6 +146,72 @@ class Product(Document):
         values = self.singular_values
         count = np.arange(1, len(values) + 1)
         return curves({"singular values": values}, count, title=self.title, ax=ax)
+
+
+class Circuits:
+    """A head's two products of parameters; a base class of what has its W_Q, W_K, W_V and W_O."""
+
+    @property
+    def QK(self: Any) -> Product:
+        """W_Q W_Kᵀ, (D, D'): which pairs of directions give a high score.
+
+        Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
+        left out; where they are 0, raw_scores = X QK Xᵀ.
+        """
+        name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
+        return Product(self.W_Q, transpose(self.W_K), name)  # (D, Dk), (Dk, D')
+
+    @property
+    def OV(self: Any) -> Product:
+        """W_V W_O, (D', D): maps the attended token's vector to what the head writes.
+
+        Its input is in the basis of X, LayerNorm's output; its output is added to the residual
+        stream. b_V is left out.
+        """
+        name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
+        return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
+
+
+class HeadWeights(Circuits, Document):
+    """A head's parameters, without a text, as `GPT2.head` returns them.
+
+    Attributes
+    ----------
+    W_Q, W_K, W_V : (D, Dh), the head's columns of the layer's parameters
+    b_Q, b_K, b_V : (Dh,)
+    W_O : (Dh, D), its rows
+    QK, OV : their products, low-rank
+    """
+
+    W_Q: Array
+    W_K: Array
+    W_V: Array
+    b_Q: Array
+    b_K: Array
+    b_V: Array
+    W_O: Array
+
+    def __init__(self, parameters: Parameters, layer: int, head: int) -> None:
+        config = parameters.config
+        layer = as_index(layer, "layer", config.n_layer)
+        head = as_index(head, "head", config.n_head)
+        self.title = Message(
+            "{title}, head {head}",
+            title=Message("Layer {layer}, attention", layer=layer),
+            head=head,
+        )
+        for name in ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"):
+            select = rows_of_head if name == "W_O" else columns_of_head
+            of_layer = parameters[f"blocks.{layer}.attention.{name}"]
+            setattr(self, name, select(of_layer, head, config.n_head))
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield from self._tables()
+
+    def _data(self) -> Columns:
+        shapes = {name: x.shape for name, x in vars(self).items() if isinstance(x, np.ndarray)}
+        return {"name": [*shapes], "shape": [" x ".join(map(str, x)) for x in shapes.values()]}
 
 
 def r_factor(W: Array) -> Array:

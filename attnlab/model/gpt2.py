@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_files
 from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, DOWNLOAD_COMMAND, find_model
+from attnlab.equations import Array
 from attnlab.errors import (
     CheckpointError,
     DownloadError,
@@ -24,10 +25,12 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Parameters, parameter_count
+from attnlab.forward.products import HeadWeights
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import (
     RAW_BYTES,
+    as_count,
     as_flag,
     as_numpy,
     check_choice,
@@ -209,6 +212,13 @@ class GPT2:
         self.tokenizer.save(path)
         self.config.save(path)
 
+    def head(self, layer: int, head: int) -> HeadWeights:
+        """A head's parameters, W_Q to W_O, and their products QK and OV, without a text.
+
+        Only the layer's attention is read from a checkpoint. `trace.head` has a text's numbers.
+        """
+        return HeadWeights(self.parameters, layer, head)
+
     @overload
     def trace(
         self, text_or_ids: list[str] | list[Tokens], *, special: Special = False
@@ -263,6 +273,40 @@ class GPT2:
                 f"a shorter text, or model.tokenizer.encode(text)[:{positions}]"
             )
         return tokens
+
+    def losses(
+        self,
+        text_or_ids: str | ArrayLike | Tokens,
+        stride: int | None = None,
+        *,
+        special: Special = False,
+    ) -> Array:
+        """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
+
+        The text is read in windows of n_positions tokens, each `stride` tokens after the one
+        before; a token counts in the first window that has it, after those before it. Their mean is
+        the loss, e to its power the perplexity.
+
+        Parameters
+        ----------
+        text_or_ids, special : as `trace` takes them
+        stride : 1 to n_positions - 1, slower and more exact if it is small; None for half of
+            n_positions
+
+        Source: transformers' documentation, “Perplexity of fixed-length models”.
+        """
+        tokens, size = self._tokens(text_or_ids, special), self.config.n_positions
+        stride = size // 2 if stride is None else stride
+        stride = as_count(stride, "stride", least=1, most=size - 1)
+        if len(tokens) < 2:
+            raise InvalidValueError(f"a loss needs at least two tokens; got {len(tokens)}")
+        losses: list[Array] = []
+        end = 1  # of the tokens that need no loss any more
+        for start in range(0, max(len(tokens) - size, 0) + stride, stride):
+            trace = self.trace(tokens[start : start + size])
+            losses.append(trace.losses[end - start - 1 :])
+            end = start + len(trace.tokens)
+        return np.concatenate(losses)
 
     def generate(
         self,
