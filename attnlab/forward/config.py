@@ -35,8 +35,8 @@ DEFAULT_SIZES = {
 # Keys with only one supported value, the default; other values would change the computation.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 HOW_TO_RESTORE = (
-    "Put zeros in the place of these heads, in the columns of c_attn and the rows of c_proj, and "
-    "remove pruned_heads: heads of zeros add nothing"
+    "Put zeros in the place of these heads, in the columns of W_Q, W_K, W_V and the rows of W_O, "
+    "and remove pruned_heads: heads of zeros add nothing"
 )
 
 
