@@ -104,11 +104,7 @@ class DivergedError(AttnlabError, ArithmeticError):
 
 
 class AtlasError(AttnlabError, ValueError):
-    """An atlas file is unreadable or damaged."""
-
-
-class ResumeError(AttnlabError, ValueError):
-    """The saved state of a run is unreadable, or belongs to another run."""
+    """A file of an atlas or of its run is unreadable or damaged."""
 
 
 class WorkerError(AttnlabError, RuntimeError):

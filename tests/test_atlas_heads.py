@@ -17,7 +17,7 @@ from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
 from attnlab.corpus.heads import SHOWN, TOPS, Plan, TextSums, common_pairs
-from attnlab.errors import ResumeError, UnknownMeasureError
+from attnlab.errors import UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
 
@@ -235,15 +235,13 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
     with ThreadPoolExecutor(3) as executor:
         threads = run(executor=executor)
     whole = run(directory=tmp_path / "run")
-    (tmp_path / "run" / "chunk-00000002.safetensors").unlink()
+    next((tmp_path / "run").glob("chunk-00000002-*")).unlink()
     resumed = run(directory=tmp_path / "run")
     opened = attnlab.open_atlas(tmp_path / "run")
     for other in (threads, whole, resumed, opened):
         assert bits(other) == bits(expected)
         assert json.dumps(other.details) == json.dumps(expected.details)
         assert attnlab.page(other).html == attnlab.page(expected).html
-    with pytest.raises(ResumeError, match="checksum of the texts: saved"):
-        run(texts=[*texts(19), "The dog barked."], directory=tmp_path / "run")
 
 
 def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:

@@ -276,7 +276,7 @@ def test_atlas(tmp_path: Path) -> None:
     assert f"Page: {tmp_path / 'out' / 'atlas.html'}" in out
     assert is_page(tmp_path / "out" / "atlas.html")
     whole, _ = run("atlas", str(corpus))
-    assert "writer" in whole
+    assert "entropy" in whole
 
 
 @posix

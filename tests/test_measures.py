@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-import attnlab
 from attnlab import GPT2, Tokenizer, Trace
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
-    LARGEST_WRITERS,
     MEASURES,
     TARGETS,
     as_measures,
     entropy,
     measure_trace,
-    size,
     weight_on,
 )
 from attnlab.errors import InvalidTypeError, InvalidValueError
@@ -54,7 +51,7 @@ def test_weight_on_targets_by_hand(job: str, keys: Any, sums: float, divisors: f
     np.testing.assert_allclose(actual.divisors, [divisors])
 
 
-def test_entropy_and_size_by_hand() -> None:
+def test_entropy_by_hand() -> None:
     two = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
     actual = entropy(WEIGHTS, EVERY)
@@ -65,11 +62,8 @@ def test_entropy_and_size_by_hand() -> None:
     np.testing.assert_allclose((actual.sums, actual.divisors), [[rest / 2], [0.5]])
     one_key_each = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
     assert entropy(one_key_each, np.ones(2)).sums == 0
-    # It writes (3, 4), then (0, 2), into a stream with norms 10 and 1.
-    actual = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
-    np.testing.assert_allclose((actual.sums, actual.divisors), [[0.5 + 2.0], [2]])
     actual = measure_trace(GPT2.from_pretrained("pocket").trace([7]), as_measures(None))
-    assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
+    assert not any(numbers.divisors.any() for numbers in actual.values())
 
 
 def in_loops(trace: Trace) -> dict[str, Any]:
@@ -78,12 +72,9 @@ def in_loops(trace: Trace) -> dict[str, Any]:
     shape = trace.config.n_layer, trace.config.n_head
     actual = {name: np.zeros((2, *shape)) for name in MEASURES}
     for layer, h in np.ndindex(*shape):
-        head, block = trace.head(layer, h), trace.blocks[layer]
+        head = trace.head(layer, h)
         W = head.weights.astype(np.float64)
         length = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in head.V @ head.W_O]
-        stream = np.sqrt((block.input.astype(np.float64) ** 2).sum(axis=1))
-        outputs = np.sqrt(((head.context @ head.W_O).astype(np.float64) ** 2).sum(axis=1))
-        actual["size"][:, layer, h] = (outputs / stream).sum(), T
         for q in range(1, T):
             copies = [k for k in range(q) if ids[k] == ids[q]]
             jobs = {
@@ -116,10 +107,6 @@ def in_loops(trace: Trace) -> dict[str, Any]:
         logits = trace.logits[t].astype(np.float64)
         losses.append(math.log(np.exp(logits - logits.max()).sum()) + logits.max())
         losses[-1] -= logits[ids[t + 1]]
-        parts = attnlab.attribution(trace, int(ids[t + 1]), position=t)
-        everything = [*parts.heads.ravel(), *parts.mlps, parts.embedding]
-        least = sorted(everything)[-LARGEST_WRITERS]
-        actual["writer"] += np.stack([parts.heads >= least, np.ones(shape)])
     return actual | {"loss": np.array([sum(losses), T - 1])}
 
 

@@ -64,7 +64,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "measure": atlas["entropy"],
         "loss": atlas["loss"],
         "top texts of a head": atlas.head(1, 2).tops,
-        "passages": atlas["entropy"].most(1, 2),
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
         "truth": truth,
         "Shapley values": truth.shapley(),

@@ -11,21 +11,28 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from attnlab.analysis.base import head_name
 from attnlab.corpus.heads import COMPARED, SHOWN, Plan
-from attnlab.corpus.tally import MIN_TEXTS, Tally, fits, ratio, require
+from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Table, label, listed
+from attnlab.support.tables import (
+    PLUS_MINUS,
+    Columns,
+    Heading,
+    Paragraph,
+    Table,
+    label,
+    listed,
+)
 
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
 
-# Each table's title, the definition of its numbers, and the kind of each column's cells, see
-# `tally.fits`; lists aren't printed.
+# Each table's title, the definition of its numbers, and the type of each column's cells; lists
+# aren't printed.
 NUMBERS = {"mean": float, "error": float}
 TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "positions": (
@@ -73,13 +80,19 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "key": str,
             "weight": float,
             "content": str,
-            "promotes": [str],
-            "ids": [int],
-            "earlier": [int],
-            "tokens": [str],
-            "lines": [(int, int, float, float)],  # query and key in `tokens`, weight and excess
+            "promotes": list,
+            "ids": list,
+            "earlier": list,
+            "tokens": list,
+            "lines": list,  # of a query and a key in `tokens`: both, weight and excess
         },
     ),
+}
+FORMATS: dict[str, Any] = {
+    "mean": PLUS_MINUS,
+    "strength": ".2f",
+    "weight": ".2f",
+    "content": label,
 }
 LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1}
 
@@ -95,41 +108,42 @@ def meaning_of(name: str) -> Message:
     return Message(TABLES[name][1], **LIMITS)
 
 
-def check_details(details: Any, heads: int) -> None:
-    """Raise unless what was read from JSON are the details of so many heads, or of none."""
-    tables = {name: {x: [kind] for x, kind in y.items()} for name, (_, _, y) in TABLES.items()}
-    is_valid = fits(details, [tables]) and len(details) in (0, heads)
-    for one in details if is_valid else ():
-        is_valid &= all(len({*map(len, columns.values())}) == 1 for columns in one.values())
-        tops = zip(one["tops"]["tokens"], one["tops"]["lines"], strict=False)
-        is_valid &= all(max(i, j) < len(tokens) for tokens, lines in tops for i, j, *_ in lines)
+def checked_details(stored: Any, heads: int) -> list[Details]:
+    """The details of so many heads, or of none, from JSON; raise if they can't be."""
+    details = [
+        {
+            name: {x: [*map(kind, tables[name][x])] for x, kind in kinds.items()}
+            for name, (_, _, kinds) in TABLES.items()
+        }
+        for tables in stored
+    ]
+    is_valid = len(details) in (0, heads)
+    for tables in details:
+        is_valid &= all(len({*map(len, columns.values())}) == 1 for columns in tables.values())
+        for tokens, lines in zip(tables["tops"]["tokens"], tables["tops"]["lines"], strict=True):
+            is_valid &= all(0 <= min(i, j) <= max(i, j) < len(tokens) for i, j, *_ in lines)
     require(is_valid, "details")
+    return details
 
 
-def details_of(model: GPT2, total: Tally) -> list[Details]:
+def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
     """The details of all heads, by layer and head, in Python's numbers and strings."""
-    sums, bins = total.sums, len(plan_of(total).bins)
+    sums, bins = total.sums, len(plan.bins)
     means = ratio(*sums["n"][..., np.newaxis], *sums["s"])  # (rows, L H)
     twins = correlations(*sums["texts"], *sums["products"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, total)):
         own = [x[:, head] for x in means]
-        details.append(
-            {
-                "positions": near_columns(total, slice(bins), *own),
-                "distances": near_columns(total, slice(bins, 2 * bins), *own),
-                "pairs": pair_columns(model, total, *own),
-                "tops": top_columns(model, total, head, promoted),
-                "writes": writes,
-                "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
-            }
-        )
+        columns = {
+            "positions": near_columns(plan, total, slice(bins), *own),
+            "distances": near_columns(plan, total, slice(bins, 2 * bins), *own),
+            "pairs": pair_columns(model, plan, total, *own),
+            "writes": writes,
+            "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
+            "tops": top_columns(model, total, head, promoted),
+        }
+        details.append(columns)
     return details
-
-
-def plan_of(total: Tally) -> Plan:
-    assert total.plan is not None  # else there are no details
-    return total.plan
 
 
 def lists(rows: Any, **columns: Any) -> Columns:
@@ -137,16 +151,15 @@ def lists(rows: Any, **columns: Any) -> Columns:
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
-def near_columns(total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
+def near_columns(plan: Plan, total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
     """Positions or distances: each bin's first and last, mean, error and texts."""
-    plan, texts = plan_of(total), total.sums["n"][0, part].astype(int)
+    texts = total.sums["n"][0, part].astype(int)
     columns = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}
     return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
 
 
-def pair_columns(model: GPT2, total: Tally, mean: AnyArray, error: AnyArray) -> Columns:
+def pair_columns(model: GPT2, plan: Plan, total: Tally, mean: AnyArray, error: AnyArray) -> Columns:
     """The pairs with the largest means."""
-    plan = plan_of(total)
     pairs = slice(2 * len(plan.bins), None)
     texts, queries, _ = total.sums["n"][:, pairs].astype(int)
     mean, error = mean[pairs], error[pairs]
@@ -164,7 +177,7 @@ def readable(model: GPT2, ids: Any) -> list[str]:
 def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[str]]) -> Columns:
     """The top texts: a part of a window each, and lines to its tokens' keys, some earlier."""
     rows: list[dict[str, Any]] = []
-    for top, promotes in zip(total.tops[:, head], promoted, strict=True):
+    for top, promotes in zip(total.best["tops"][:, head], promoted, strict=True):
         if not top["strength"] > 0:
             continue
         start, end = int(top["start"]), int(top["end"])
@@ -231,7 +244,7 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
     for layer, block in enumerate(trace._fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
         heads = slice(layer * H, (layer + 1) * H)
-        own = total.tops["context"][:, heads].astype(np.float64)
+        own = total.best["tops"]["context"][:, heads].astype(np.float64)
         contexts = np.concatenate([s[np.newaxis, heads] / max(counts[1], 1), own])
         output = np.einsum("xhd,hde->xhe", contexts.astype(W_O.dtype), W_O)
         v = gain * (output - output.mean(axis=-1, keepdims=True))
@@ -272,8 +285,8 @@ class HeadTable(Document):
         "large by chance."
     )
 
-    def __init__(self, name: str, layer: int, head: int, columns: Columns) -> None:
-        self.title = Message("{head}: {table}", head=head_name(layer, head), table=title_of(name))
+    def __init__(self, name: str, head: Message, columns: Columns) -> None:
+        self.title = Message("{head}: {table}", head=head, table=title_of(name))
         self.name, self.meaning, self.columns = name, meaning_of(name), columns
 
     def _data(self) -> Columns:
@@ -282,10 +295,8 @@ class HeadTable(Document):
     def _tables(self) -> Iterator[str | Table]:
         """The columns but lists, and the definition."""
         cells = TABLES[self.name][2]
-        shown = {x: y for x, y in self.columns.items() if not isinstance(cells[x], list)}
-        yield listed(
-            shown, {"mean": PLUS_MINUS, "strength": ".2f", "weight": ".2f", "content": label}
-        )
+        shown = {name: column for name, column in self.columns.items() if cells[name] is not list}
+        yield listed(shown, FORMATS)
         yield self.meaning
 
     def pieces(self) -> Iterator[str | Table]:

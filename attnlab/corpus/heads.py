@@ -77,6 +77,10 @@ class Plan(NamedTuple):
         ]
         return np.dtype(fields)
 
+    def no_tops(self) -> AnyArray:
+        """Top texts of each head, (TOPS, L H), that have no strength."""
+        return np.zeros((TOPS, self.heads), self.top)
+
 
 def codes_of(ids: Ids, vocab: int) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Queries, keys and codes of a window's pairs, by query; also each query with itself."""
@@ -107,7 +111,7 @@ class TextSums:
         self.sums = np.zeros((0, plan.heads))
         self.products = np.zeros((plan.heads, plan.heads))  # of centred patterns
         self.queries, self.contexts = 0, np.zeros((plan.heads, plan.width))
-        self.tops = np.zeros((0, plan.heads), plan.top)
+        self.tops = plan.no_tops()
 
     def open(self, number: int, ids: Ids) -> None:
         """Begin a window, (T,), of the text: which rows each of its weights is added to."""
@@ -201,7 +205,7 @@ class TextSums:
         self.contexts += contexts[:, 1:].sum(axis=1, dtype=np.float64)
         top = np.concatenate(self._best)
         top["context"] = contexts[np.arange(len(top)), top["lines"]["query"][:, 0]]
-        self.tops = largest_of(self.tops, top[np.newaxis])
+        self.tops = strongest(self.tops, top[np.newaxis])
 
     def add_to(self, total: dict[str, AnyArray]) -> None:
         """Add the sums, their squares and products to a total; a text of one token has none."""
@@ -220,8 +224,8 @@ class TextSums:
         total["products"] += np.stack([g, g * g, own * own.T, g * own])
 
 
-def largest_of(tops: AnyArray, later: AnyArray) -> AnyArray:
-    """The TOPS strongest of each head, (TOPS, L H) or fewer; ties go to the earlier."""
-    both = np.concatenate([tops, later])
-    order = np.argsort(-both["strength"], axis=0, kind="stable")[:TOPS]
+def strongest(best: AnyArray, later: AnyArray) -> AnyArray:
+    """As many as `best` has, along the first axis; ties go to the earlier."""
+    both = np.concatenate([best, later])
+    order = np.argsort(-both["strength"], axis=0, kind="stable")[: len(best)]
     return np.take_along_axis(both, order, axis=0)

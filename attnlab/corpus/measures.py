@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.attribution import direction
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.corpus.heads import TextSums
 from attnlab.equations import AnyArray, Array
@@ -36,7 +35,7 @@ TARGETS: dict[str, Job] = {**JOBS, "distance": distance}
 # Suffixes of the names of variants.
 ALL_TOKENS, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
-# What each measure is. Those of weights have variants.
+# What each measure of weights is.
 ON_WEIGHTS = {
     "first": "weight on the first token, where idle heads attend; the first query is skipped",
     "previous": "weight on the previous token; the first query is skipped",
@@ -51,44 +50,30 @@ ON_WEIGHTS = {
         "is skipped"
     ),
 }
-OTHERS = {
-    "size": (
-        "norm of the head's output divided by the norm of the residual stream that its layer "
-        "reads, mean over all tokens"
-    ),
-    "writer": (
-        "how often the head is among the 3 largest contributions to the next token's logit, "
-        "among all heads, MLPs and the embedding"
-    ),
-    "loss": "the model's cross-entropy, in nats per token",
-}
-IGNORING_FIRST = (
-    "{measure}; the first token is excluded, and queries count by the weight that they give to "
-    "other tokens"
-)
-SCALED_BY_VALUE = (
-    "{measure}; weights are multiplied by the norms of the values, and queries count by the sum "
-    "of these products"
-)
-MEASURES: dict[str, str] = {
-    **ON_WEIGHTS,
-    **{
-        name + WITHOUT_FIRST: Message(IGNORING_FIRST, measure=Message(ON_WEIGHTS[name]))
-        for name in ("previous", "same", "induction", "distance", "entropy")
-    },
-    **{
-        name + BY_VALUE: Message(SCALED_BY_VALUE, measure=Message(ON_WEIGHTS[name]))
-        for name in ("first", "previous", "same", "induction")
-    },
-    **OTHERS,
-}
+LOSS = "the model's cross-entropy, in nats per token"
 
-# Headings of the variants.
-VARIANT_TITLES = {
-    ALL_TOKENS: "All tokens",
-    WITHOUT_FIRST: "Without the first token",
-    BY_VALUE: "By value",
+# Each variant: its title, its description, and what it isn't measured of.
+VARIANTS = {
+    ALL_TOKENS: ("All tokens", "{measure}", ()),
+    WITHOUT_FIRST: (
+        "Without the first token",
+        "{measure}; the first token is excluded, and queries count by the weight that they give to "
+        "other tokens",
+        ("first",),
+    ),
+    BY_VALUE: (
+        "By value",
+        "{measure}; weights are multiplied by the norms of the values, and queries count by the "
+        "sum of these products",
+        ("distance", "entropy"),
+    ),
 }
+MEASURES: dict[str, str] = {
+    name + variant: Message(description, measure=Message(ON_WEIGHTS[name]))
+    for variant, (_, description, left_out) in VARIANTS.items()
+    for name in ON_WEIGHTS
+    if name not in left_out
+} | {"loss": LOSS}
 
 # Short titles, by the first word of the name.
 TITLES = {
@@ -98,12 +83,7 @@ TITLES = {
     "induction": "Induction",
     "distance": "Distance in tokens",
     "entropy": "Entropy in nats",
-    "size": "Size of the output",
-    "writer": "Largest contributions",
 }
-
-# How many contributions `writer` counts as the largest.
-LARGEST_WRITERS = 3
 
 # A user-defined measure: takes a trace, returns a number for each head (L, H), NaN if undefined.
 Measure: TypeAlias = Callable[[Any], Any]
@@ -179,43 +159,28 @@ def head_sums(
 ) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
-    targets = {
-        base: np.asarray(job(trace.tokens), dtype)
-        for base, job in TARGETS.items()
-        if any(split_name(name)[0] == base for name in names)
-    }
-    is_later = np.arange(T) > 0
-    factors: dict[str, AnyArray] = {ALL_TOKENS: np.ones(T), WITHOUT_FIRST: is_later.astype(float)}
-    by_value = any(split_name(name)[1] == BY_VALUE for name in names)
-    writers = Writers(trace) if "writer" in names else None
-    layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
+    split = {name: split_name(name) for name in names}
+    targets = {base: np.asarray(job(trace.tokens), dtype) for base, job in TARGETS.items()}
+    by_value = any(variant == BY_VALUE for _, variant in split.values())
+    factors: dict[str, AnyArray] = {ALL_TOKENS: np.ones(T), WITHOUT_FIRST: (np.arange(T) > 0) * 1.0}
+    layers: dict[str, list[Sums]] = {name: [] for name in names}
     for block in blocks_in_turn(trace, keep_last or seen is not None):
         attention = block.attention
-        attention.weights  # noqa: B018  stored, so that a long text's context reuses them
-        W_O = attention.W_O.reshape(trace.config.n_head, -1, trace.config.n_embd)  # (H, Dh, D)
+        weights = attention.weights  # stored, so that a long text's context reuses them
         if by_value:
-            factors[BY_VALUE] = norms(attention.V @ W_O)
-        if writers is not None or "size" in layers:
-            written = attention.context @ W_O  # (H, T, D)
-        if writers is not None:
-            writers.add(written, block.mlp.output)
-        for name, per_layer in layers.items():
-            base, variant = split_name(name)
-            if base in targets:
-                per_layer.append(weight_on(targets[base], attention.weights, factors[variant]))
-            elif base == "entropy":
-                per_layer.append(entropy(attention.weights, factors[variant]))
+            W_O = attention.W_O.reshape(trace.config.n_head, -1, trace.config.n_embd)  # (H, Dh, D)
+            written = attention.V @ W_O  # (H, T, D)
+            factors[BY_VALUE] = np.sqrt(np.einsum("...d,...d->...", written, written))
+        for name, (base, variant) in split.items():
+            if base == "entropy":
+                layers[name].append(entropy(weights, factors[variant]))
             else:
-                per_layer.append(size(written, block.input))
+                layers[name].append(weight_on(targets[base], weights, factors[variant]))
         if seen is not None:
             seen.add(block)
     if seen is not None:
         seen.close(trace)
-    results = {
-        name: Sums(*map(np.stack, zip(*per_layer, strict=True)))
-        for name, per_layer in layers.items()
-    }
-    return results if writers is None else {**results, "writer": writers.sums()}
+    return {name: Sums(*map(np.stack, zip(*own, strict=True))) for name, own in layers.items()}
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -259,45 +224,6 @@ def entropy(weights: Array, factors: AnyArray) -> Sums:
 def entropy_terms(x: Array) -> Array:
     """-x ln x, elementwise; 0 at 0."""
     return -x * np.log(np.maximum(x, np.finfo(x.dtype).tiny))
-
-
-def size(written: Array, stream: Array) -> Sums:
-    """‖context W_O‖ / ‖input‖ of each head, over all tokens, from (H, T, D) and (T, D)."""
-    ratios = norms(written) / norms(stream)
-    return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
-
-
-def norms(x: Array) -> Array:
-    """‖x‖ of each row, (..., D) -> (...)."""
-    return np.sqrt(np.einsum("...d,...d->...", x, x))
-
-
-class Writers:
-    """The largest direct contributions to the next token's logit.
-
-    The final LayerNorm's scale is common to all contributions and is left out.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        self._u = direction(trace.gain, trace.W_U[:, trace.ids[1:]].T)  # (T - 1, D)
-        self._heads: list[Array] = []
-        self._others = [self._contribution(trace.embedding)]
-
-    def add(self, heads: Array, mlp: Array) -> None:
-        """Add the outputs of a block's heads, (H, T, D), and of its MLP, (T, D)."""
-        self._heads.append(self._contribution(heads))  # (H, T - 1)
-        self._others.append(self._contribution(mlp))
-
-    def _contribution(self, written: Array) -> Array:
-        return np.einsum("...td,td->...t", written[..., :-1, :], self._u)
-
-    def sums(self) -> Sums:
-        """How often each head is among the largest, (L, H)."""
-        heads = np.stack(self._heads)  # (L, H, T - 1)
-        contributions = np.concatenate([*heads, np.stack(self._others)])
-        threshold = np.sort(contributions, axis=0)[-LARGEST_WRITERS]
-        counts = (heads >= threshold).sum(axis=-1)
-        return Sums(counts.astype(np.float64), np.full(counts.shape, float(heads.shape[-1])))
 
 
 def loss(trace: Trace) -> Sums:

@@ -5,36 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from attnlab.analysis.base import (
-    Analysis,
-    heads_axis,
-    number_of_texts,
-    numbered_axis,
-)
+from attnlab.analysis.base import Analysis, head_name, heads_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
-from attnlab.corpus.details import Details, HeadTable, check_details
-from attnlab.corpus.measures import (
-    ALL_TOKENS,
-    MEASURES,
-    TITLES,
-    VARIANT_TITLES,
-    is_per_head,
-    split_name,
-)
-from attnlab.corpus.tally import (
-    NO_PASSAGE,
-    Tally,
-    fits,
-    ratio,
-    read_arrays,
-    require,
-    write_arrays,
-)
+from attnlab.corpus.details import Details, HeadTable, checked_details
+from attnlab.corpus.measures import ALL_TOKENS, MEASURES, TITLES, VARIANTS, is_per_head, split_name
+from attnlab.corpus.tally import Tally, ratio, read_arrays, require, write_arrays
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
@@ -51,15 +30,7 @@ from attnlab.support.document import Document
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
-from attnlab.support.tables import (
-    Columns,
-    Format,
-    Heading,
-    Paragraph,
-    Table,
-    header,
-    label,
-)
+from attnlab.support.tables import Columns, Heading, Paragraph, Table, cell, header, label
 
 # The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
@@ -74,24 +45,13 @@ class Passage:
 
     text: str  #: the text's name, such as "line 7"
     start: int  #: position of its first token in the text
-    ids: tuple[int, ...]  #: for `model.trace(passage.ids)`
-    value: float
+    ids: list[int]  #: for `model.trace(passage.ids)`
     content: str  #: the text of the window
+    value: float
 
     def __str__(self) -> str:
         start = Message("{text}, token {start}: ", text=self.text, start=self.start)
         return f"{self.value:.3f}  {start!s}{label(self.content, CHARACTERS_SHOWN)}"
-
-
-class Passages(Document, tuple[Passage, ...]):
-    """Passages, as `Measured.most` and `Measured.least` return them."""
-
-    _shown: ClassVar[Mapping[str, Format]] = {
-        "value": ".3f",
-        "text": "",
-        "start": ("first token", ""),
-        "content": lambda content: label(content, CHARACTERS_SHOWN),
-    }
 
 
 class Measured(Analysis):
@@ -148,40 +108,30 @@ class Measured(Analysis):
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=self.scale) for grid in super()._grids()]
 
-    def most(self, layer: int | None = None, head: int | None = None) -> Passages:
+    def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
         """Up to three passages with a head's largest values, or the loss's, largest first."""
-        return self._extremes(layer, head, smallest=False)
+        return self._passages(layer, head, smallest=False)
 
-    def least(self, layer: int | None = None, head: int | None = None) -> Passages:
+    def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
         """Up to three passages with the smallest values, smallest first; see `most`."""
-        return self._extremes(layer, head, smallest=True)
+        return self._passages(layer, head, smallest=True)
 
-    def _extremes(self, layer: int | None, head: int | None, *, smallest: bool) -> Passages:
-        tally = self._atlas._tally
-        column = self._columns.start
-        if is_per_head(self.name):
-            if layer is None or head is None:
-                raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
-            heads = range(self._atlas.n_head)
-            layer = Numbered("layer", range(self._atlas.n_layer)).item(layer)
-            column += layer * len(heads) + Numbered("head", heads).item(head)
+    def _passages(self, layer: Any, head: Any, *, smallest: bool) -> tuple[Passage, ...]:
+        tally, column = self._atlas._tally, self._columns.start
+        if self.mean.ndim:
+            column += self._atlas._index(layer, head)
         elif layer is not None or head is not None:
             raise InvalidTypeError(f"{self.name} is of the whole model; leave out layer and head")
-        numbers = tally.passages[int(smallest), :, column]
-        ranks = tally.ranks[int(smallest), :, column]
-        values = ranks if smallest else -ranks
-        passages = []
-        for number, value in zip(numbers.tolist(), values.tolist(), strict=True):
-            if number != NO_PASSAGE:
-                text, start, ids, content = tally.windows[number]
-                passages.append(Passage(text, start, tuple(ids), value, content))
-        return Passages(passages)
+        return tuple(
+            Passage(*tally.windows[number], value=-strength if smallest else strength)
+            for strength, number in tally.best["extremes"][:, int(smallest), column].tolist()
+            if number >= 0
+        )
 
     def _data(self) -> Columns:
-        names = ("mean", "error", "texts")
-        L, H = self.mean.shape or (1, 1)
-        axes = [heads_axis("head", L, H)] if self.mean.ndim else []  # loss has no head
-        return long_columns(axes, {name: getattr(self, name) for name in names})
+        axes = [heads_axis("head", *self.mean.shape)] if self.mean.ndim else []  # loss has no head
+        numbers = {"mean": self.mean, "error": self.error, "texts": self.texts}
+        return long_columns(axes, numbers)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = np.atleast_2d(self.mean).shape
@@ -233,14 +183,11 @@ class Atlas(Document, Mapping[str, Measured]):
         self._about, self._tally, self.details = about, tally, tuple(details)
         self.texts, self.tokens, self.faults = tally.texts, tally.tokens, tuple(tally.faults)
 
-    @cached_property
-    def _measured(self) -> dict[str, Measured]:
-        start, measured = 0, {}
+        self._measured, start = dict[str, Measured](), 0
         for name in self.measures:
             stop = start + (self.n_layer * self.n_head if is_per_head(name) else 1)
-            measured[name] = Measured(self, name, slice(start, stop))
+            self._measured[name] = Measured(self, name, slice(start, stop))
             start = stop
-        return measured
 
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
@@ -264,31 +211,34 @@ class Atlas(Document, Mapping[str, Measured]):
         """The measures of heads by family: raw, without the first token, by value."""
         families: dict[str, list[Measured]] = {}
         for name in filter(is_per_head, self.measures):
-            families.setdefault(VARIANT_TITLES[split_name(name)[1]], []).append(self[name])
+            families.setdefault(VARIANTS[split_name(name)[1]][0], []).append(self[name])
         return families
 
     def head(self, layer: int, head: int) -> HeadDetails:
         """What one head attends to and writes, in an atlas made with `heads=True`."""
-        layer = Numbered("layer", range(self.n_layer)).item(layer)
-        head = Numbered("head", range(self.n_head)).item(head)
+        index = self._index(layer, head)
         if not self.details:
             raise UnknownMeasureError(
                 "this atlas has no details of heads; make it with atlas(..., heads=True)"
             )
-        details = self.details[layer * self.n_head + head]
-        tables = {name: HeadTable(name, layer, head, details[name]) for name in details}
+        name = head_name(*divmod(index, self.n_head))
+        tables = {each: HeadTable(each, name, x) for each, x in self.details[index].items()}
         return HeadDetails(**tables)
+
+    def _index(self, layer: Any, head: Any) -> int:
+        """A head's index among those of all layers."""
+        layer = Numbered("layer", range(self.n_layer)).item(layer)
+        return int(layer * self.n_head + Numbered("head", range(self.n_head)).item(head))
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
-        raw = self.families().get(VARIANT_TITLES[ALL_TOKENS], [])
+        raw = self.families().get(VARIANTS[ALL_TOKENS][0], [])
         if not raw:
             return []
         lines = [[*header("layer", "head"), *(measure.name for measure in raw)]]
         for index in np.ndindex(self.n_layer, self.n_head):
-            means = [measure.mean[index] for measure in raw]
-            cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
-            lines.append([*map(str, index), *cells])
+            means = (measure.mean[index] for measure in raw)
+            lines.append([*map(str, index), *(cell(mean, ".2f") for mean in means)])
         return lines
 
     def _data(self) -> Columns:
@@ -313,7 +263,7 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Paragraph(Measured.note)
 
     def _repr_html_(self) -> str:
-        raw = self.families().get(VARIANT_TITLES[ALL_TOKENS], [])
+        raw = self.families().get(VARIANTS[ALL_TOKENS][0], [])
         grids = [replace(grid, heading=each.short_title) for each in raw for grid in each._grids()]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         from attnlab.views.notebook import document_view
@@ -349,10 +299,6 @@ class Atlas(Document, Mapping[str, Measured]):
         write_arrays(path, arrays, [self._about, about, self.details])
 
 
-# What JSON has of an atlas.
-ABOUT = {"measures": [str], "n_layer": int, "n_head": int, "model": str, "window": int}
-
-
 def open_atlas(path: FilePath) -> Atlas:
     """Open a file that `Atlas.save` wrote, or the directory of a finished run."""
     file = as_path(path)
@@ -363,13 +309,16 @@ def open_atlas(path: FilePath) -> Atlas:
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     expected = f"{file} isn't an atlas, such as a run's {RESULT}"
-    arrays, content = read_arrays(file, AtlasError)
+    arrays, content = read_arrays(file)
     with reraised_as(AtlasError, expected):
         about, sums, details = content
-        require(fits(about, ABOUT), "list of measures")
-        measures, heads = about["measures"], about["n_layer"] * about["n_head"]
-        require(measures and len({*measures}) == len(measures) and heads, "measures")
+        measures = [*map(str, about["measures"])]
+        about = {name: int(about[name]) for name in ("n_layer", "n_head", "window")} | {
+            "measures": measures,
+            "model": str(about["model"]),
+        }
+        heads = about["n_layer"] * about["n_head"]
+        require(measures and len({*measures}) == len(measures) and heads > 0, "measures")
         columns = sum(heads if is_per_head(name) else 1 for name in measures)
         tally = Tally.from_stored(arrays, sums, columns)
-        check_details(details, heads)
-        return Atlas(about, tally, details)
+        return Atlas(about, tally, checked_details(details, heads))

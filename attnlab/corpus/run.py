@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Executor, Future
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,33 +28,25 @@ from attnlab.corpus.details import details_of
 from attnlab.corpus.heads import PAIRS_READ, Plan, TextSums, common_pairs
 from attnlab.corpus.measures import Measure, Sums, as_measures, is_per_head, measure_trace
 from attnlab.corpus.result import RESULT, Atlas
-from attnlab.corpus.tally import Tally, Window, read_arrays, window_number, write_arrays
+from attnlab.corpus.tally import Tally, Window, read_arrays, write_arrays
 from attnlab.corpus.texts import Chunk, Text, chunks_of
 from attnlab.equations import Ids
-from attnlab.errors import (
-    AttnlabError,
-    InvalidValueError,
-    MissingFileError,
-    ResumeError,
-    WorkerError,
-)
+from attnlab.errors import AtlasError, AttnlabError, InvalidValueError, WorkerError
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
-from attnlab.support.files import (
-    FilePath,
-    as_path,
-    make_directory,
-)
+from attnlab.support.files import FilePath, as_path, make_directory
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.tables import printable
 
 # The largest model in memory that is sent to workers, in bytes.
 MAX_SENT = 64_000_000
 
 # Default number of tokens traced at once.
 WINDOW = 128
+
+# A window's number is its text's number, followed by its first token's position in 32 bits.
+TOKEN_BITS = 32
 
 # The number of workers that is assumed if an executor doesn't report one.
 DEFAULT_WORKERS = 64
@@ -96,10 +88,10 @@ def atlas(
         it, for a page of each head: `atlas.head(1, 2).pairs` and others, see `Atlas.head`. With
         GPT-2's heads it takes 10 to 15 % longer, and 13 MB of disk a chunk.
     directory : where to keep a file for each finished chunk, so that an interrupted run resumes
-        when it is started again with the same arguments; at the end the atlas is saved there as
-        `atlas.safetensors`. It can't be in a directory of texts. A function is identified by its
-        module, its name and its `version` attribute, if any: change the version when you change
-        the function.
+        when it is started again; what changed since then, such as some texts, is measured anew.
+        At the end the atlas is saved there as `atlas.safetensors`. It can't be in a directory of
+        texts. A function is identified by its module, its name and its `version` attribute, if
+        any: change the version when you change the function.
     progress : whether to show a progress bar on stderr
 
     Returns
@@ -122,25 +114,21 @@ def atlas(
         check_kind(executor, Executor, "executor")
     limit = loaded.config.n_positions
     window = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
-    task = Task(SharedModel(loaded, name), as_measures(measures), window)
+    task = Task(loaded, name, as_measures(measures), window)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
     corpus = as_path(texts, "texts") if isinstance(texts, str | os.PathLike) else None
     if path and corpus and path.resolve().is_relative_to(corpus.resolve()):
         raise InvalidValueError(
-            f"{path} is in the directory of texts, where the run's files would be read as "
-            "texts; choose another directory"
+            f"{path} is in the directory of texts, {corpus}; choose a directory elsewhere"
         )
     if heads:
         if not any(map(is_per_head, task.measures)):
             raise InvalidValueError("heads=True needs a measure of heads, such as 'first'")
         task, chunks = planned(task, chunks)
-    settings = {} if path is None else settings_of(task, chunk)
-    results = tallies(task, executor, path, settings, chunks)
-    with one_thread(), contextlib.closing(results):
-        total = Tally(task.columns, task.plan)
-        count = len(texts) if isinstance(texts, Sized) and corpus is None else None
-        add_up(total, results, count, progress)
+    count = len(texts) if isinstance(texts, Sized) and corpus is None else None
+    with one_thread(), contextlib.closing(tallies(task, executor, path, chunks)) as results:
+        total = added_up(Tally(task.columns, task.plan), results, count, progress)
         with using_language(ENGLISH):  # stored in English; the atlas's title translates it
             description = repr(loaded)
         about = {
@@ -150,7 +138,7 @@ def atlas(
             "model": description,
             "window": window,
         }
-        details = details_of(loaded, total) if heads else ()
+        details = () if task.plan is None else details_of(loaded, task.plan, total)
         means = Tally(task.columns)  # without the sums of heads, of which the details were made
         means.add(total)
         result = Atlas(about, means, details)
@@ -161,7 +149,7 @@ def atlas(
 
 def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
     """The task with what it tallies of heads: token pairs of the first texts; and all chunks."""
-    model = task.shared.model
+    model = task.model
     config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
     for chunk in chunks:
         read.append(chunk)
@@ -177,11 +165,11 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
     pairs = common_pairs(texts, config.vocab_size, heads)
     plan = Plan(pairs, config.vocab_size, heads, width, task.window)
-    return task._replace(plan=plan), chain(read, chunks)
+    return replace(task, plan=plan), chain(read, chunks)
 
 
-def add_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> None:
-    """Add all chunks' tallies to the total, in order, and show progress.
+def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> Tally:
+    """The sum of all chunks' tallies, in order; a bar shows the progress.
 
     The bar estimates the time left if `count`, the number of texts, is known.
     """
@@ -197,50 +185,44 @@ def add_up(total: Tally, results: Iterable[Tally], count: int | None, progress: 
         if reasons:
             raise InvalidValueError(f"no text could be measured: {reasons}")
         raise InvalidValueError("there are no texts to measure")
+    return total
 
 
 def tallies(
-    task: Task,
-    executor: Executor | None,
-    directory: Path | None,
-    settings: dict[str, str],
-    chunks: Iterator[Chunk],
+    task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
 ) -> Generator[Tally, None, None]:
     """Yield each chunk's tally, in order: that of its file, if it has one."""
+    key = None if directory is None else task.key
     # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
-    waiting: deque[tuple[Chunk, Tally | Future[Tally] | None]] = deque()
+    waiting: deque[tuple[Chunk, Path | None, Future[Tally] | None]] = deque()
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                tally: Any = None
-                if directory is not None:
-                    tally = read_chunk(task, directory, asked_of(settings, task, chunk), chunk)
-                if tally is None and executor is not None:
+                file, future = directory and directory / file_name(chunk, key), None
+                if executor is not None and not (file and file.exists()):
                     with worker_errors(chunk):
-                        tally = executor.submit(task.tally, chunk)
-                waiting.append((chunk, tally))
+                        future = executor.submit(task.tally, chunk)
+                waiting.append((chunk, file, future))
             if not waiting:
                 return
-            chunk, pending = waiting.popleft()
-            if isinstance(pending, Tally):
-                yield pending
+            chunk, file, future = waiting.popleft()
+            if file is not None and file.exists():
+                yield read_chunk(task, file)
                 continue
-            if pending is None:
+            if future is None:
                 tally = task.tally(chunk)
             else:
                 with worker_errors(chunk):
-                    tally = pending.result()
-            if directory is not None:
-                arrays, about = tally.to_store()
-                make_directory(directory)
-                asked = asked_of(settings, task, chunk)
-                write_arrays(file_of(directory, chunk), arrays, [asked, about])
+                    tally = future.result()
+            if file is not None:
+                make_directory(file.parent)
+                write_arrays(file, *tally.to_store())
             yield tally
     finally:
-        for _, pending in waiting:
-            if isinstance(pending, Future):
-                pending.cancel()
+        for _, _, future in waiting:
+            if future is not None:
+                future.cancel()
 
 
 @contextlib.contextmanager
@@ -258,78 +240,43 @@ def worker_errors(chunk: Chunk) -> Iterator[None]:
         ) from error
 
 
-def file_of(directory: Path, chunk: Chunk) -> Path:
-    return directory / f"chunk-{chunk.number:08}.safetensors"
+def file_name(chunk: Chunk, key: int | None) -> str:
+    """A chunk's file: its name changes with the texts and with `Task.key`."""
+    return f"chunk-{chunk.number:08}-{checksum(key, chunk):08x}.safetensors"
 
 
-def read_chunk(task: Task, directory: Path, asked: dict[str, str], chunk: Chunk) -> Tally | None:
-    """A finished chunk's tally; None if it has no file."""
-    file = file_of(directory, chunk)
-    try:
-        arrays, content = read_arrays(file, ResumeError)
-    except MissingFileError:
-        return None
-    with reraised_as(ResumeError, f"{file} isn't a chunk's file. Remove it to measure it again"):
-        saved, about = content
-        different = "; ".join(
-            f"{name}: saved {saved.get(name)}, current {current}"
-            for name, current in asked.items()
-            if saved.get(name) != current
-        )
-        if different:
-            raise ResumeError(
-                f"{directory} belongs to another run. {printable(different[:1000])}. Use another "
-                "directory, or the saved settings and texts"
-            )
+def checksum(*values: object) -> int:
+    """A number that changes with the values."""
+    return zlib.crc32(repr(values).encode())
+
+
+def read_chunk(task: Task, file: Path) -> Tally:
+    """A finished chunk's tally."""
+    arrays, about = read_arrays(file)
+    with reraised_as(AtlasError, f"{file} isn't a chunk's file. Remove it to measure it again"):
         return Tally.from_stored(arrays, about, task.columns, task.plan)
 
 
-def settings_of(task: Task, chunk: int) -> dict[str, str]:
-    """Everything that must be the same for a run to be resumed, except the texts."""
-    model, measures = task.shared.model, []
-    parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
-    tokens = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
-    numbers = [zlib.crc32(parameters[path].tobytes()) for path in parameters]
-    for name, function in task.measures.items():
-        if function is not None:
-            names = ("__module__", "__qualname__", "version")
-            name = f"{name} {tuple(attribute(function, each) for each in names)}"
-        measures.append(name)
-    return {
-        "model": f"{asdict(model.config)}, {parameters.dtype}",
-        "checksum of the model": checksum(tokens, numbers),
-        "measures": ", ".join(measures),
-        "window": f"{task.window}",
-        "chunk": f"{chunk}",
-        "heads": f"{task.plan is not None}",
-    }
+@dataclass
+class Task:
+    """What to compute for every chunk.
 
-
-def asked_of(settings: dict[str, str], task: Task, chunk: Chunk) -> dict[str, str]:
-    """The settings, with checksums of a chunk's texts and of the token pairs that are tallied."""
-    pairs = () if task.plan is None else task.plan.pairs.tolist()
-    return {**settings, "checksum of the texts": checksum(chunk, pairs)}
-
-
-def checksum(*values: object) -> str:
-    """A number that changes with the values."""
-    return f"{zlib.crc32(repr(values).encode())}"
-
-
-class SharedModel:
-    """A model that pickles cheaply; each worker opens it once and keeps it.
-
-    A model given by name is sent as that name, a model on disk as its tokenizer and weights' path.
+    Its pickle has a model given by name as that name, and a model on disk as its tokenizer and the
+    weights' path.
     """
 
-    def __init__(self, model: GPT2, name: str | None = None) -> None:
-        self.model, self.name = model, name
+    model: GPT2
+    name: str | None
+    measures: dict[str, Measure | None]  # by name, with the functions of user-defined ones
+    window: int  # tokens to trace at once
+    plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_once, (self._content if self.name is None else self.name,)
+        sent = self.name or self.pickled_model
+        return sent_task, (sent, self.measures, self.window, self.plan)
 
     @cached_property
-    def _content(self) -> bytes:
+    def pickled_model(self) -> bytes:
         content = pickle.dumps(self.model)
         if len(content) > MAX_SENT:
             raise InvalidValueError(
@@ -338,28 +285,23 @@ class SharedModel:
             )
         return content
 
-
-@lru_cache(maxsize=1)
-def _open_once(sent: str | bytes) -> SharedModel:
-    """The model that has this name, or was pickled."""
-    use_one_thread()
-    if isinstance(sent, str):
-        return SharedModel(GPT2.from_pretrained(sent), sent)
-    return SharedModel(pickle.loads(sent))
-
-
-class Task(NamedTuple):
-    """What to compute for every chunk."""
-
-    shared: SharedModel
-    measures: dict[str, Measure | None]  # by name, with the functions of user-defined ones
-    window: int  # tokens to trace at once
-    plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
+    @property
+    def key(self) -> int:
+        """A number that changes with whatever a text's sums depend on."""
+        model, functions = self.model, list[tuple[Any, ...]]()
+        parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
+        weights = [zlib.crc32(parameters[path].tobytes()) for path in parameters]
+        tokens = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
+        for name, function in self.measures.items():
+            names = ("__module__", "__qualname__", "version")
+            functions.append((name, *(attribute(function, each) for each in names)))
+        pairs = None if self.plan is None else self.plan.pairs.tolist()
+        return checksum(asdict(model.config), weights, tokens, functions, self.window, pairs)
 
     @property
     def columns(self) -> int:
         """The number of columns of a tally."""
-        config = self.shared.model.config
+        config = self.model.config
         heads = config.n_layer * config.n_head
         return sum(heads if is_per_head(name) else 1 for name in self.measures)
 
@@ -380,13 +322,16 @@ class Task(NamedTuple):
         """A text's tally; the sums of its heads are added to `seen`."""
         tally, total = Tally(self.columns), Sums(*np.zeros((2, self.columns)))
         for start, ids in self.windows(text):
-            window = window_number(number, start)
+            window = (number << TOKEN_BITS) + start
             if seen is not None:
                 seen.open(window, ids)
-            trace = self.shared.model.trace(ids)
-            sums = joined_sums(measure_trace(trace, self.measures, seen))
+            trace = self.model.trace(ids)
+            by_name = measure_trace(trace, self.measures, seen)
+            sums = Sums(
+                *(np.concatenate([*map(np.ravel, x)]) for x in zip(*by_name.values(), strict=True))
+            )
             if seen is not None:
-                tally.tops = seen.tops
+                tally.best["tops"] = seen.tops
             content = trace.vocabulary.decode_bytes(ids).decode(errors="replace")
             tally.add_window(window, Window(text.name, start, ids.tolist(), content), *sums)
             total = Sums(*map(np.add, total, sums))
@@ -397,26 +342,30 @@ class Task(NamedTuple):
         """The position of each window's first token in the text, and the window's ids."""
         if text.fault:
             raise InvalidValueError(text.fault)
-        ids = np.array(text.ids or self.shared.model.tokenizer.encode(text.content), np.int64)
+        ids = np.array(text.ids or self.model.tokenizer.encode(text.content), np.int64)
         if not len(ids):
             raise InvalidValueError("has no tokens")
         for start in range(0, len(ids), self.window):
             yield start, ids[start : start + self.window]
 
 
-def joined_sums(sums_by_name: dict[str, Sums]) -> Sums:
-    """The sums and divisors of all measures, (C,) each."""
-    sums, divisors = zip(*sums_by_name.values(), strict=True)
-    return Sums(*(np.concatenate([*map(np.ravel, arrays)]) for arrays in (sums, divisors)))
+def sent_task(sent: str | bytes, *others: Any) -> Task:
+    return Task(opened_once(sent), None, *others)
+
+
+@lru_cache(maxsize=1)
+def opened_once(sent: str | bytes) -> GPT2:
+    """The model that has this name, or was pickled: a worker opens it once and keeps it."""
+    use_one_thread()
+    return GPT2.from_pretrained(sent) if isinstance(sent, str) else pickle.loads(sent)
 
 
 def initialize_worker() -> None:
     """Make a worker process end silently on Ctrl-C, and when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    parent = multiprocessing.parent_process()
 
     def end() -> None:
-        if parent is not None:
+        if parent := multiprocessing.parent_process():
             parent.join()
             os._exit(1)
 
