@@ -516,7 +516,7 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     ids = set(re.findall(r'id="([\w-]+)"', page))
-    assert anchors == ids - {"heads", "language", "words"}
+    assert anchors == ids - {"heads", "language", "words", "texts", "description"}
     text = " ± ".join(
         format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
     )
