@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from attnlab.equations import identity
-from attnlab.steps import Node, Result, Run, read_only
+from attnlab.steps import Node, Result, Run, read_only, step_at
+
+
+def needs_of(result: Result, path: str) -> tuple[str, ...]:
+    """The paths of the steps that a step is computed from; () for inputs and parameters."""
+    part, name = step_at(result, path)
+    node = part._run.graph[part._path_of(name)]
+    # A head's W_Q has no equation of its own: it is cut from its layer's.
+    return node.needs or tuple(filter(None, [node.layer_step]))
 
 
 def stored_steps(result: Result) -> set[str]:

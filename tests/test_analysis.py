@@ -122,10 +122,6 @@ def test_a_lens_computes_the_positions_asked_for(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_allclose(lens.probabilities, expected[1][:, rows], rtol=1e-12)
         assert lens.of(7).ids.shape == lens.logits("embedding")[:, :stops].T.shape
     decoded.clear()
-    lines = repr(attnlab.lens(trace)).splitlines()[2 : 2 + stops]
-    assert sum(decoded) == stops * 16
-    assert lines == repr(whole).splitlines()[2 : 2 + stops]
-    decoded.clear()
     attnlab.lens(trace).top(3, 5)
     assert sum(decoded) == stops
     assert "…" not in repr(attnlab.lens(pocket.trace(np.arange(14)))).splitlines()[1]
@@ -723,7 +719,7 @@ def test_a_heads_parameters_without_a_text() -> None:
         assert np.allclose(head.OV.full(), head.W_V @ W_O, atol=1e-6)
         assert np.allclose(head.QK.full(), head.W_Q @ head.W_K.T, atol=1e-6)
         assert head.title == model.trace([1]).head(1, n).title
-    assert repr(heads[0]).splitlines()[2].split() == ["W_Q", str(D), "x", str(Dh)]
+    assert repr(heads[0]).startswith(f"Layer 1, attention, head 0: W_Q ({D}, {Dh}), b_Q ({Dh},), ")
     assert {path.split(".")[1] for path in model.parameters._arrays} == {"1"}
     for layer, head in ((0, H), (model.config.n_layer, 0)):
         with pytest.raises(IndexError, match="out of range"):

@@ -458,6 +458,136 @@ def test_editing_a_step_of_generation_leaves_the_others_unchanged(odd: GPT2) -> 
         check_same(copy.deepcopy(copied.edited(edits)), expected)
 
 
+# ---- paths with an index -----------------------------------------------------------------------
+
+
+INDEXED = [
+    ("blocks.1.attention.heads.2.context", "-1", np.s_[-1]),
+    ("blocks.1.attention.context", "2, ..., -1", np.s_[2, ..., -1]),
+    ("blocks.0.attention.heads.1.weights", "2:5, 0", np.s_[2:5, 0]),
+    ("blocks.1.attention.heads.0.output", "::2", np.s_[::2]),
+    ("blocks.1.attention.heads.0.X", "3", np.s_[3]),
+    ("blocks.2.mlp.hidden", ":, 5", np.s_[:, 5]),
+    ("embedding", "0", np.s_[0]),
+    ("next_logits", "7", np.s_[7]),
+    ("gain", "-2:", np.s_[-2:]),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "index"), INDEXED)
+def test_an_index_is_the_arrays_in_reading_and_editing(
+    odd: GPT2, path: str, text: str, index: Any
+) -> None:
+    trace = odd.trace("the hen in the inn")
+    step = attnlab.at(trace, path)
+    assert np.array_equal(trace[f"{path}[{text}]"], step[index])
+    for value in (0.25, lambda x: 2 * x + 1):
+        new = step.copy()
+        new[index] = value(new[index]) if callable(value) else value
+        edited, expected = trace.edited({f"{path}[{text}]": value}), trace.edited({path: new})
+        np.testing.assert_allclose(
+            edited[path], new, rtol=1e-5, atol=1e-5
+        )  # logits round by the row
+        np.testing.assert_allclose(edited.next_logits, expected.next_logits, rtol=1e-5, atol=1e-5)
+        assert f"edited: {path}[{text}]" in edited.title
+        for copied in (copy.deepcopy(edited), pickle.loads(pickle.dumps(edited))):
+            np.testing.assert_allclose(
+                copied.next_logits, expected.next_logits, rtol=1e-5, atol=1e-5
+            )
+
+
+def check_near(actual: Any, expected: Any) -> None:
+    """Logits round differently by the row."""
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_several_positions_and_layers_are_edited(odd: GPT2) -> None:
+    trace = odd.trace("the hen in the inn")
+    edited = trace.edited({"blocks.*.mlp.output[1]": 1, "blocks.*.mlp.output[-1]": lambda x: -x})
+    outputs = edited["blocks.*.mlp.output"]
+    assert outputs.shape == (3, len(trace.tokens), trace.config.n_embd)
+    for layer, output in enumerate(outputs):
+        unedited = edited.blocks[layer].mlp.unedited("output")
+        assert (output[1] == 1).all()
+        assert np.array_equal(output[-1], -unedited[-1])
+        assert np.array_equal(output[2:-1], unedited[2:-1])
+    with pytest.raises(AttnlabError, match=r"output has two edits; one of them is .*\[0\]"):
+        trace.edited({"blocks.0.mlp.output": 1, "blocks.*.mlp.output[0]": 1})
+
+
+def test_a_gradient_flows_past_the_positions_that_are_edited() -> None:
+    """By differences: the embedding is moved a little, along random directions."""
+    trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace("the hen in the inn")
+    edits = {"blocks.1.mid[2]": 0.5, "blocks.1.attention.heads.1.context[1:3]": -1}
+    edited, random = trace.edited(edits), np.random.default_rng(2)
+    gradient, target = attnlab.gradients(edited, 5).embedding, 5
+    for _ in range(4):
+        direction = random.normal(size=gradient.shape)
+
+        def moved(step: float, direction: Any = direction) -> Any:
+            whole = {"embedding": trace.embedding + step * direction}
+            return trace.edited(whole).edited(edits).next_logits[target]
+
+        slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
+        assert (gradient * direction).sum() == pytest.approx(slope, rel=1e-6)
+    double = trace.edited({"blocks.1.mid[2]": lambda x: 2 * x})
+    with pytest.raises(AttnlabError, match="derivative of a function isn't known"):
+        attnlab.gradients(double, 5).embedding  # noqa: B018
+
+
+def test_paths_read_all_layers_and_heads_and_are_completed(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    weights = trace["blocks.*.attention.heads.*.weights"]
+    assert weights.shape == (3, 5, 4, 4)
+    for layer, head in np.ndindex(3, 5):
+        path = f"blocks.{layer}.attention.heads.{head}.weights"
+        assert np.array_equal(weights[layer, head], trace.head(layer, head).weights)
+        assert np.array_equal(trace[path], weights[layer, head])
+    assert trace.blocks[1]["attention.heads.*.scale"].shape == (5,)
+    assert trace["blocks.0"].path == "blocks.0"
+    keys = trace._ipython_key_completions_()
+    assert len(keys) == len({*keys})
+    assert {"final", "blocks.2.mlp.W_1", "blocks.0.attention.heads.4.weights"} <= {*keys}
+    assert all(trace._run.graph[key] for key in keys)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(trace)  # type: ignore[arg-type]
+
+
+def test_in_place_edits_say_what_to_do(odd: GPT2) -> None:
+    def double(x: Any) -> Any:
+        x *= 2
+        return x
+
+    with pytest.raises(AttnlabError, match=r"Change a copy: x = x.copy\(\)"):
+        odd.trace("the hen").edited({"embedding": double})
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("blocks.0.mid[9]", "blocks.0.mid.*: index 9 is out of bounds"),
+        ("blocks.0.mid[0, 0, 0]", "too many indices"),
+        ("blocks.0.mid[x]", r"\[x\] isn't an index, such as \[-1\]"),
+        ("blocks.0.mid[]", r"\[\] isn't an index"),
+        ("blocks.0.mid[1.5]", "isn't an index"),
+        (f"blocks.0.mid[{'9' * 5000}]", "isn't an index"),
+        ("blocks[0].mid[-1]", r"blocks\.0\.mid"),
+    ],
+)
+def test_invalid_indices(odd: GPT2, path: str, message: str) -> None:
+    trace = odd.trace("the hen")
+    for ask in (lambda: trace[path], lambda: trace.edited({path: 0})):
+        with pytest.raises(AttnlabError, match=message) as caught:
+            ask()
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("path", ["*", "blocks.*", "*.mid", "blocks.0.*", "blocks.*.attention"])
+def test_stars_end_in_a_step(odd: GPT2, path: str) -> None:
+    with pytest.raises(AttnlabError, match=r"must stand for all blocks|can't be stacked"):
+        odd.trace("the hen")[path]
+
+
 # ---- what can't be edited ----------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES
-from runs import every_step
+from runs import every_step, needs_of
 
 from attnlab import (
     GPT2,
@@ -24,7 +24,7 @@ from attnlab.equations import Array, Mask
 from attnlab.forward import ForwardPass, fast
 from attnlab.forward.attention import Head
 from attnlab.forward.parameters import ParameterVector, parameter_count
-from attnlab.steps import Result, needs
+from attnlab.steps import Result
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
 
@@ -46,7 +46,7 @@ def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: s
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
     for result, step in every_step(trace):
         path, actual = f"{result._prefix}{step}", getattr(result, step)
-        equation, needed = result.steps[step].equation, needs(trace, path)
+        equation, needed = result.steps[step].equation, needs_of(trace, path)
         if isinstance(actual, np.ndarray) and actual.dtype.kind == "f":
             assert actual.dtype == dtype, path
         if isinstance(result, Head) and actual is not None and step != "output":

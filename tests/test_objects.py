@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import every_step
+from runs import every_step, needs_of
 
 import attnlab
 from attnlab import (
@@ -32,7 +32,6 @@ from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
-from attnlab.steps import needs as needs_of
 from attnlab.training import initial_parameters
 
 CONFIG = GPT2Config(vocab_size=256, n_positions=200, n_embd=12, n_layer=2, n_head=3)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES
+from runs import needs_of
 from safetensors.numpy import load_file
 
 from attnlab import GPT2, GPT2Config, Tokenizer
@@ -16,7 +17,6 @@ from attnlab.erf import THRESHOLD, erf
 from attnlab.forward import ForwardPass
 from attnlab.forward.config import ACTIVATIONS
 from attnlab.forward.parameters import ParameterVector, parameter_count
-from attnlab.steps import needs
 from attnlab.training import initial_parameters
 
 RECORDED = np.load(REFERENCE / "activations.npz")
@@ -163,13 +163,13 @@ def test_untied_and_tied_output_matrices() -> None:
     assert np.shares_memory(trace.W_U, model.parameters["W_U"])
     assert not trace.W_U.flags.writeable
     assert trace._heading_of("W_U") == "W_U: the output matrix, not tied to W_E"
-    assert needs(trace, "W_U") == ()
+    assert needs_of(trace, "W_U") == ()
     for model in (model_of(), GPT2.from_pretrained(REFERENCE / "relu")):
         trace = model.trace([3, 4, 5])
         assert np.shares_memory(trace.W_U, model.parameters["W_E"])
         assert np.array_equal(trace.W_U, trace.W_E.T)
         assert trace._heading_of("W_U") == "W_U = W_Eᵀ"
-        assert needs(trace, "W_U") == ("W_E",)
+        assert needs_of(trace, "W_U") == ("W_E",)
         assert "W_U" not in model.parameters
 
 
@@ -197,7 +197,7 @@ def test_tied_and_untied_traces_coexist() -> None:
     """Data shared by all models of one config isn't shared between these."""
     for tie in (True, False, True):
         trace = model_of(tie_word_embeddings=tie).trace([7, 8])
-        assert needs(trace, "W_U") == (("W_E",) if tie else ())
+        assert needs_of(trace, "W_U") == (("W_E",) if tie else ())
         assert np.isfinite(trace.logits).all()
         assert np.array_equal(trace.W_U, trace.W_E.T) == tie
         # If the two are tied, an edit changes both.

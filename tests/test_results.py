@@ -50,7 +50,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "top": lens.top(3),
         "lens of texts": attnlab.lens(texts, [x for x, _ in words]),
         "QK": trace.head(1, 2).QK,
-        "weights": pocket.head(1, 2),
         "why": why,
         "without": why.without("blocks.0.mlp.output"),
         "jobs": attnlab.jobs(trace),

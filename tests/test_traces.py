@@ -111,6 +111,49 @@ def test_edits_of_texts_side_by_side_reach_the_next_logits(pocket: GPT2) -> None
     np.testing.assert_allclose(stacked.edited(edits).next_logits, alone, rtol=1e-4, atol=1e-4)
 
 
+def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
+    """In steps, and in analyses that compute texts side by side."""
+    edits = {"blocks.0.attention.heads.1.context[-1]": 0, "blocks.1.mlp.output": lambda x: -x}
+    more = {"blocks.1.attention.heads.2.context": 0.5}
+    traces = pocket.trace(CLEAN)
+    edited = traces.edited(edits).edited(more)
+    alone = [pocket.trace(text).edited(edits).edited(more) for text in CLEAN]
+    for i, (trace, expected) in enumerate(zip(edited, alone, strict=True)):
+        assert trace.title == expected.title
+        np.testing.assert_allclose(trace.logits, expected.logits, rtol=1e-12, atol=1e-12)
+        assert not np.allclose(trace.next_logits, traces[i].next_logits)
+        assert np.array_equal(edited.logits[i], trace.logits)
+        assert edited.next_tokens(2)[i] == trace.next_tokens(2)
+        assert np.array_equal(edited.head(1, 2)[i].weights, trace.head(1, 2).weights)
+    np.testing.assert_allclose(edited[1:3][0].next_logits, alone[1].next_logits, rtol=1e-12)
+    lens = attnlab.lens(edited, 7)
+    expected = np.mean([attnlab.lens(one, position=-1).of(7).probabilities for one in alone], 0)
+    np.testing.assert_allclose(lens.probabilities, expected[:, 0], rtol=1e-10)
+    assert edited.loss == pytest.approx(np.concatenate([one.losses for one in alone]).mean())
+    corrupted = pocket.trace(CORRUPTED)
+    settings: Any = {"parts": "blocks.*.mlp.output", "progress": False}
+    for pair in ((edited, corrupted), (traces, corrupted.edited(edits))):
+        effects = attnlab.patch(*pair, metric=METRICS, **settings).effects
+        for i, metric in enumerate(METRICS):
+            one = attnlab.patch(pair[0][i], pair[1][i], metric=metric, **settings)
+            np.testing.assert_allclose(effects[i], one.effects[0], rtol=1e-9, atol=1e-12)
+    with pytest.raises(InvalidValueError, match="isn't a step to edit"):
+        traces.edited({"blocks.7.mid": 0})
+
+
+def test_steps_of_all_texts_are_stacked(pocket: GPT2) -> None:
+    traces = pocket.trace(CLEAN)
+    last = traces["blocks.*.output[-1]"]
+    assert last.shape == (4, 2, 128)
+    for trace, rows in zip(traces, last, strict=True):
+        assert np.array_equal(rows[1], trace.blocks[1].output[-1])
+    assert traces["next_logits"].shape == (4, pocket.config.vocab_size)
+    assert traces[0:3:2]["blocks.0.attention.weights"].shape == (2, 4, 8, 8)
+    for path in ("blocks.1.output", "blocks.0"):
+        with pytest.raises(InvalidValueError, match=f"{path}. can't be stacked.*such as"):
+            traces[path]
+
+
 def test_lists_of_texts(pocket: GPT2) -> None:
     tokens = pocket.tokenizer.tokens("The dog")
     for texts in ([tokens, "The owl"], [[1, 2], [3, 4, 5]], (tokens,), ["The dog"]):
@@ -335,7 +378,7 @@ REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
     (lambda a, b: a[4:6], InvalidValueError, r"slice\(4, 6, None\) selects none of the 4 texts"),
     (lambda a, b: a[4], OutOfRangeError, "there is no trace 4; traces are 0 to 3"),
     (lambda a, b: a[-5], OutOfRangeError, "there is no trace -5; traces are 0 to 3"),
-    (lambda a, b: a["1"], InvalidTypeError, "a trace number must be an integer; got '1'"),
+    (lambda a, b: a["1"], InvalidValueError, "there is no part '1'; Trace has blocks"),
     (lambda a, b: a.blocks, AttributeError, r"no attribute 'blocks'.*: traces\[0\]\.blocks$"),
     (lambda a, b: a.tokens, AttributeError, r"no attribute 'tokens'.*: traces\[0\]\.tokens$"),
     (lambda a, b: a.xyzzy, AttributeError, "Traces has no attribute 'xyzzy'$"),

@@ -20,7 +20,7 @@ from attnlab.analysis.base import Target
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
-from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, layer_of, select_part
+from attnlab.forward.edits import HEAD_ONLY, edits_in, enclosing_steps, select_part
 from attnlab.forward.fast import side_by_side
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy, new_rows
@@ -28,6 +28,7 @@ from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Graph, Node, Result, Run, Step
 from attnlab.steps.declaration import parameters_of
+from attnlab.steps.paths import parse
 from attnlab.steps.run import overflow_error
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.support.messages import Message
@@ -73,7 +74,7 @@ class GradientRun(Run):
 
     def _computed_first(self, path: str, node: Node) -> Iterator[str]:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
-            for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
+            for later in range(self.graph.n_layer - 1, parse(path).layer or 0, -1):
                 yield f"blocks.{later}.input"
 
     def _input(self, path: str) -> Any:
@@ -90,7 +91,7 @@ class GradientRun(Run):
             raise overflow_error(f"the gradient of {path}", dtype) from None
 
     def _gradient(self, path: str, node: Node) -> Any:
-        layer, name = layer_of(path), node.step.name
+        layer, name = parse(path).layer_prefix, node.step.name
         if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
         if layer is not None and name == "output":  # the layer's output is the sum of the heads'
@@ -142,11 +143,12 @@ class GradientRun(Run):
         """The gradient of a step's value before its edits: 0 where edited."""
         d_y = self._input(path)
         for edited, edit in self.base.edits_of(path):
-            if callable(edit) and select_part(self.base, edited, d_y).any():
-                raise InvalidValueError(no_gradient(edited))
-            if not callable(edit):
-                d_y = np.array(d_y)
-                select_part(self.base, edited, d_y)[...] = 0
+            d_y = np.array(d_y)
+            part = select_part(self.base, edited, d_y)
+            for index, replacement in edits_in(edit)[::-1]:
+                if callable(replacement) and part[index].any():
+                    raise InvalidValueError(no_gradient(edited))
+                part[index] = 0
         return d_y
 
     def _is_self_attention(self, memory: str) -> bool:
@@ -345,7 +347,7 @@ class Gradients(ForwardPass):
 
 def no_gradient(edited: str) -> str:
     """The error for a gradient that would flow through an edit."""
-    if layer_of(edited) is not None and edited.rpartition(".")[2] in HEAD_ONLY:
+    if parse(edited).head is not None and parse(edited).step in HEAD_ONLY:
         return (
             f"no gradient through the edit of {edited}: the layer doesn't compute with this step. "
             "Edit the head's Q, K, V, scores or context instead"
@@ -358,8 +360,7 @@ def no_gradient(edited: str) -> str:
 
 def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
     """The steps whose equations need a step, and the step's parameter name in each."""
-    prefix, _, _ = path.rpartition(".")
-    for consumer in possible_consumers(graph, prefix):
+    for consumer in possible_consumers(graph, parse(path).layer):
         node = graph[consumer]
         needs = [unalias(graph, need) for need in node.needs]
         if node.step.equation is None or path not in needs:
@@ -379,13 +380,12 @@ def unalias(graph: Graph, path: str) -> str:
     return node.needs[0] if is_alias else path
 
 
-def possible_consumers(graph: Graph, prefix: str) -> Iterator[str]:
-    """The steps of the block with this prefix, of the next block, and outside of blocks."""
+def possible_consumers(graph: Graph, layer: int | None) -> Iterator[str]:
+    """The steps of this block, of the next one, and outside of blocks."""
     prefixes = ["", "blocks.0"]
-    if prefix:
-        _, layer, *_ = prefix.split(".")
+    if layer is not None:
         block = f"blocks.{layer}"
-        prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
+        prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{layer + 1}"]
     for prefix in prefixes:
         names = prefix.split(".") if prefix else []
         if len(names) > 1 and int(names[1]) == graph.n_layer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, TypeGuard, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,30 +81,26 @@ class Lens(Analysis):
     def __init__(
         self, title: str, trace: Trace, columns: Axis, numbers: Numbers | None = None
     ) -> None:
-        """`numbers` are ids, ranks and probabilities; without them, `_measured` has them."""
+        """`numbers` are ids, ranks and probabilities; a subclass may compute them later."""
         self.title, self.stops, self._trace, self._columns = title, points_of(trace), trace, columns
         self._given = numbers
 
-    def _measured(self) -> Numbers:
+    @cached_property
+    def _numbers(self) -> Numbers:
         assert self._given is not None
         return self._given
 
-    @cached_property
-    def _numbers(self) -> Numbers:
-        ids, ranks, probabilities = map(read_only, self._measured())
-        return ids, ranks, probabilities
-
     @property
     def ids(self) -> Ids:
-        return self._numbers[0]
+        return read_only(self._numbers[0])
 
     @property
     def ranks(self) -> NDArray[np.int64]:
-        return self._numbers[1]
+        return read_only(self._numbers[1])
 
     @property
     def probabilities(self) -> Array:
-        return self._numbers[2]
+        return read_only(self._numbers[2])
 
     @cached_property
     def tokens(self) -> tuple[tuple[Token, ...], ...]:
@@ -125,12 +121,9 @@ class Lens(Analysis):
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
-    def _cells(self, columns: list[int]) -> list[list[str]]:
-        """The cells of some columns, row by row."""
-        return [
-            [cell_of(self.tokens[i][j], self.probabilities[i, j]) for j in columns]
-            for i in range(len(self.stops))
-        ]
+    def _cell(self, row: int, column: int) -> str:
+        token = label(self.tokens[row][column].readable)
+        return f"{token} {self.probabilities[row, column]:.2f}"
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
@@ -146,19 +139,9 @@ class Lens(Analysis):
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
-        for point, cells in zip(self.stops, self._cells([*filter(is_index, columns)]), strict=True):
-            shown = iter(cells)
-            lines.append([point, *(ELLIPSIS if j is None else next(shown) for j in columns)])
+        for i, point in enumerate(self.stops):
+            lines.append([point, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
         yield Table(lines)
-
-
-def is_index(column: int | None) -> TypeGuard[int]:
-    """Whether it isn't a gap between columns."""
-    return column is not None
-
-
-def cell_of(token: Token, probability: float) -> str:
-    return f"{label(token.readable)} {probability:.2f}"
 
 
 class OneToken(Lens):
@@ -211,11 +194,8 @@ class OneToken(Lens):
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
-    def _cells(self, columns: list[int]) -> list[list[str]]:
-        return [
-            [f"{self.probabilities[i, j]:.2f} #{self.ranks[i, j]}" for j in columns]
-            for i in range(len(self.stops))
-        ]
+    def _cell(self, row: int, column: int) -> str:
+        return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
 
     def _tables(self) -> Iterator[str | Table]:
         return super()._tables() if self.ranks.ndim == 2 else Document._tables(self)
@@ -251,7 +231,7 @@ def lens(trace: Trace | Traces, token: Any = None, position: Any = None) -> Logi
     LogitLens
         for one text: `print` shows the most probable tokens; `.of(token)` gives one token's rank
         and probability, `.top(k, position)` the k most probable at one position. Each computes only
-        the positions that it has, so 1,024 tokens take no longer to print than 16
+        its positions, when they are read
     OneToken
         for several
     """
@@ -316,17 +296,10 @@ class LogitLens(Lens):
         columns = replace(axis, positions=axis.positions[rows], tokens=axis.tokens[rows])
         super().__init__(title, trace, columns)
 
-    def _measured(self) -> Numbers:
+    @cached_property
+    def _numbers(self) -> Numbers:
         ids, probabilities = self._most_probable(1, self._rows)
         return ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
-
-    def _cells(self, columns: list[int]) -> list[list[str]]:
-        if "_numbers" in vars(self):
-            return super()._cells(columns)
-        token = self._trace.vocabulary.token
-        ids, probabilities = self._most_probable(1, self._rows[columns])
-        rows = zip(ids[..., 0].tolist(), probabilities[..., 0], strict=True)
-        return [[*map(cell_of, map(token, row), numbers)] for row, numbers in rows]
 
     def logits(self, stop: str) -> Array:
         """The logits decoded from one of the `stops`, (n, vocab).

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +33,7 @@ from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, group_equal, value_for_each
 from attnlab.steps import Graph, at, read_only
 from attnlab.steps.labels import Axis
+from attnlab.steps.paths import parse, starred
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
@@ -117,10 +117,9 @@ class Patching(Analysis):
         self.effects: NDArray[np.float64] = read_only(effects.reshape(len(effects), *shape))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
         axes = [
-            numbered_axis("layer" if kind == "block" else kind, count)
-            for kind, count in zip(kinds, self.restored.shape, strict=False)
+            numbered_axis("layer" if kind == "blocks" else "head", count)
+            for kind, count in zip(starred(self._parts), self.restored.shape, strict=False)
         ]
         axes += self._positions
         if len(axes) == 3:  # layers, heads and positions: a row for each head
@@ -271,7 +270,7 @@ def patch_pairs(
             targets.append(parse_metric(clean[i], pair_metric)[2])
     check_lengths(corrupted, by_position)
     description = describe_metric(clean, metric)
-    if None in targets or not can_be_batched(corrupted[0], parts):
+    if None in targets or clean[0].edited_steps or not can_be_batched(corrupted[0], parts):
         analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
         measured = effects_of_pairs(clean, corrupted, metric, analyse, progress)
         return Patching(corrupted[0], parts, by_position, description, *measured)
@@ -396,7 +395,7 @@ def attribution_patch(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
     check_parts(corrupted, parts, by_position)
-    if (name := parts.rpartition(".")[2]) in CONSTANTS:
+    if (name := parse(parts).step) in CONSTANTS:
         raise InvalidValueError(f"{name} has no gradient. Use attnlab.patch, which runs the model")
     baselines = baselines_of(measure, clean, corrupted)
     gradients, estimates = Gradients(corrupted, target), []
@@ -433,14 +432,15 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
 def expand(trace: Trace, parts: Any) -> list[str]:
     """All paths that a path with * matches."""
     check_kind(parts, str, "parts", f"a path, such as {HEADS!r}")
+    if parse(parts).index is not None:
+        raise InvalidValueError(f"leave the index out of {parts}: by_position=True has each row")
     return [*expand_edits(trace._run.graph, trace.config.n_head, {parts: 0})]
 
 
 def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
     """The number of layers or heads for each *."""
-    words = parts.split(".")
     counts = {"blocks": trace.config.n_layer, "heads": trace.config.n_head}
-    return tuple(counts[before] for before, word in pairwise(words) if word == "*")
+    return tuple(counts[kind] for kind in starred(parts))
 
 
 def patches_of(trace: Trace, parts: str, by_position: bool) -> list[Patch]:

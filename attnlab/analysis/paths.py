@@ -29,6 +29,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
 from attnlab.steps import at
+from attnlab.steps.paths import parse
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 
@@ -42,16 +43,17 @@ def stage_of(path: str, n_layer: int) -> int:
     """The number of attention layers and MLPs before a receiver, or up to and with a sender."""
     if path in ("embedding", "final"):
         return 0 if path == "embedding" else 2 * n_layer
-    stage = 2 * int(path.split(".")[1]) + (".mlp." in path)
-    return stage + path.endswith(".output")
+    step = parse(path)
+    assert step.layer is not None
+    return 2 * step.layer + step.part.endswith(".mlp") + (step.step == "output")
 
 
 def stream_of(receiver: str, n_layer: int) -> str:
     """The path of the stream that a receiver reads."""
     if receiver == "final":
         return f"blocks.{n_layer - 1}.output"
-    _, layer, part, *_ = receiver.split(".")
-    return f"blocks.{layer}.mid" if part == "mlp" else f"blocks.{layer}.attention.residual"
+    step = parse(receiver)
+    return f"{step.layer_prefix}residual" if step.layer_prefix else f"blocks.{step.layer}.mid"
 
 
 def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:

@@ -19,6 +19,7 @@ from attnlab.forward.attention import Head
 from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
+from attnlab.steps.paths import parse
 from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
@@ -259,7 +260,7 @@ class Why(Analysis):
                 "part must be an embedding, a head's or an MLP's output, or a b_O, not opened; got "
                 f"{quoted(part)}"
             )
-        run, attention = self._head._run, block_at(self._head, layer_of(self._head)).attention
+        run, attention = self._head._run, block_at(self._head, check_head(self._head)).attention
         stream = attention.residual - run.value(part)
         X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
         # A layer multiplies all contexts by W_O at once: 0 there is 0 in the head's output.
@@ -380,16 +381,14 @@ def check_head(head: Head) -> int:
         raise InvalidValueError(f"{head.title} has gradients. Use the head of the trace")
     if len(head.scores_shape) > 2:
         raise InvalidValueError(f"this needs one text; got scores of shape {head.scores_shape}")
-    return layer_of(head)
-
-
-def layer_of(head: Head) -> int:
-    return int(head.path.split(".")[1])
+    layer = parse(head.path).layer
+    assert layer is not None
+    return layer
 
 
 def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
     """The terms of a layer's heads side by side; of `rows` see `stream_terms`."""
-    layer, cached = layer_of(heads[0]), heads[0].tokens_before
+    layer, cached = check_head(heads[0]), heads[0].tokens_before
     is_sum = rows["key"].shape[0] == 1
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
 

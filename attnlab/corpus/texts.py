@@ -155,24 +155,20 @@ def _has_records(path: Path) -> bool:
 def _texts_in_records(path: Path) -> Iterator[Text]:
     """The texts of JSON Lines or of a table; raise if the first record has none."""
     is_table = path.suffix.lower() in TABLES
-    kind = "column" if is_table else "field"
-    records = _rows_of(path) if is_table else _values_of(path)
-    for number, (name, record) in enumerate(records):
-        text = record.get(FIELD) if isinstance(record, dict) else record
-        if isinstance(text, str):
-            yield Text(name, text)
-            continue
-        if isinstance(record, dict):
-            names = ", ".join(map(quoted, record))
-            fault = f'has no "{FIELD}" {kind} with a text; it has {names}. Rename the {kind}'
-        elif isinstance(record, WrongRow):
-            fault = record.problem
-        else:
-            fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
-        fault = f"{path.name}, {name}, {fault}"
-        if number == 0:
+    for number, text in enumerate(_texts_in_table(path) if is_table else _texts_in_json(path)):
+        fault = text.fault and f"{path.name}, {text.name}, {text.fault}"
+        if fault and number == 0:
             raise InvalidValueError(f"{fault}, or pass the texts themselves: a list of strings")
-        yield Text(name, "", fault)
+        yield text._replace(fault=fault)
+
+
+def _text_of(record: Mapping[str, Any], name: str, kind: str) -> Text:
+    """The text of a record, or its fault."""
+    if isinstance(text := record.get(FIELD), str):
+        return Text(name, text)
+    names = ", ".join(map(quoted, record))
+    fault = f'has no "{FIELD}" {kind} with a text; it has {names}. Rename the {kind}'
+    return Text(name, "", fault)
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
@@ -203,25 +199,27 @@ def _decoded_lines_of(path: Path) -> Iterator[str]:
     return (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
 
 
-def _values_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """The values of JSON Lines, with names; None for a line that isn't JSON."""
+def _texts_in_json(path: Path) -> Iterator[Text]:
+    """The texts of JSON Lines: strings, or objects with a field of texts."""
     for number, line in enumerate(_decoded_lines_of(path), 1):
-        if line.strip():
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                value = None
-            yield f"line {number}", value
+        if not line.strip():
+            continue
+        name = f"line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            yield _text_of(value, name, "field")
+        elif isinstance(value, str):
+            yield Text(name, value)
+        else:
+            fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
+            yield Text(name, "", fault)
 
 
-class WrongRow(NamedTuple):
-    """A table's row whose cells can't be assigned to columns."""
-
-    problem: str
-
-
-def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, str] | WrongRow]]:
-    """The rows of a table, with names."""
+def _texts_in_table(path: Path) -> Iterator[Text]:
+    """The texts of a table's rows; a row whose cells aren't the columns' has a fault."""
     # Of the process, which may have raised it further; a C long has 32 bits on Windows.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     delimiter = TABLES[path.suffix.lower()]
@@ -232,21 +230,20 @@ def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, str] | WrongRow]]:
         quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
         strict=True,
     )
-    number, line = 0, 1  # of the row, and of its first line
+    line = 1  # the first of a row
     try:
         header = next(rows, [])
         if header.count(FIELD) > 1:
             raise InvalidValueError(f'{path} has two columns "{FIELD}". Rename one of them')
         line = rows.line_num + 1
-        for row in filter(None, rows):  # without blank lines
-            number += 1
+        for number, row in enumerate(filter(None, rows), 1):  # without blank lines
             name = f"row {number}"
             if len(row) == len(header):
-                yield name, dict(zip(header, row, strict=True))
+                yield _text_of(dict(zip(header, row, strict=True)), name, "column")
             else:
                 advice = "" if delimiter == "\t" else "; quote a cell that has a comma"
-                problem = f"line {line}, has {len(row)} cells for {len(header)} columns{advice}"
-                yield name, WrongRow(problem)
+                fault = f"line {line}, has {len(row)} cells for {len(header)} columns{advice}"
+                yield Text(name, "", fault)
             line = rows.line_num + 1
     except csv.Error as error:
         raise InvalidValueError(

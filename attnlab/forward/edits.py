@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,14 +22,18 @@ from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
+from attnlab.steps.paths import as_index, fill, parse
 from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
+
+# An index as written, such as "-1", and what replaces that part of the step.
+PartEdit: TypeAlias = tuple[str, Edit]
 
 # The effect of an edit on another step: a function of the edited run and the original.
 Effect: TypeAlias = Callable[[Run, Any], Any]
@@ -48,6 +52,20 @@ MAX_PATHS_SHOWN = 3
 
 # The number of a block or head in a path.
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
+
+
+class PartEdits(tuple[PartEdit, ...]):
+    """Edits of parts of a step's array, one after the other."""
+
+
+def edits_in(edit: Any) -> tuple[tuple[Any, Any], ...]:
+    """An edit's indices and what replaces them; the index of a whole step is `...`."""
+    is_of_parts = isinstance(edit, PartEdits)
+    return tuple((as_index(i), x) for i, x in edit) if is_of_parts else ((..., edit),)
+
+
+def is_function(edit: Any) -> bool:
+    return any(callable(x) for _, x in edits_in(edit))
 
 
 @dataclass(eq=False, repr=False)
@@ -98,7 +116,7 @@ class EditedRun(Run):
     def __getstate__(self) -> dict[str, Any]:
         # Functions, which may not be picklable, are stored as their results.
         values = tuple(
-            {path: self.value(path) if callable(edit) else edit for path, edit in edits.items()}
+            {path: self.value(path) if is_function(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
         )
         indexes: dict[str, Any] = {"_changes": {}, "_effects": {}, "_depends": {}}
@@ -164,8 +182,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
     by_path = expand(run.graph, n_head, edits)
-    checked = {path: x if callable(x) else as_edit(path, x) for path, x in by_path.items()}
-    edited_run = EditedRun.of(run, checked)
+    edited_run = EditedRun.of(run, {path: as_edit(path, x) for path, x in by_path.items()})
     labels = []  # for the title, which every table and plot of this run shows
     for path in chain.from_iterable(edited_run.edits):
         # Calls the edits' functions now, so that `edited` raises their errors.
@@ -175,7 +192,9 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
                 sums = value.sum(axis=-1)
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
-        labels.append(f"{path}{note}")
+        edit = by_path.get(path)
+        of_parts = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
+        labels.append(f"{path}{of_parts}{note}")
     if "score_bias" in run.graph.given:
         visible = edited_run.value("mask") & (edited_run.value("score_bias") > -np.inf)
         if query := query_without_keys(visible):
@@ -203,7 +222,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
 
 def changed_steps(graph: Graph, path: str) -> tuple[str, ...]:
     """The whole arrays that an edit changes: the outermost one, or those it changes indirectly."""
-    indirect = (other for other, _ in effects_of(graph, path) if layer_of(other) is None)
+    indirect = (other for other, _ in effects_of(graph, path) if parse(other).head is None)
     return tuple(indirect) or (enclosing_steps(graph, path)[-1],)
 
 
@@ -231,16 +250,10 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     return array
 
 
-def layer_of(path: str) -> str | None:
-    """The start of the paths of a head's layer, such as "blocks.3.attention."; None outside."""
-    layer, is_in_head, _ = f".{path}".rpartition(".heads.")
-    return f"{layer}.".lstrip(".") if is_in_head else None
-
-
 def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
     """Steps that an edit changes outside the graph's equations, with the effects."""
-    prefix, _, name = path.rpartition(".")
-    layer = layer_of(path)
+    step = parse(path)
+    prefix, name, layer = step.part, step.step, step.layer_prefix
     if path == "W_E":  # whose rows the embedding reads under another name
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
@@ -276,7 +289,7 @@ def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray
     # Of keys and values, those of cached tokens come first; they aren't of this X.
     new = np.array(heads[..., -X.shape[-2] :, :])
     select_part(run, f"{head}.{name}", new)[...] = equations.affine(X, W, b)
-    cache = None if name == "Q" else run.value(f"{layer_of(head)}{name}_cache")
+    cache = None if name == "Q" else run.value(f"{parse(head).layer_prefix}{name}_cache")
     return equations.with_cached(cache, new)  # later tokens must find these rows in the cache
 
 
@@ -290,17 +303,17 @@ def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
     """
     check_kind(edits, Mapping, "edits", "a dict of paths and values")
     counts = {"blocks": graph.n_layer, "heads": n_head}
-    expanded: dict[str, Edit] = {}
+    expanded: dict[str, Any] = {}
     for pattern, edit in edits.items():
-        words = pattern.split(".") if isinstance(pattern, str) else []
-        first = ".".join("0" if word == "*" else word for word in words) if words else pattern
+        check_kind(pattern, str, "path", "a str, such as 'embedding'")
+        name, index = parse(pattern).path, parse(pattern).index
+        first = ".".join("0" if word == "*" else word for word in name.split("."))
         check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
-        ranges = [range(counts[words[i - 1]]) for i, word in enumerate(words) if word == "*"]
-        for numbers in product(*ranges):
-            path = pattern.replace("*", "{}").format(*numbers)
-            if path in expanded:
+        for path in fill(name, counts):
+            earlier = expanded.get(path, PartEdits())
+            if path in expanded and (index is None or not isinstance(earlier, PartEdits)):
                 raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
-            expanded[path] = edit
+            expanded[path] = edit if index is None else PartEdits((*earlier, (index, edit)))
     return expanded
 
 
@@ -360,15 +373,36 @@ def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
 # ---- values --------------------------------------------------------------------------------------
 
 
-def as_edit(path: str, value: object) -> AnyArray:
-    """A read-only copy of an array."""
-    return read_only(np.array(as_array(value, f"the edit of {path}")))
+def as_edit(path: str, edit: Any) -> Any:
+    """An edit whose arrays are read-only copies."""
+    if isinstance(edit, PartEdits):
+        return PartEdits((index, as_edit(path, x)) for index, x in edit)
+    if callable(edit):
+        return edit
+    return read_only(np.array(as_array(edit, f"the edit of {path}")))
 
 
 def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """The value that an edit gives a step, with the original's shape and dtype."""
     if value is None:
         raise InvalidValueError(f"{path} was left out, so it can't be edited")
+    if isinstance(edit, PartEdits):
+        new = np.array(value)
+        for index, part_edit in edits_in(edit):
+            try:
+                part = new[index]
+            except IndexError as error:
+                raise OutOfRangeError(f"the edit of {path}: {error}") from None
+            new[index] = replacement_of(path, part_edit, part)
+    else:
+        new = replacement_of(path, edit, value)
+    if problem := problem_with(run, path, new):
+        raise InvalidValueError(f"invalid edit of {path}: {problem}")
+    return new if isinstance(value, np.ndarray) else new.item()  # scale, epsilon: Python floats
+
+
+def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
+    """What replaces a step, or a part of it, in the shape and dtype of the original."""
     is_array = isinstance(value, np.ndarray)
     original = np.asarray(value)
     with np.errstate(all="ignore"):  # the result is checked below
@@ -377,10 +411,15 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 # Read-only: `x *= 2` in an edit would change the original run's array.
                 result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
-                raise InvalidValueError(f"the edit of {path} raised {quoted(error)}") from error
+                advice = ""
+                if "read-only" in str(error):
+                    advice = ". Change a copy: x = x.copy()"
+                raise InvalidValueError(
+                    f"the edit of {path} raised {quoted(error)}{advice}"
+                ) from error
             if result is None:
                 raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
-            array = as_edit(path, result)
+            array = as_array(result, f"the edit of {path}")
         else:
             array = np.asarray(edit)
         allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
@@ -389,19 +428,16 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
-            new = np.broadcast_to(array, original.shape).astype(original.dtype)
+            return np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
                 f"the edit of {path} must broadcast to shape {original.shape}; got {array.shape}"
             ) from None
-    if problem := problem_with(run, path, new):
-        raise InvalidValueError(f"invalid edit of {path}: {problem}")
-    return new if is_array else new.item()  # scale and epsilon are Python floats
 
 
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
-    name = path.rpartition(".")[2]
+    name = parse(path).step
     # -inf hides a key, and is an error in every other step.
     hides = name in ("masked_scores", "score_bias")
     if not is_finite(np.where(np.isneginf(value), 0, value) if hides else value):

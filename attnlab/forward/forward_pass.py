@@ -31,6 +31,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
+from attnlab.steps.paths import parse
 from attnlab.support.checks import as_array
 from attnlab.support.messages import Message, counted
 from attnlab.text.tokens import Tokens, check_ids
@@ -266,21 +267,19 @@ class Block(Explainable):
     )
 
     def _computes_for_repr(self, name: str) -> bool:
-        layer = int(self.path.rpartition(".")[2])  # 3 of "blocks.3"
-        blocks_needed = layer if name == "input" else layer + 1  # layers count from 0
-        return self._run.is_quick(blocks_needed)
+        layer = parse(self.path).layer or 0  # layers count from 0
+        return self._run.is_quick(layer if name == "input" else layer + 1)
 
     @cached_property
     def attention(self) -> BlockAttention:
-        layer = self.path.rpartition(".")[2]
-        title = Message("Layer {layer}, attention", layer=layer)
+        title = Message("Layer {layer}, attention", layer=parse(self.path).layer)
         path = f"{self.path}.attention"
         return BlockAttention(title, self._run, path)
 
     @cached_property
     def mlp(self) -> MLP:
-        layer = self.path.rpartition(".")[2]
-        return MLP(Message("Layer {layer}, MLP", layer=layer), self._run, f"{self.path}.mlp")
+        title = Message("Layer {layer}, MLP", layer=parse(self.path).layer)
+        return MLP(title, self._run, f"{self.path}.mlp")
 
 
 class ForwardPass(Explainable):

@@ -12,6 +12,7 @@ from attnlab.equations import Array, columns_of_head, rows_of_head, transpose
 from attnlab.errors import InvalidValueError
 from attnlab.forward.parameters import Parameters
 from attnlab.support.checks import as_floats, as_index
+from attnlab.support.console import StdoutSafe
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Columns, Heading, Paragraph, Table
@@ -172,7 +173,7 @@ class Circuits:
         return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
 
 
-class HeadWeights(Circuits, Document):
+class HeadWeights(Circuits, StdoutSafe):
     """A head's parameters, without a text, as `GPT2.head` returns them.
 
     Attributes
@@ -205,13 +206,9 @@ class HeadWeights(Circuits, Document):
             of_layer = parameters[f"blocks.{layer}.attention.{name}"]
             setattr(self, name, select(of_layer, head, config.n_head))
 
-    def pieces(self) -> Iterator[str | Table]:
-        yield Heading(self.title)
-        yield from self._tables()
-
-    def _data(self) -> Columns:
-        shapes = {name: x.shape for name, x in vars(self).items() if isinstance(x, np.ndarray)}
-        return {"name": [*shapes], "shape": [" x ".join(map(str, x)) for x in shapes.values()]}
+    def __repr__(self) -> str:
+        names = (name for name in vars(self) if name != "title")
+        return f"{say(self.title)}: " + ", ".join(f"{x} {getattr(self, x).shape}" for x in names)
 
 
 def r_factor(W: Array) -> Array:

@@ -94,8 +94,9 @@ class Trace(ForwardPass):
             `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding` or `mask`, or a
             parameter, such as `blocks.0.attention.heads.2.W_Q`. A value is an array that broadcasts
             to the step's shape, a number, or a function of the step's original value. A `*` stands
-            for all blocks, or all heads: `blocks.*.attention.heads.0.context`. A layer's edits are
-            applied before its heads', whatever their order.
+            for all blocks, or all heads: `blocks.*.attention.heads.0.context`. An index is that of
+            the step's array: `blocks.1.attention.heads.2.context[-1]` is the last position. A
+            layer's edits are applied before its heads', whatever their order.
 
         Examples
         --------

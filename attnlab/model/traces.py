@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from attnlab.equations import Array
+from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.forward.attention import Head
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.edits import Edit
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import one_of_many
-from attnlab.model.trace import Trace, columns_of_tokens
-from attnlab.steps import Numbered, ReadOnly
+from attnlab.model.trace import NextTokens, Trace, columns_of_tokens
+from attnlab.steps import Numbered, ReadOnly, at
+from attnlab.steps.result import stack
 from attnlab.support.checks import as_index
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, counted
@@ -39,19 +42,25 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     trace are computed only for that trace.
 
     Computed steps of all texts are kept, as in a list of traces. Analyses keep only the steps of
-    the texts that are computed together.
+    the texts that are computed together. A path gives a step of all texts, stacked:
+    `traces["blocks.3.output[-1]"]` is (n, D).
     """
 
     texts: tuple[Tokens, ...]
     vocabulary: Vocabulary
     parameters: Parameters
     config: GPT2Config
+    _edits: tuple[Mapping[str, Edit], ...]
 
     def __init__(
-        self, texts: Sequence[Tokens], vocabulary: Vocabulary, parameters: Parameters
+        self,
+        texts: Sequence[Tokens],
+        vocabulary: Vocabulary,
+        parameters: Parameters,
+        edits: tuple[Mapping[str, Edit], ...] = (),
     ) -> None:
         # Attributes can't be assigned.
-        vars(self).update(texts=tuple(texts), vocabulary=vocabulary)
+        vars(self).update(texts=tuple(texts), vocabulary=vocabulary, _edits=edits)
         vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
     @cached_property
@@ -72,13 +81,39 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     def __getitem__(self, index: int) -> Trace: ...
     @overload
     def __getitem__(self, index: slice) -> Traces: ...
-    def __getitem__(self, index: int | slice) -> Trace | Traces:
+    @overload
+    def __getitem__(self, index: str) -> AnyArray: ...
+    def __getitem__(self, index: int | slice | str) -> Trace | Traces | AnyArray:
+        if isinstance(index, str):
+            return stack([at(trace, index) for trace in self], index)
         if isinstance(index, slice):
             texts = sliced(self.texts, index)
             if not texts:
                 raise InvalidValueError(f"{index} selects none of the {len(self)} texts")
-            return Traces(texts, self.vocabulary, self.parameters)
+            return Traces(texts, self.vocabulary, self.parameters, self._edits)
         return self._traces[index]
+
+    def edited(self, edits: Mapping[str, Edit]) -> Traces:
+        """The traces of the same texts with steps replaced in each, see `Trace.edited`.
+
+        From the first edit on, each text is computed by itself.
+        """
+        new = Traces(self.texts, self.vocabulary, self.parameters, (*self._edits, {**edits}))
+        new[0]  # raises if an edit is invalid
+        return new
+
+    def head(self, layer: int, head: int) -> tuple[Head, ...]:
+        """One head in each text."""
+        return tuple(trace.head(layer, head) for trace in self)
+
+    @property
+    def logits(self) -> tuple[Array, ...]:
+        """Each text's `Trace.logits`, whose lengths differ."""
+        return tuple(trace.logits for trace in self)
+
+    def next_tokens(self, k: int = 5) -> tuple[NextTokens, ...]:
+        """The k most probable next tokens of each text."""
+        return tuple(trace.next_tokens(k) for trace in self)
 
     @property
     def losses(self) -> tuple[Array, ...]:
@@ -112,6 +147,8 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     def _groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
+        if self._edits:  # whose functions, and indices, are for one text
+            return [[i] for i in range(len(self))]
         return group_equal([len(text) for text in self.texts])
 
     def _side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
@@ -124,13 +161,17 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             raise InvalidValueError(
                 f"texts side by side need one length; got {quoted([len(text) for text in texts])}"
             )
-        first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
-        if not others:  # the fork stands for the stack, so that its steps are stored separately
-            return first._with_run(first._run.fork()), [first]
+        alone = [Trace(text, self.vocabulary, self.parameters) for text in texts]
+        for edits in self._edits:
+            alone = [trace.edited(edits) for trace in alone]
+        first = alone[0]
+        if len(alone) == 1 or self._edits:
+            # The fork stands for the stack, so that its steps are stored separately.
+            return first._with_run(first._run.fork()), alone
         stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
             trace._with_run(one_of_many(trace._run, stacked._run, number))
-            for number, trace in enumerate([first, *others])
+            for number, trace in enumerate(alone)
         ]
         return stacked, traces
 

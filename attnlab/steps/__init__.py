@@ -3,8 +3,8 @@
 Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
 path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute
 the others) and `result` (what users access: `trace.blocks[3].attention` is a view of the steps of a
-run below a path). `labels` names the indices of a step's axes. A part has no reference to the
-result that contains it, so memory is freed as soon as it is unused.
+run below a path). `paths` takes paths apart, `labels` names the indices of a step's axes. A part
+has no reference to the result that contains it, so memory is freed as soon as it is unused.
 """
 
 from attnlab.steps.declaration import Step
@@ -15,7 +15,6 @@ from attnlab.steps.result import (
     Result,
     at,
     describe,
-    needs,
     parts_of,
     step_at,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "describe",
     "graph_of",
     "is_finite",
-    "needs",
     "overflow_error",
     "parts_of",
     "read_only",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    OutOfRangeError,
+    quoted,
+)
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import steps_below
+from attnlab.steps.paths import as_index, parse
 from attnlab.steps.run import Run
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 from attnlab.support.names import dots_hint
-from attnlab.support.parts import Numbered
+from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import align, header
 
 
@@ -85,6 +92,15 @@ class Result(ReadOnly, StdoutSafe):
         raise InvalidTypeError(
             f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
+
+    def __getitem__(self, path: str) -> Any:
+        """A step's array, or a part, by its path; see `at`."""
+        return at(self, path)
+
+    __iter__: ClassVar[None] = None  # it would be iterated by numbers, since it has __getitem__
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*paths_below(self)]
 
     # Python calls this only for names that nothing else has: to say what was meant.
     if not TYPE_CHECKING:  # so that type checkers report misspelt names
@@ -252,23 +268,6 @@ class Result(ReadOnly, StdoutSafe):
         return "\n".join(map(str, filter(None, (self.title, self._table(), Message(self._hint)))))
 
 
-def needs(result: Result, path: str) -> tuple[str, ...]:
-    """Return the paths of the steps that a step is computed from; () for inputs and parameters.
-
-    `path` is the step's from `result`, such as a trace or a block; the returned ones are from the
-    root.
-
-    Examples
-    --------
-    >>> needs(trace, "blocks.0.attention.scores")
-    ('blocks.0.attention.raw_scores', 'blocks.0.attention.scale')
-    """
-    part, name = step_at(result, path)
-    node = part._run.graph[part._path_of(name)]
-    # A head's W_Q has no equation of its own: it is cut from its layer's.
-    return node.needs or tuple(filter(None, [node.layer_step]))
-
-
 def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part that a step belongs to, and the step's name, given the step's path."""
     if isinstance(path, str):
@@ -286,11 +285,24 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
 def at(result: Result, path: str) -> Any:
     """Return a step's array, or a part, of a result such as a trace, by its path.
 
+    `trace[path]` is the same. A * stands for all blocks, or all heads, whose arrays are stacked. An
+    index at the end is of the step's array, before it is stacked.
+
     Examples
     --------
-    >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
+    >>> at(trace, "blocks.3.attention.heads.5.weights")  # trace.head(3, 5).weights
+    >>> at(trace, "blocks.*.attention.heads.*.weights")  # (layers, heads, queries, keys)
+    >>> at(trace, "blocks.3.output[-1]")  # the last row
     """
     check_kind(path, str, "path", "a str, such as 'blocks.0.mid'")
+    step = parse(path)
+    if "*" in step.path.split("."):
+        return _stacked(result, path)
+    if step.index is not None and isinstance(array := at(result, step.path), np.ndarray):
+        try:
+            return array[as_index(step.index)]
+        except IndexError as error:
+            raise OutOfRangeError(f"{path}: {error}") from None
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     part: Any = result
@@ -306,6 +318,40 @@ def at(result: Result, path: str) -> Any:
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)
     return part
+
+
+def _stacked(result: Result, path: str) -> AnyArray:
+    """The arrays of a path whose first * stands for all blocks, or all heads."""
+    above, _, below = f".{path}.".partition(".*.")
+    numbered = at(result, above[1:]) if above else None
+    if not isinstance(numbered, Numbered) or not below:
+        raise InvalidValueError(
+            f"in {quoted(path)}, * must stand for all blocks or all heads, before a step: "
+            "blocks.*.attention.heads.*.weights"
+        )
+    return stack([at(part, below[:-1]) for part in numbered], path)
+
+
+def stack(steps: list[Any], path: str) -> AnyArray:
+    """Steps with one path as one array; raise unless they have one shape."""
+    shapes = {np.shape(x) if isinstance(x, np.ndarray | float | int) else None for x in steps}
+    if len(shapes) > 1 or None in shapes:
+        raise InvalidValueError(
+            f"{quoted(path)} can't be stacked: it isn't one shape of array. Give a step, of texts "
+            "of one length or at one position, such as 'blocks.0.output[-1]'"
+        )
+    return read_only(np.stack(steps))
+
+
+def paths_below(part: Any, prefix: str = "") -> Iterator[str]:
+    """The paths of all steps of a result and its parts."""
+    if isinstance(part, Numbered):
+        for number, item in enumerate(part):
+            yield from paths_below(item, f"{prefix}{number}.")
+    else:
+        yield from (prefix + name for name in part.steps)
+        for name in part._children:
+            yield from paths_below(getattr(part, name), f"{prefix}{name}.")
 
 
 def parts_of(part: Any) -> list[str]:

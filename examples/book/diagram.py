@@ -10,7 +10,6 @@ import numpy as np
 
 import attnlab
 from attnlab.pages.saved import source
-from attnlab.steps import needs
 
 TEXT = "The dog chased the ball, but it"
 # The page's lines, boxes and labels: a unit is a pixel, and drawing.css has the colours.
@@ -39,7 +38,8 @@ def diagram() -> str:
         if not isinstance(array, np.ndarray | float) or path.endswith(("epsilon", "n_head")):
             return
         shown[path] = None
-        needed = needs(trace, path) if path != last_block else ()
+        node = trace._run.graph[path]
+        needed = node.needs or tuple(filter(None, [node.layer_step])) if path != last_block else ()
         # W_U is drawn as an input; the rows taken from W_E, as W_E itself.
         needed = tuple(other.replace("rows_of_W_E", "W_E") for other in needed if path != "W_U")
         shape = " x ".join(map(str, np.shape(array))) or f"{array:.4g}"

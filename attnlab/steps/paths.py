@@ -1,0 +1,81 @@
+"""Paths of steps, such as `blocks.3.attention.heads.5.weights[-1]`, taken apart in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import Any
+
+from attnlab.errors import InvalidValueError, quoted
+
+
+@dataclass(frozen=True)
+class StepPath:
+    """A path taken apart; it may be that of a part, such as a head.
+
+    Attributes
+    ----------
+    path : without the index, "blocks.3.attention.heads.5.weights"
+    index : as written, "-1"; None without brackets
+    part : the path of the result that has the step, "blocks.3.attention.heads.5"; "" for the root
+    step : the step's name, "weights"
+    layer, head : 3 and 5; None outside of blocks and of heads, and for *
+    """
+
+    path: str
+    index: str | None
+    part: str
+    step: str
+    layer: int | None
+    head: int | None
+
+    @property
+    def layer_prefix(self) -> str | None:
+        """The start of its layer's paths, "blocks.3.attention.", if it is a head's; else None."""
+        return None if self.head is None else self.path[: self.path.rindex("heads.")]
+
+
+@lru_cache(maxsize=10_000)
+def parse(path: str) -> StepPath:
+    """Take a path apart; it needn't exist."""
+    name, index = path, None
+    if found := re.fullmatch(r"([^\[\]]+)\[([^\[\]]*)\]", path):
+        name, index = found.groups()
+    part, _, step = name.rpartition(".")
+    words = name.split(".")
+    numbers = {kind: int(n) for kind, n in pairwise(words) if re.fullmatch(r"\d{1,9}", n)}
+    return StepPath(name, index, part, step, numbers.get("blocks"), numbers.get("heads"))
+
+
+def starred(pattern: str) -> list[str]:
+    """What each * of a pattern stands for, "blocks" or "heads"."""
+    return [before for before, word in pairwise(pattern.split(".")) if word == "*"]
+
+
+def fill(pattern: str, counts: Mapping[str, int]) -> Iterator[str]:
+    """The paths of a pattern: * stands for all blocks, or all heads; `counts` has their numbers."""
+    template = re.sub(r"(?<=\.)\*(?=\.|$)", "{}", pattern)
+    for numbers in product(*(range(counts[kind]) for kind in starred(pattern))):
+        yield template.format(*numbers)
+
+
+def as_index(text: str) -> tuple[Any, ...]:
+    """What NumPy indexes an array with, from an index as written: "-1", "..., 2:5"."""
+    items: list[Any] = []
+    try:
+        for item in map(str.strip, text.split(",")):
+            bounds = [int(bound) if bound.strip() else None for bound in item.strip(".").split(":")]
+            if item == "...":
+                items.append(...)
+            elif len(bounds) == 1:
+                items.append(int(item))
+            else:
+                items.append(slice(*bounds))
+    except (TypeError, ValueError):
+        raise InvalidValueError(
+            f"[{quoted(text)[1:-1]}] isn't an index, such as [-1] or [2:5]"
+        ) from None
+    return tuple(items)
