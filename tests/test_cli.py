@@ -218,7 +218,6 @@ REFUSED = (
     ("atlas . --measure sleep", "invalid choice: 'sleep'"),
     ("atlas . --workers 0", "--workers must be an integer of at least 1"),
     ("verify", "17 positions"),
-    ("explore --port x", "invalid int"),
 )
 
 

@@ -116,10 +116,6 @@ def parser() -> Parser:
         help="a directory, or a name as for --model of other commands (default: %(default)s)",
     )
     explore.add_argument("--text", help="the text to open with")
-    explore.add_argument(
-        "--port", type=int, default=0, help="the port to listen on (default: a free one)"
-    )
-    explore.add_argument("--no-browser", action="store_true", help="only print the link")
 
     playground = command(
         "playground", "write a page that holds the model and runs it, in any browser, offline"

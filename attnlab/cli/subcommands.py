@@ -112,7 +112,7 @@ def _report(file: Path, options: argparse.Namespace) -> None:
 
 
 def _explore(options: argparse.Namespace) -> None:
-    explore(options.model, options.text, port=options.port, browser=not options.no_browser)
+    explore(options.model, options.text)
 
 
 def _atlas(options: argparse.Namespace) -> None:
