@@ -18,7 +18,6 @@ from attnlab.forward.parameters import Parameters
 from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
-from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
 # The published GPT-2s: repository, and default revision, which many caches already have.
@@ -122,22 +121,10 @@ def find_model(
     revision: str | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """Find or download the directory with a model's files.
+    """Find or download the directory with a model's files, see `GPT2.from_pretrained`.
 
-    Parameters
-    ----------
-    name_or_path : a name in `BUILT_IN` (for a directory of that name, use `./pocket`) or a
-        directory, without the network; otherwise a repository on the hub, by a short name in
-        `PUBLISHED` or as `owner/name`
-    revision : branch, tag or commit on the hub
-    local_files_only : never download
-
-    Raises
-    ------
-    MissingFileError
-        Neither a directory, nor in the cache, nor on the hub.
-    DownloadError
-        The hub can't be reached, or refuses the download.
+    A name in `BUILT_IN` (for a directory of that name, use `./pocket`) and a directory need no
+    network. Others are repositories, by a short name in `PUBLISHED` or as `owner/name`.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     if revision is not None:
@@ -151,9 +138,8 @@ def find_model(
             )
         return model_directory(path)
     if os.path.isfile(path):
-        if format := describe_unsupported([path.name]):
-            raise MissingFileError(f"expected a directory; got a file: {format}")
-        raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
+        file = describe_unsupported([path.name]) or f"{path}. Give the directory that it is in"
+        raise MissingFileError(f"expected a directory; got a file: {file}")
     if not isinstance(name_or_path, str):
         raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
     return _find_by_name(name_or_path, revision, local_files_only)
@@ -171,10 +157,11 @@ def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Pa
     problem = f"{name} is neither a directory nor in the hub's cache"
     for cached in (pinned, None) if revision is None else (revision,):
         snapshot = _cached_snapshot(repository, cached)
-        missing = _missing_files(snapshot) if snapshot else []
-        if snapshot and not missing:
-            return snapshot
-        if missing:
+        if snapshot is not None:
+            names = {file.name for file in snapshot.iterdir() if file.is_file()}  # no broken links
+            missing = _missing_files(names) + [n for n in weight_names(snapshot) if n not in names]
+            if not missing:
+                return snapshot
             problem = f"{name} is in the hub's cache, {snapshot}, without {' and '.join(missing)}"
     if local_files_only:
         raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
@@ -194,13 +181,7 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     return snapshot if commit and os.path.isdir(snapshot) else None
 
 
-def _missing_files(snapshot: Path) -> list[str]:
-    """Files missing from a snapshot, for instance after an interrupted download."""
-    names = {file.name for file in snapshot.iterdir() if file.is_file()}  # without broken links
-    return _missing_small_files(names) + [n for n in weight_names(snapshot) if n not in names]
-
-
-def _missing_small_files(names: Iterable[str]) -> list[str]:
+def _missing_files(names: Iterable[str]) -> list[str]:
     """The files of config and vocabulary that are missing among names of files."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
@@ -210,12 +191,10 @@ def _missing_small_files(names: Iterable[str]) -> list[str]:
 def _download(repository: str, revision: str | None, problem: str) -> Path:
     """Download a model to the cache: the small files first, then, if they are valid, the weights.
 
-    Parameters
-    ----------
-    problem : why a download is necessary, the start of an error message
+    `problem` says why a download is necessary.
     """
     names = _files_on_hub(repository, revision, problem)
-    missing = _missing_small_files(names)
+    missing = _missing_files(names)
     if not {WEIGHTS, INDEX} & set(names):
         format = describe_unsupported(names)
         missing.append(f"{WEIGHTS}, only {format}" if format else WEIGHTS)
@@ -236,22 +215,20 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
         info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
         return [file.rfilename for file in info.siblings or ()]
     except (errors.HFValidationError, errors.RepositoryNotFoundError):  # private or gated, too
-        raise _no_access(repository) from None
-    except errors.RevisionNotFoundError:
         raise MissingFileError(
-            f"{repository} has no revision {quoted(revision)} on the hub. Give a branch, a tag, or "
-            "all 40 characters of a commit"
+            f"{quoted(repository, 200)} is neither a directory nor a repository on the hub that "
+            "you can access. Names are like gpt2 or owner/name. For a private or gated repository, "
+            f"run `hf auth login`. {BUILT_IN_HINT}"
         ) from None
     except errors.HfHubHTTPError as error:
-        raise DownloadError(f"the hub refused {repository}: {_one_line(error)}") from None
+        raise DownloadError(f"the hub refused {repository}: {quoted(str(error), 300)}") from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
             f"{problem}, and the hub can't be reached ({type(error).__name__}: "
-            f"{_one_line(error)}). Check the network and try again. To use a mirror of the hub, "
-            "set HF_ENDPOINT to its URL; to use only the cache, set HF_HUB_OFFLINE=1. Or run `hf "
-            f"download {repository} config.json vocab.json merges.txt model.safetensors "
-            "--local-dir DIR` on a machine with network access, copy DIR to this machine and give "
-            "its path"
+            f"{quoted(str(error), 300)}). Check the network. To use a mirror of the hub, set "
+            f"HF_ENDPOINT to its URL. Or run `hf download {repository} config.json vocab.json "
+            "merges.txt model.safetensors --local-dir DIR` on a machine with network access, copy "
+            "DIR to this machine and give its path"
         ) from None
 
 
@@ -262,31 +239,15 @@ def _fetch(repository: str, revision: str | None, names: Iterable[str]) -> Path:
     return an incomplete snapshot.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RepositoryNotFoundError
 
     for name in names:
         try:
             snapshot = Path(hf_hub_download(repository, name, revision=revision)).parent
-        except RepositoryNotFoundError:  # gated: its files are listed, but can't be downloaded
-            raise _no_access(repository) from None
         except Exception as error:
             raise DownloadError(
-                f"the download of {repository} failed at {name}: {_one_line(error)}. "
-                "Downloaded files are kept; repeat the call to download the rest"
+                f"the download of {repository} failed at {name}: {quoted(str(error), 300)}. "
+                "Downloaded files are kept; repeat the call to download the rest. For a gated "
+                "repository, run `hf auth login`"
             ) from error
         revision = snapshot.name  # all files are of the same commit
     return snapshot
-
-
-def _no_access(repository: str) -> MissingFileError:
-    return MissingFileError(
-        f"{quoted(repository, 200)} is neither a directory nor a repository on the hub that you "
-        "can access. Names are like gpt2 or owner/name. For a private or gated repository, run "
-        f"`hf auth login`. {BUILT_IN_HINT}"
-    )
-
-
-def _one_line(error: Exception) -> str:
-    """An error's message as one printable line, shortened."""
-    text = printable(" ".join(str(error).split())) or "no answer"
-    return text if len(text) <= 300 else f"{text[:300]} …"
