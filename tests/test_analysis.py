@@ -120,6 +120,7 @@ def test_a_lens_computes_the_positions_asked_for(monkeypatch: pytest.MonkeyPatch
         lens = attnlab.lens(trace, position=position)
         assert np.array_equal(lens.ids, expected[0][:, rows])
         np.testing.assert_allclose(lens.probabilities, expected[1][:, rows], rtol=1e-12)
+        assert [*lens._grid()[2].positions] == rows
         assert lens.of(7).ids.shape == lens.logits("embedding")[:, :stops].T.shape
     decoded.clear()
     attnlab.lens(trace).top(3, 5)

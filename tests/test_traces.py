@@ -130,11 +130,14 @@ def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
     expected = np.mean([attnlab.lens(one, position=-1).of(7).probabilities for one in alone], 0)
     np.testing.assert_allclose(lens.probabilities, expected[:, 0], rtol=1e-10)
     assert edited.loss == pytest.approx(np.concatenate([one.losses for one in alone]).mean())
-    corrupted = pocket.trace(CORRUPTED)
     settings: Any = {"parts": "blocks.*.mlp.output", "progress": False}
-    for pair in ((edited, corrupted), (traces, corrupted.edited(edits))):
-        effects = attnlab.patch(*pair, metric=METRICS, **settings).effects
-        for i, metric in enumerate(METRICS):
+    # Two pairs of one length that differ at one position, which would be patched side by side.
+    clean = pocket.trace([CLEAN[0], "The cat chased the ball, but it", CLEAN[1]])
+    corrupted = pocket.trace([CORRUPTED[0], "The owl chased the ball, but it", CORRUPTED[1]])
+    metrics = [METRICS[0], *METRICS[:2]]
+    for pair in ((clean.edited(edits), corrupted), (clean, corrupted.edited(edits))):
+        effects = attnlab.patch(*pair, metric=metrics, **settings).effects
+        for i, metric in enumerate(metrics):
             one = attnlab.patch(pair[0][i], pair[1][i], metric=metric, **settings)
             np.testing.assert_allclose(effects[i], one.effects[0], rtol=1e-9, atol=1e-12)
     with pytest.raises(InvalidValueError, match="isn't a step to edit"):
