@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from conftest import REFERENCE
@@ -14,7 +15,7 @@ from streams import streams
 import attnlab
 from attnlab.cli.command import main
 from attnlab.errors import InvalidValueError
-from attnlab.support.console import exit_status, is_watched
+from attnlab.support.console import exit_status, is_watched, progress_bar
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 VERIFY = ("-m", "attnlab", "verify", "--model", "pocket")
@@ -103,6 +104,14 @@ def test_who_sees_a_window(
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stdout", stdout)
         assert is_watched() is (expected and pipe not in (stdin, stdout))
+
+
+def test_progress_is_on_stderr_in_notebooks_too(capfd: pytest.CaptureFixture[str]) -> None:
+    stdout = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    with mock.patch.object(sys, "stdout", stdout), progress_bar(True, total=1) as bar:
+        bar.update()
+    assert not stdout.getvalue()
+    assert "1/1" in capfd.readouterr().err
 
 
 def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:

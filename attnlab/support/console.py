@@ -109,15 +109,13 @@ def show_in_browser(url: str) -> None:
 
 
 def progress_bar(progress: bool, **settings: Any) -> Any:
-    """A progress bar on stderr, if wanted; in notebooks on stdout, since stderr is red there."""
+    """A progress bar on stderr, if wanted."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # optional widgets
         from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
-    is_notebook = type(sys.stdout).__module__.startswith("ipykernel.")
-    file = sys.stdout if is_notebook else None
     is_unwanted = not as_flag(progress, "progress")
-    return tqdm(file=file, disable=is_unwanted, **settings)  # type: ignore[no-untyped-call]
+    return tqdm(disable=is_unwanted, **settings)  # type: ignore[no-untyped-call]
 
 
 def _escape_unencodable() -> None:

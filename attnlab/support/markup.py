@@ -31,8 +31,8 @@ def _dark_css(selector: str) -> str:
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
         f"{selector} .attnlab [style*='--i']{{color:var(--i)!important}}"
-        f"{selector} .attnlab img.light{{display:none}}"
-        f"{selector} .attnlab img.dark{{display:block!important}}"
+        # A picture is light. Inverted, white is black; then each hue is turned back.
+        f"{selector} .attnlab img{{filter:invert(1) hue-rotate(180deg);{_variables(LIGHT)}}}"
     )
 
 

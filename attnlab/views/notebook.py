@@ -22,7 +22,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.steps import Result
 from attnlab.steps.labels import Axis, Grid, token_axes
-from attnlab.support.colours import DARK, LIGHT, Theme, ink_on
+from attnlab.support.colours import DARK, LIGHT, ink_on
 from attnlab.support.console import StdoutSafe
 from attnlab.support.document import Document
 from attnlab.support.markup import document as html_document
@@ -108,15 +108,11 @@ def all_heads(layers: Iterable[Result]) -> str:
             "layer {layer}: {heading} of {H} heads", layer=layer, heading=say(step.heading), H=H
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
-        images = "".join(
-            f'<img {attributes} alt="{escape(alt, quote=True)}" '
-            f'src="data:image/png;base64,{b64encode(_png(pixels, theme)).decode()}">'
-            for attributes, theme in (
-                ("class=light", LIGHT),
-                ("class=dark style=display:none", DARK),
-            )
+        image = (
+            f'<img alt="{escape(alt, quote=True)}" '
+            f'src="data:image/png;base64,{b64encode(_png(pixels)).decode()}">'
         )
-        rows.append(f"<tr><th>{layer}</th><td colspan={H}>{images}</td></tr>")
+        rows.append(f"<tr><th>{layer}</th><td colspan={H}>{image}</td></tr>")
     title = say(
         "{heading}: a row for each layer, a picture for each head; in each, query down, key across",
         heading=say(steps[0].heading),
@@ -133,10 +129,10 @@ def _pixels(step: LabelledStep) -> AnyArray:
     return np.hstack([*np.pad(cells, ((0, 0), (0, 0), (0, 1)))])
 
 
-def _png(indices: AnyArray, theme: Theme) -> bytes:
+def _png(indices: AnyArray) -> bytes:
     """A PNG of colour indices (h, w). Source: PNG specification, third edition."""
     height, width = indices.shape
-    palette = "".join((theme.paper, theme.paper, *theme.palette()[SHADES:])).replace("#", "")
+    palette = "".join((LIGHT.paper, LIGHT.paper, *LIGHT.palette()[SHADES:])).replace("#", "")
     lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each line starts with filter 0
     chunks = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8-bit palette

@@ -31,6 +31,7 @@ from attnlab.support.colours import LIGHT, ink_on
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
+from attnlab.support.markup import page
 from attnlab.support.messages import counted, say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.sink import excess
@@ -152,10 +153,11 @@ class Picture(StdoutSafe):
         # Exported notebooks keep alt text only in HTML; the PNG is for viewers without HTML.
         html = (
             f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
-            f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
+            f'style="max-width:100%;height:auto;image-rendering:auto" '
+            f'src="data:image/png;base64,{png}">'
         )
         size = {"width": width, "height": height, "alt": self.alt}
-        return {"text/html": html, "image/png": png, **text}, {"image/png": size}
+        return {"text/html": page("", html), "image/png": png, **text}, {"image/png": size}
 
 
 def plot_step(
