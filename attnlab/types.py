@@ -10,9 +10,10 @@ from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.analysis.paths import PathPatching
 from attnlab.analysis.why import Why, Without
 from attnlab.checking.verdict import Verdict
-from attnlab.corpus.result import Atlas, Measured
+from attnlab.corpus.details import HeadTable
+from attnlab.corpus.result import Atlas, HeadDetails, Measured, Passage
 from attnlab.errors import MissingExtraError
-from attnlab.forward.products import HeadWeights
+from attnlab.forward.products import HeadWeights, Product
 from attnlab.model.generation import Generation, GenerationStep
 from attnlab.model.trace import NextToken, NextTokens, Trace
 from attnlab.model.traces import Traces
@@ -32,7 +33,9 @@ __all__ = [
     "Generation",
     "GenerationStep",
     "Gradients",
+    "HeadDetails",
     "HeadJobs",
+    "HeadTable",
     "HeadWeights",
     "Lens",
     "LogitLens",
@@ -41,9 +44,11 @@ __all__ = [
     "NextTokens",
     "OneToken",
     "Page",
+    "Passage",
     "PathPatching",
     "Patching",
     "Picture",
+    "Product",
     "Trace",
     "Traces",
     "Training",

@@ -227,7 +227,8 @@ atlas = attnlab.atlas(
     pocket, texts, ["first", "previous", "same", "induction", "loss"], progress=False
 )
 measured = atlas["induction"]
-by_hand, by_atlas = mean_and_error(s[:, 1], n), (measured.mean[HEAD_B], measured.error[HEAD_B])
+by_hand = mean_and_error(s[:, 1], n)
+by_atlas = measured.mean[HEAD_B], measured.standard_errors[HEAD_B]
 
 print("\n16.4 An atlas\n")
 print(atlas.title)
@@ -357,7 +358,9 @@ same_model = attnlab.atlas(pocket, other_texts, jobs, progress=False)
 def z_scores(first: Any, second: Any) -> Array:
     """Each difference of two means divided by its error, by measure and head."""
     difference = np.array([second[job].mean - first[job].mean for job in jobs])
-    error = np.array([np.hypot(first[job].error, second[job].error) for job in jobs])
+    error = np.array(
+        [np.hypot(first[job].standard_errors, second[job].standard_errors) for job in jobs]
+    )
     ratios: Array = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
     return ratios
 
@@ -387,7 +390,7 @@ print(
             for numbers in (
                 untrained_atlas["induction"].mean,
                 measured.mean,
-                np.hypot(untrained_atlas["induction"].error, measured.error),
+                np.hypot(untrained_atlas["induction"].standard_errors, measured.standard_errors),
             )
         ],
         rows=["untrained", "pocket", "error of the difference"],
@@ -434,8 +437,8 @@ rise = attnlab.atlas(pocket, texts[:ABLATED], [loss_rise], progress=False)["loss
 
 lines = [["", "on the first token", "rise of the loss without it"]]
 for name, head in zip(NAMES, HEADS, strict=True):
-    on_first = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].error[head]:.2f}"
-    lines.append([name, on_first, f"{rise.mean[head]:.2f} ± {rise.error[head]:.2f}"])
+    on_first = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].standard_errors[head]:.2f}"
+    lines.append([name, on_first, f"{rise.mean[head]:.2f} ± {rise.standard_errors[head]:.2f}"])
 
 print("\n16.8 What an atlas does not say\n")
 print(align(lines, left=(0,)))

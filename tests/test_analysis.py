@@ -379,6 +379,11 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(step.blocks[1].attention.X[0], whole.blocks[1].attention.X[8], atol=1e-4)
 
 
+def test_gradients_have_heads(it: Trace) -> None:
+    gradients = attnlab.gradients(it, 5)
+    assert np.array_equal(gradients.head(1, 2).weights, gradients.blocks[1].attention.weights[2])
+
+
 def test_the_gradient_of_a_dropout_mask_and_gradients_that_overflow() -> None:
     """y is linear in each factor: the gradient is what a factor of 1 more would add."""
     random = np.random.default_rng(5)

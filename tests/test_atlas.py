@@ -67,7 +67,7 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     mean = 8 / 5
     error = math.sqrt(3 / 2 * ((sums - mean * counts) ** 2).sum()) / 5
     np.testing.assert_allclose(atlas.mean, np.full((2, 4), mean))
-    np.testing.assert_allclose(atlas.error, np.full((2, 4), error))
+    np.testing.assert_allclose(atlas.standard_errors, np.full((2, 4), error))
     assert (atlas.texts == 3).all()
     # Ties go to the earlier passage.
     assert [(p.text, p.start, p.value) for p in atlas.most(1, 3)] == [
@@ -95,10 +95,10 @@ def test_windows_cover_the_ids_of_their_text(pocket: GPT2) -> None:
 
 def test_one_text_has_no_standard_error(pocket: GPT2) -> None:
     atlas = measured(pocket, ["The dog chased the ball."])
-    assert np.isnan(atlas["first"].error).all()
+    assert np.isnan(atlas["first"].standard_errors).all()
     assert "no error with one text" in atlas["first"].table()
     assert "no text has such tokens" in atlas["induction"].table()
-    assert np.isnan(atlas["loss"].error)
+    assert np.isnan(atlas["loss"].standard_errors)
 
 
 class Backwards(Executor):
@@ -518,7 +518,7 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     ids = set(re.findall(r'id="([\w-]+)"', page))
     assert anchors == ids - {"heads", "language", "words", "texts", "description"}
     text = " ± ".join(
-        format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
+        format_with_error(serial["induction"].mean[1, 2], serial["induction"].standard_errors[1, 2])
     )
     assert f'title="layer 1 head 2: {text}"' in page
     assert "style=" not in page  # the policy forbids it

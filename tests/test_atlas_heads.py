@@ -89,7 +89,9 @@ def test_attention_agrees_with_a_plain_loop(
         assert (count, queries) == ((sums[1] > 0).sum(), sums[1].sum())
     first = atlas["first"]
     resting = profile.positions.columns["mean"][0], profile.positions.columns["error"][0]
-    np.testing.assert_allclose(resting, [x[layer, head] for x in (first.mean, first.error)], 1e-4)
+    np.testing.assert_allclose(
+        resting, [x[layer, head] for x in (first.mean, first.standard_errors)], 1e-4
+    )
 
 
 def test_twins_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -> None:

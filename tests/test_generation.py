@@ -34,10 +34,10 @@ def test_greedy_continuations_equal_transformers(name: str, dtype: str) -> None:
         best = ARRAYS[f"greedy.{name}.{i}.best"][:, 0]
         tolerance = {"float32": 1e-4, "float64": 1e-10}[dtype]
         assert [t.logit for t in generated.chosen] == pytest.approx(best, abs=tolerance)
-        assert {token.probability for token in generated.chosen} == {1.0}
+        assert {token.sampled_with for token in generated.chosen} == {1.0}
         whole = model.trace(generated.tokens.ids).logits[len(generated.prompt) - 1 : -1]
         shares = [softmax(row)[t.id] for row, t in zip(whole, generated.chosen, strict=True)]
-        assert [t.share for t in generated.chosen] == pytest.approx(shares, rel=1e-3)
+        assert [t.probability for t in generated.chosen] == pytest.approx(shares, rel=1e-3)
         assert max(shares) < 1
         header, first, *_ = repr(generated).splitlines()[1:]
         assert header.split() == ["id", "symbol", "text", "logit", "probability", "sampled", "with"]
@@ -202,7 +202,7 @@ def test_rows_without_a_token_are_never_sampled(odd: GPT2) -> None:
     assert all(id >= 7 for id in generated.new.ids)
     among_tokens = softmax(np.asarray(trace.next_logits[7:], np.float64))
     first = generated.chosen[0]
-    assert first.probability == pytest.approx(among_tokens[first.id - 7])
+    assert first.sampled_with == pytest.approx(among_tokens[first.id - 7])
     assert first.logit == trace.next_logits[first.id]
     best = model.generate([5, 200], 1, temperature=0).chosen[0]
     assert best.id == 7 + trace.next_logits[7:].argmax()

@@ -331,8 +331,8 @@ def test_html_of_predictions_and_generations(odd: GPT2) -> None:
     generation = odd.generate("the hen in", 3, seed=1, temperature=0.5)
     view = page(generation).text
     for token in generation.chosen:
-        assert token.share != token.probability
-        assert f"{token.share:.4f}" in view
+        assert token.sampled_with != token.probability
+        assert f"{token.sampled_with:.4f}" in view
         assert f"{token.probability:.4f}" in view
     for explained in (trace.head(1, 2).explain(3, 1), trace.head(1, 2).explain(3)):
         words = [word for word in repr(explained).split() if re.fullmatch(r"-?[\d.]+", word)]

@@ -7,6 +7,7 @@ import pytest
 from conftest import needs
 
 import attnlab
+import attnlab.types
 from attnlab import GPT2, GPT2Config
 from attnlab.analysis.base import Analysis
 from attnlab.checking import figures
@@ -75,6 +76,13 @@ def documents(kind: type = Document) -> set[type]:
     return below.union(*map(documents, below))
 
 
+def test_types_has_every_result_of_public_functions(results: dict[str, Any]) -> None:
+    """The others are what commands and `attnlab.pocket.truth` return."""
+    internal = ("verification", "figures", "truth", "Shapley values")
+    public = {type(result).__name__ for name, result in results.items() if name not in internal}
+    assert public <= {*attnlab.types.__all__}
+
+
 def headings_in(language: str, result: Document) -> list[str]:
     with using_language(language):
         tables = [piece for piece in result.pieces() if isinstance(piece, Table)]
@@ -101,7 +109,7 @@ NUMBERS: dict[str, tuple[list[str], str, Any]] = {
     "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
     "lens": (["position"], "probability", lambda x: x.probabilities[0]),
     "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
-    "atlas": (["layer", "head"], "error", lambda x: x["induction"].error),
+    "atlas": (["layer", "head"], "standard_error", lambda x: x["induction"].standard_errors),
     "measure": (["layer", "head"], "mean", lambda x: x.mean),
     "QK": ([], "singular_value", lambda x: x.singular_values),
 }

@@ -65,7 +65,7 @@ class HeadJobs(Analysis):
     jobs : names
     attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if no query has
         such keys
-    error : like `attention`, one standard error of the mean over texts; NaN for one text
+    standard_errors : like `attention`, of the mean over texts; NaN for one text
     even : (jobs,), this mean for a head that attends equally to all visible tokens
     """
 
@@ -83,16 +83,17 @@ class HeadJobs(Analysis):
     )
 
     attention: NDArray[np.float64]
-    error: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
     even: NDArray[np.float64]
 
     title = "Jobs of heads"
 
     def __init__(
-        self, jobs: Iterable[str], attention: AnyArray, error: AnyArray, even: AnyArray
+        self, jobs: Iterable[str], attention: AnyArray, errors: AnyArray, even: AnyArray
     ) -> None:
         self.jobs = tuple(jobs)
-        self.attention, self.error, self.even = map(read_only, (attention, error, even))
+        self.attention, self.standard_errors = read_only(attention), read_only(errors)
+        self.even = read_only(even)
 
     def best(self, job: str) -> tuple[int, int]:
         """The layer and head with the largest mean weight on a job's keys."""
@@ -112,8 +113,8 @@ class HeadJobs(Analysis):
         L, H = self.attention.shape[1:]
         axes = named_axis("job", self.jobs), heads_axis("head", L, H)
         even = np.repeat(self.even, L * H)
-        numbers = {"attention": self.attention, "error": self.error, "even": even}
-        return long_columns(axes, numbers)
+        errors = {"standard_error": self.standard_errors}
+        return long_columns(axes, {"attention": self.attention, **errors, "even": even})
 
     def _grids(self) -> list[Grid]:
         L, H = self.attention.shape[1:]

@@ -63,8 +63,7 @@ class Measured(Analysis):
     Attributes
     ----------
     name : of the measure, such as "induction"
-    mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
-        than two texts
+    mean, standard_errors : (L, H), or () for loss; NaN with fewer than two texts
     texts : like `mean`, the number of texts that contributed
     says : a description of the measure
     short_title : its title on the page, without the variant
@@ -85,8 +84,8 @@ class Measured(Analysis):
         shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
         # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.moments`.
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.sums["moments"][:, columns])
-        mean, error = ratio(N, n, nn, s, ss, sn)
-        self.mean, self.error, self.texts = map(read_only, (mean, error, N.astype(np.int64)))
+        self.mean, self.standard_errors = map(read_only, ratio(N, n, nn, s, ss, sn))
+        self.texts = read_only(N.astype(np.int64))
         self.title = Message(
             "{title}: mean of {texts}, {tokens} tokens",
             title=name,
@@ -130,7 +129,7 @@ class Measured(Analysis):
 
     def _data(self) -> Columns:
         axes = [heads_axis("head", *self.mean.shape)] if self.mean.ndim else []  # loss has no head
-        numbers = {"mean": self.mean, "error": self.error, "texts": self.texts}
+        numbers = {"mean": self.mean, "standard_error": self.standard_errors, "texts": self.texts}
         return long_columns(axes, numbers)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -140,8 +139,8 @@ class Measured(Analysis):
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
         meaning = Message(self.says)
-        if np.isfinite(self.error).any():
-            largest = f"{np.nanmax(self.error):.1g}"
+        if np.isfinite(self.standard_errors).any():
+            largest = f"{np.nanmax(self.standard_errors):.1g}"
             yield Message("{says}; errors up to {largest}", says=meaning, largest=largest)
         elif self.texts.any():
             yield Message("{says}; no error with one text", says=meaning)
@@ -289,7 +288,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """The model's loss in words; empty if it wasn't measured."""
         if "loss" not in self.measures:
             return ""
-        mean, error = self["loss"].mean, self["loss"].error
+        mean, error = self["loss"].mean, self["loss"].standard_errors
         plus_minus = "" if np.isnan(error) else f" ± {error:.3f}"
         return Message("loss {loss} nats per token", loss=f"{mean:.3f}{plus_minus}")
 

@@ -26,7 +26,7 @@ from attnlab import equations
 from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import SPLIT, MultiHeadAttention, affine_step, is_small
+from attnlab.forward.attention import SPLIT, Head, MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
@@ -421,6 +421,10 @@ class ForwardPass(Explainable):
         if rows is None:  # not a product with W_U
             return True
         return config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
+
+    def head(self, layer: int, head: int) -> Head:
+        """One head, `blocks[layer].attention.heads[head]`."""
+        return self.blocks.item(layer).attention.heads.item(head)
 
     @cached_property
     def blocks(self) -> Numbered[Block]:

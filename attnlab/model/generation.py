@@ -60,8 +60,8 @@ class Generation(Document):
     prompt, new, tokens : Tokens of the prompt, of the continuation, and of both
     text : the continuation
     whole_text : prompt and continuation
-    chosen : the new tokens, each with its logit, the `probability` that it was sampled with (1 at
-        temperature 0), and its `share`, the model's own probability
+    chosen : the new tokens, each with its logit, its `probability`, the model's own, and the one
+        that it was `sampled_with` (1 at temperature 0)
     trace : with `trace=True`, one Trace of prompt and new tokens; else None
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
@@ -98,8 +98,8 @@ class Generation(Document):
             "symbol": self.new.symbols,
             "text": [text_in_quotes(self.tokens, i) for i in positions],
             "logit": [token.logit for token in self.chosen],
-            "probability": [token.share for token in self.chosen],
-            "sampled_with": [token.probability for token in self.chosen],
+            "probability": [token.probability for token in self.chosen],
+            "sampled_with": [token.sampled_with for token in self.chosen],
         }
 
     def _repr_html_(self) -> str:
@@ -148,10 +148,10 @@ def generation_steps(
     ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
-        index, probability = sampling.draw(trace.next_logits[candidates], rng)
+        index, sampled_with = sampling.draw(trace.next_logits[candidates], rng)
         id = int(candidates[index])
-        model_probability = float(equations.softmax(trace.next_logits)[id])
-        token = trace._candidate(id, probability, model_probability)
+        probability = float(equations.softmax(trace.next_logits)[id])
+        token = trace._candidate(id, probability, sampled_with)
         yield GenerationStep(trace, token)
         ids.append(token.id)
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""

@@ -14,7 +14,6 @@ from attnlab import equations
 from attnlab.equations import Array
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward import fast
-from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
@@ -170,10 +169,6 @@ class Trace(ForwardPass):
         states = (*(block.input for block in self.blocks), self.final)
         return tuple(state[np.newaxis] for state in states)  # (1, T, D): a batch of one text
 
-    def head(self, layer: int, head: int) -> Head:
-        """One head, `blocks[layer].attention.heads[head]`."""
-        return self.blocks.item(layer).attention.heads.item(head)
-
     def plot(
         self,
         step: str = "weights",
@@ -267,14 +262,16 @@ class Trace(ForwardPass):
         with np.errstate(over="ignore"):  # of a loss above 709: inf
             return float(np.exp(self.loss))
 
-    def _candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
-        """A possible next token; `share` is its probability before temperature, top_k, top_p."""
+    def _candidate(
+        self, id: int, probability: float, sampled_with: float | None = None
+    ) -> NextToken:
+        """A possible next token."""
         token = self.vocabulary.token(id)
         return NextToken(
             **vars(token),
             logit=float(self.next_logits[token.id]),
             probability=probability,
-            share=probability if share is None else share,
+            sampled_with=probability if sampled_with is None else sampled_with,
         )
 
 
@@ -283,9 +280,9 @@ class NextToken(Token):
     """A possible next token with its logit and probability."""
 
     logit: float
-    #: That it was sampled with, after temperature, top_k and top_p; else the share
-    probability: float
-    share: float  #: the model's probability, softmax(logits), before temperature, top_k and top_p
+    probability: float  #: the model's, softmax(logits)
+    #: That it was sampled with, after temperature, top_k and top_p; else `probability`
+    sampled_with: float
 
 
 class NextTokens(Document, tuple[NextToken, ...]):
@@ -312,7 +309,7 @@ class NextTokens(Document, tuple[NextToken, ...]):
     def _bars(self) -> str:
         from attnlab.support.markup import table
 
-        return table(listed(self._data(), self._shown), [token.share for token in self])
+        return table(listed(self._data(), self._shown), [token.probability for token in self])
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:

@@ -268,7 +268,7 @@ def _head_measure(measure: Measured, layer: int, head: int) -> Iterator[str]:
 
 
 def _formatted(measure: Measured, layer: int, head: int) -> str:
-    mean, error = measure.mean[layer, head], measure.error[layer, head]
+    mean, error = measure.mean[layer, head], measure.standard_errors[layer, head]
     return "–" if np.isnan(mean) else plus_minus(mean, error)
 
 

@@ -76,7 +76,7 @@ def test_ten_thousand_sentences(chapter: Chapter) -> None:
     n, *by_head = np.concatenate(sums, axis=1)
     shown = [chapter["mean_and_error"](s[n > 0], n[n > 0]) for s in by_head]
     assert ["{:.3f} ± {:.3f}".format(*one) for one in shown] == ["0.024 ± 0.001", "0.665 ± 0.005"]
-    fewer = chapter["measured"].error[INDUCTION]
+    fewer = chapter["measured"].standard_errors[INDUCTION]
     assert fewer / shown[1][1] == pytest.approx(2.5, abs=0.1)
 
 
@@ -159,7 +159,7 @@ def test_attention_is_not_importance(chapter: Chapter) -> None:
     assert [round(float(first[head]), 2) for head in order[:2]] == [0.37, 0.28]
     assert divmod(int(needed.mean.argmax()), 4) == RESTING
     assert divmod(int(needed.mean.argmin()), 4) == IDLE
-    assert f"{needed.mean[1, 3]:.2f} ± {needed.error[1, 3]:.2f}" == "0.14 ± 0.03"
+    assert f"{needed.mean[1, 3]:.2f} ± {needed.standard_errors[1, 3]:.2f}" == "0.14 ± 0.03"
     for passage in needed.least(1, 3):
         trace = chapter["pocket"].trace(passage.ids)
         without = trace.edited({"blocks.1.attention.heads.3.context": 0})
