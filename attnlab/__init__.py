@@ -38,6 +38,7 @@ from attnlab.text.tokens import Token, Tokens
 
 if _typing.TYPE_CHECKING:
     from attnlab import corpus as corpus
+    from attnlab.analysis.ablation import averages
     from attnlab.analysis.attribution import attribution
     from attnlab.analysis.gradients import gradients
     from attnlab.analysis.jobs import jobs
@@ -66,6 +67,7 @@ _LAZY = {
     "atlas": "attnlab.corpus",
     "attribution": "attnlab.analysis.attribution",
     "attribution_patch": "attnlab.analysis.patching",
+    "averages": "attnlab.analysis.ablation",
     "check": "attnlab.checking",
     "explore": "attnlab.pages.explore",
     "gradients": "attnlab.analysis.gradients",
@@ -103,6 +105,7 @@ __all__ = [
     "atlas",
     "attention",
     "attribution_patch",
+    "averages",
     "causal_mask",
     "check",
     "cross_attention",

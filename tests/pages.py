@@ -56,6 +56,12 @@ def ablation(layer: int, head: Any = None) -> dict[str, Any]:
     return {"kind": "ablate", "layer": layer} | ({} if head is None else {"head": head})
 
 
+def silencing(model: GPT2 | Trace, layer: int, head: int) -> dict[str, Any]:
+    """The edit that silences a head: its average if the model has averages, else 0."""
+    path, averages = f"blocks.{layer}.attention.heads.{head}.context", model.parameters.averages
+    return {path: averages[path] if averages else 0}
+
+
 def scaling(layer: int, head: int, step: str, factor: Any) -> dict[str, Any]:
     return {"kind": "scale", "layer": layer, "head": head, "step": step, "factor": factor}
 

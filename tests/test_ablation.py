@@ -1,15 +1,23 @@
 """The model without one of its heads, compared with transformers and with single edits."""
 
+import json
+import pickle
+import re
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from pages import BALL, gpt2_shaped
+from pages import BALL, gpt2_shaped, silencing
 from runs import log_computed
 
-from attnlab import GPT2, Trace
+import attnlab
+from attnlab import GPT2, AttnlabError, Trace
 from attnlab.analysis.ablation import next_logits_without
+from attnlab.errors import CheckpointError, InvalidTypeError, InvalidValueError
+from attnlab.training import initial_parameters
 
 RECORDED = np.load(REFERENCE / "ablations.npz")
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
@@ -29,7 +37,7 @@ def check_against_single_edits(trace: Trace, heads: list[tuple[int, int]], dtype
     logits = next_logits_without(trace, heads)
     assert logits.shape == (len(heads), trace.config.vocab_size)
     for (layer, head), row in zip(heads, logits, strict=True):
-        single = trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0}).next_logits
+        single = trace.edited(silencing(trace, layer, head)).next_logits
         assert row.dtype == single.dtype == dtype
         assert np.abs(row - single).max() <= 5 * TOLERANCE[dtype] * np.abs(single).max()
 
@@ -79,3 +87,114 @@ def test_heads_of_a_layer_are_one_batch_and_only_the_last_row_is_completed(
     assert paths.count("blocks.1.mlp.output") == 2
     assert paths.count("blocks.0.mlp.output") == 1
     assert not {"blocks.0.attention.Q", "logits"} & {*paths}
+
+
+# ---- averages ------------------------------------------------------------------------------------
+
+
+@every_dtype
+def test_averages_and_heads_set_to_them_are_transformers(dtype: str) -> None:
+    trace = odd_trace(dtype)
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    averages = attnlab.averages(model, [trace.tokens, RECORDED["second"]])
+    assert [*averages] == [
+        f"blocks.{layer}.attention.heads.{head}.context" for layer, head in heads_of(trace)
+    ]
+    recorded = RECORDED["averages"].reshape(15, 7)
+    for vector, expected in zip(averages.values(), recorded, strict=True):
+        assert (vector.shape, vector.dtype) == ((7,), np.float32)
+        assert np.abs(vector - expected).max() <= 1e-6
+    assert model.averages is None
+    model.averages = averages  # as float32, so the logits are too
+    by_batch = next_logits_without(model.trace(trace.tokens), heads_of(trace))[:, ::11]
+    by_edits = [trace.edited({path: x}).next_logits[::11] for path, x in averages.items()]
+    for logits in (by_batch, np.array(by_edits)):
+        expected = RECORDED["average"]
+        assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_texts_count_by_their_tokens(pocket: GPT2) -> None:
+    texts = [BALL, "The cat", "The hen saw the cat", "The dog"]
+    contexts = [pocket.trace(text).head(1, 2).context for text in texts]
+    expected = np.concatenate(contexts).astype(np.float64).mean(axis=0)
+    averages = attnlab.averages(pocket, iter(texts))
+    assert np.allclose(averages["blocks.1.attention.heads.2.context"], expected, atol=1e-6)
+
+
+def test_averages_are_saved_with_a_model_and_silence_its_heads(
+    pocket: GPT2, tmp_path: Path
+) -> None:
+    model = GPT2(initial_parameters(pocket.config, np.random.default_rng(0)), pocket.tokenizer)
+    trace = model.trace(BALL)
+    check_against_single_edits(trace, heads_of(trace), "float32")  # 0 without averages
+    model.save(tmp_path)
+    assert GPT2.from_pretrained(tmp_path).averages is None
+    model.averages = attnlab.averages(model, [BALL])
+    for one in (model, pickle.loads(pickle.dumps(model))):
+        one.save(tmp_path)
+        opened = GPT2.from_pretrained(tmp_path)
+        for path, vector in model.averages.items():
+            assert np.array_equal(opened.averages[path], vector)
+            assert not opened.averages[path].flags.writeable
+    trace = opened.trace(BALL)
+    path = "blocks.1.attention.heads.3.context"
+    expected = trace.edited({path: trace.head(1, 3).context.mean(axis=0)}).next_logits
+    assert np.allclose(next_logits_without(trace, [(1, 3)])[0], expected, atol=1e-5)
+    edited = trace.edited({"blocks.0.mlp.output": lambda x: 2 * x})
+    expected = edited.edited({path: model.averages[path]}).next_logits
+    assert np.allclose(next_logits_without(edited, [(1, 3)])[0], expected, atol=1e-5)
+    # A model without averages in the same directory doesn't get the former one's.
+    GPT2(model.parameters.copy(), pocket.tokenizer).save(tmp_path)
+    assert GPT2.from_pretrained(tmp_path).averages is None
+
+
+PATH = "blocks.0.attention.heads.0.context"
+WRONG_TEXTS: list[tuple[Any, type[Exception], str]] = [
+    ([], InvalidValueError, "averages need at least one text"),
+    (BALL, InvalidTypeError, "texts must be a list of texts; got 'The dog"),
+    (7, InvalidTypeError, "texts must be a list of texts; got 7"),
+    ([BALL, ""], InvalidValueError, "nothing to trace: got no tokens"),
+    ([BALL * 20], InvalidValueError, "tokens are too many: the model has 128 positions"),
+]
+
+
+@pytest.mark.parametrize(("texts", "error", "message"), WRONG_TEXTS)
+def test_texts_without_averages(
+    texts: Any, error: type[Exception], message: str, pocket: GPT2
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        attnlab.averages(pocket, texts)
+
+
+def test_wrong_averages(pocket: GPT2, tmp_path: Path) -> None:
+    pocket.save(tmp_path)
+    model = GPT2.from_pretrained(tmp_path)
+    right = {path: x.tolist() for path, x in (model.averages or {}).items()}
+    wrong: list[tuple[Any, str]] = [
+        ({PATH: right[PATH]}, "averages must have a vector for each head, from blocks.0"),
+        (right | {PATH: [1.0] * 31}, f"{PATH} must have shape (32,); got (31,)"),
+        (right | {PATH: [np.inf] * 32}, f"{PATH} contains NaN or infinite numbers"),
+        (right | {PATH: ["x"] * 32}, PATH),
+    ]
+    for averages, message in wrong:
+        with pytest.raises(AttnlabError, match=re.escape(message)):
+            model.averages = averages
+        (tmp_path / "head_averages.json").write_text(json.dumps(averages))
+        with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
+            GPT2.from_pretrained(tmp_path)
+        assert "head_averages.json" in str(caught.value)
+    (tmp_path / "head_averages.json").write_text("[")
+    with pytest.raises(CheckpointError, match=r"head_averages\.json can't be read as JSON"):
+        GPT2.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["english", "pocket"])
+def test_averages_in_the_package_are_of_its_models(name: str) -> None:
+    """On other texts, each head writes something near its average, rather than near 0."""
+    model = GPT2.from_pretrained(name)
+    assert model.averages is not None
+    texts = ["The dog chased the ball, but it rolled.", "The cat saw the hen.", "It was happy."]
+    other = attnlab.averages(model, texts)
+    pairs = [(model.averages[path], x) for path, x in other.items()]
+    nearer = [np.linalg.norm(own - x) < np.linalg.norm(x) for own, x in pairs]
+    assert np.mean(nearer) > 0.8

@@ -45,6 +45,7 @@ from editions import (
     untranslated_texts,
 )
 from links import in_book
+from pages import silencing
 
 from attnlab import GPT2
 
@@ -394,7 +395,7 @@ def test_lessons_have_the_playgrounds_numbers(language: str) -> None:
     for name, text, heads, expected in rows:
         trace = GPT2.from_pretrained(name).trace(text)
         for layer, head in re.findall(r"(\d)\.(\d)", heads):
-            trace = trace.edited({f"blocks.{layer}.attention.heads.{head}.output": 0})
+            trace = trace.edited(silencing(trace, int(layer), int(head)))
         shown = {one.text.strip(): one.probability * 100 for one in trace.next_tokens(10)}
         for word, percent in re.findall(r"(\w+) ([\d.]+) %", expected):
             slack = 0.5 * 10.0 ** -len(percent.partition(".")[2])

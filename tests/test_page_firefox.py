@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import REFERENCE, lacking
+from pages import silencing
 from test_explore import served
 
 import attnlab
@@ -168,7 +169,8 @@ def test_the_sentence_has_its_arcs_and_a_head_is_silenced(opened: Firefox, trace
 def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     model, file = GPT2.from_pretrained("pocket"), tmp_path / "pocket.html"
     attnlab.playground(model).save(file)
-    trace = model.trace("The hen saw the cat").edited({"blocks.1.attention.heads.2.context": 0})
+    ablated = silencing(model, 1, 2)
+    trace = model.trace("The hen saw the cat").edited(ablated)
     ids = ".".join(map(str, trace.tokens.ids))
     firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2&depth=lab")
     expected = trace.next_tokens(1)[0].probability
@@ -176,7 +178,6 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     firefox.item("#prompt").clear()
     firefox.item("#prompt").send_keys("The cat")
     firefox.press("\ue007")  # Enter
-    ablated = {"blocks.1.attention.heads.2.context": 0}
     expected = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
     firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
     assert firefox.complaints() == []

@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from pages import Open, drawn, percent, strong_arcs, until
+from pages import Open, drawn, percent, silencing, strong_arcs, until
 
 from attnlab import Trace
 
@@ -69,8 +69,7 @@ def test_all_numbers_are_shown_and_hidden_from_the_menu(ball: Trace, look: Open)
     rows = page.locator("#ranked tbody tr")
     assert rows.count() == 8
     probability = ball.next_tokens(1)[0].probability
-    path = "blocks.1.attention.heads.0.context"
-    after = ball.edited({path: 0}).next_tokens(2)  # the former comes second
+    after = ball.edited(silencing(ball, 1, 0)).next_tokens(2)  # the former comes second
     assert rows.first.inner_text().split("\t")[:2] == [
         "1.0",
         f"{percent(probability)} → {percent(after[1].probability)}",
@@ -129,8 +128,9 @@ def test_the_tooltip_says_what_the_model_was_trained_on(ball: Trace, look: Open)
 
 
 def test_a_saved_page_marks_an_ablated_head(ball: Trace, look: Open) -> None:
-    page = look(ball.edited({"blocks.1.attention.heads.2.context": 0}), "depth=lab&layer=1&head=2")
-    assert page.locator("#is-ablated").is_visible()
+    for edit in ({"blocks.1.attention.heads.2.context": 0}, silencing(ball, 1, 2)):
+        page = look(ball.edited(edit), "depth=lab&layer=1&head=2")
+        assert page.locator("#is-ablated").is_visible()
     assert page.locator("#head .ablation:visible").count() == 1
     page.locator(".head-drawing").nth(4).click()
     drawn(page)

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import BALL, ablation, agrees, ask, drawn, idle, to_cell, until
+from pages import BALL, ablation, agrees, ask, drawn, idle, silencing, to_cell, until
 
 from attnlab import GPT2, Trace, softmax
 from attnlab.model.sampling import Sampling
 
 Play = Callable[..., Any]
 
-ABLATED = {"blocks.1.attention.heads.2.context": 0}
 LOOK = "#depth=look"
 
 
@@ -285,7 +284,7 @@ def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) 
     assert page.locator("#change table").count() == 0
     page.locator("#head-toggle").click()
     idle(page)
-    a, b = pocket.trace(BALL), pocket.trace(BALL).edited(ABLATED)
+    a, b = pocket.trace(BALL), pocket.trace(BALL).edited(silencing(pocket, 1, 2))
     shows(page, b, 1, 2)
     check_changes(page, a, b, 7, 7)
     assert page.locator("#change .note span").all_inner_texts() == [
@@ -295,7 +294,7 @@ def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) 
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
     # The ablation applies to another text too, until it is undone.
     ask(page, "The hen")
-    shows(page, pocket.trace("The hen").edited(ABLATED), 1, 2)
+    shows(page, pocket.trace("The hen").edited(silencing(pocket, 1, 2)), 1, 2)
     page.get_by_role("button", name="layer 1, head 2: undo the ablation").click()
     idle(page)
     shows(page, pocket.trace("The hen"), 1, 2)
@@ -368,7 +367,7 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     until(page, "selection.query === 4")
     assert page.locator("#head-title").inner_text() == "Layer 1, head 3"
     page.locator("#settings input").first.fill("7")
-    edits = {"blocks.1.attention.heads.3.context": 0, "blocks.1.mlp.output": 0}
+    edits = silencing(pocket, 1, 3) | {"blocks.1.mlp.output": 0}
     shows(page, pocket.trace(text).edited(edits), 1, 3)
     # A changed link is followed; an invalid one is reported.
     ids = ".".join(map(str, pocket.trace("The cat").tokens.ids))
@@ -400,7 +399,7 @@ def test_by_keys_alone(pocket: GPT2, play: Play) -> None:
     idle(page)
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
     open_head(page, 1, 2)
-    shows(page, pocket.trace("The hen saw the cat").edited(ABLATED), 1, 2)
+    shows(page, pocket.trace("The hen saw the cat").edited(silencing(pocket, 1, 2)), 1, 2)
     page.locator("#ablated button").focus()
     page.keyboard.press("Enter")
     idle(page)

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, Watched
 from numpy.typing import NDArray
-from pages import BALL, TEXT, Open, drawn, gpt2_shaped, percent, settled, shares, strong_arcs, until
+from pages import (
+    BALL,
+    TEXT,
+    Open,
+    drawn,
+    gpt2_shaped,
+    percent,
+    settled,
+    shares,
+    silencing,
+    strong_arcs,
+    until,
+)
 
 import attnlab
 from attnlab import GPT2, Trace, figures, softmax
@@ -33,7 +45,7 @@ IN_CHINESE = (
 
 def said(page: Any) -> str:
     """What is said about the open head, without the button."""
-    return re.sub(r" (silence it|give it back|让它沉默)$", "", page.locator("#said").inner_text())
+    return re.sub(r" (silence it|switch it off|give it back|让它沉默)$", "", page.locator("#said").inner_text())
 
 
 def opened(page: Any) -> list[int]:
@@ -83,8 +95,7 @@ def test_the_story_says_what_ablation_does(pocket: GPT2) -> None:
     heads = numbers[11:].reshape(-1, 22)
     assert heads[:, :2].tolist() == [[layer, head] for layer in range(2) for head in range(4)]
     for layer, head, *without in heads:
-        path = f"blocks.{layer:.0f}.attention.heads.{head:.0f}.context"
-        ablated = trace.edited({path: 0})
+        ablated = trace.edited(silencing(trace, int(layer), int(head)))
         after, new, *shares = np.reshape(without, (4, 5))
         assert np.allclose(after, probabilities(ablated)[ids], atol=1e-6)
         assert new.tolist() == [token.id for token in ablated.next_tokens(5)]
@@ -145,8 +156,8 @@ def most_telling(trace: Trace) -> tuple[int, int]:
     worth = {}
     for layer, head in np.ndindex(trace.config.n_layer, trace.config.n_head):
         weights = trace.head(layer, head).weights
-        path = f"blocks.{layer}.attention.heads.{head}.context"
-        after = softmax(trace.edited({path: 0}).next_logits.astype(np.float64))
+        edited = trace.edited(silencing(trace, layer, head))
+        after = softmax(edited.next_logits.astype(np.float64))
         looked_at = max(weights[-1, 1:-1], default=0)
         previous = np.mean([weights[i, i - 1] for i in range(1, T)]) if T > 1 else 0
         effect = abs(before[before.argmax()] - after[before.argmax()])
@@ -288,7 +299,7 @@ def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open
 # ---- silence -------------------------------------------------------------------------------------
 
 
-def test_silenced_before_and_after_are_those_of_a_context_of_zero(
+def test_silenced_before_and_after_are_those_of_an_average_context(
     pocket: GPT2, ball: Trace, look: Open
 ) -> None:
     page = look(ball)
@@ -296,8 +307,8 @@ def test_silenced_before_and_after_are_those_of_a_context_of_zero(
     for layer, head in ((1, 0), (1, 2), (0, 1)):
         choose_head(page, layer, head)
         where = [word.bounding_box() for word in page.locator(".stage-word").all()]
-        path = f"blocks.{layer}.attention.heads.{head}.context"
-        after = softmax(ball.edited({path: 0}).next_logits.astype(np.float64))
+        edited = ball.edited(silencing(ball, layer, head))
+        after = softmax(edited.next_logits.astype(np.float64))
         id = before.argmax()
         assert f"from {percent(before[id])} to {percent(after[id])}" in said(page)
         page.locator("#silence").click()
@@ -422,8 +433,8 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
         thick = np.sort([w for _, w in arcs if w > 0.5])
         expected = np.sort(others[others >= 0.08])[-len(thick) :]
         assert np.allclose(thick / thick[-1], expected / expected[-1], atol=0.01)
-        path = f"blocks.{layer}.attention.heads.{head}.context"
-        after = softmax(ball.edited({path: 0}).next_logits.astype(np.float64))
+        edited = ball.edited(silencing(ball, layer, head))
+        after = softmax(edited.next_logits.astype(np.float64))
         effects.append(abs(before[before.argmax()] - after[before.argmax()]))
     bars = buttons.evaluate_all(BARS)
     assert np.allclose(bars, 100 * np.array(effects) / max(effects), atol=0.1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import REFERENCE, Watched
-from pages import LOADED, ablation, patching, scaling, toggling, until
+from pages import LOADED, ablation, patching, scaling, silencing, toggling, until
 
 import attnlab
 from attnlab import GPT2, Trace, at
@@ -104,11 +104,11 @@ HEADS = "blocks.{}.attention.heads.{}."
 
 def changed(trace: Trace, other: Trace) -> list[tuple[list[Any], Trace]]:
     """Changes as the page sends them, each with the edited trace."""
-    one, two, context = HEADS.format(0, 1), HEADS.format(0, 2), HEADS.format(0, 1) + "context"
+    two, context = HEADS.format(0, 2), HEADS.format(0, 1) + "context"
     mask = trace.head(1, 2).mask.copy()
     mask[7, 4] = False
     edits: list[tuple[list[Any], dict[str, Any]]] = [
-        ([ablation(0, 1), ablation(0)], {f"{one}context": 0, "blocks.0.mlp.output": 0}),
+        ([ablation(0, 1), ablation(0)], silencing(trace, 0, 1) | {"blocks.0.mlp.output": 0}),
         (
             [scaling(0, 2, "V", 3), toggling(1, 2, [7, 4])],
             {f"{two}V": lambda x: 3 * x, HEADS.format(1, 2) + "mask": mask},

@@ -27,6 +27,7 @@ from pages import (
     idle,
     patching,
     scaling,
+    silencing,
     to_cell,
     toggling,
     until,
@@ -237,11 +238,10 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     first, end, last = "blocks.0", model.config.n_layer - 1, model.config.n_head - 1
     of_last = f"blocks.{end}.attention.heads.{last}"
     yield [], {}
-    yield [ablation(end, last)], {f"{of_last}.context": 0}
-    several = {f"{first}.mlp.output": 0, f"{first}.attention.heads.{last}.context": 0}
+    yield [ablation(end, last)], silencing(model, end, last)
     yield (
         [ablation(0), ablation(0, last), ablation(end, 0)],
-        several | {f"blocks.{end}.attention.heads.0.context": 0},
+        {f"{first}.mlp.output": 0} | silencing(model, 0, last) | silencing(model, end, 0),
     )
     numbers = layer_numbers(model.config)
     places = [f"blocks.{layer}.attention" for layer in range(end + 1)]

@@ -12,7 +12,10 @@ from attnlab import GPT2
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, LEXICON, corpus
 
-FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
+FILES = (
+    *("config.json", "model.safetensors", "vocab.json", "merges.txt", "head_averages.json"),
+    "MODEL_CARD.md",
+)
 CARD = (BUILT_IN["pocket"].directory / "MODEL_CARD.md").read_text(encoding="utf-8")
 PROMPT = "It’s very hot in summer. Swimming is"
 

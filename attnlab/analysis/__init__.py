@@ -3,6 +3,6 @@
 They are functions, such as `attnlab.lens(trace)`. `base` holds the base class; then `lens`
 (logit lens), `attribution` (direct logit attribution), `gradients`, `many` (means over texts),
 `metrics` (what patching measures), `patching` (activation and attribution patching), `paths` (path
-patching), `jobs` (previous
-token, induction, ...), `parts` (the stream as a sum of parts) and `why` (scores by pairs of parts).
+patching), `ablation` (the model without a head, and heads' averages), `jobs` (previous token,
+induction, ...), `parts` (the stream as a sum of parts) and `why` (scores by pairs of parts).
 """

@@ -1,21 +1,75 @@
-"""What the model predicts without one of its heads."""
+"""What the model predicts without one of its heads, and what heads write on average."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.parameters import Parameters, context_of
 from attnlab.forward.slices import final_row, with_steps
+from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
+from attnlab.steps import read_only
+from attnlab.support.checks import check_kind
+
+
+def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
+    """Each head's mean context over all positions of texts: what it writes on average.
+
+    average = Σ context[t] / number of positions, summed in float64
+
+    It ablates a head more gently than 0, which also removes what the head writes in any text and
+    later layers count on: `trace.edited({path: averages[path]})` sets the head's context (T, Dh) to
+    its average (Dh,) at each position. `model.averages = averages` makes the pages of the model's
+    traces and its playground silence heads so; `model.save` stores them.
+
+    Parameters
+    ----------
+    texts : texts, Tokens or ids, as `GPT2.trace` takes them, of the kind that the model was trained
+        on. They count by their numbers of tokens. A few thousand tokens suffice.
+
+    Returns
+    -------
+    dict
+        by path, such as `blocks.1.attention.heads.2.context`, float32 (Dh,)
+
+    Examples
+    --------
+    >>> averages = attnlab.averages(model, texts)
+    >>> path = "blocks.1.attention.heads.2.context"
+    >>> trace.edited({path: averages[path]}).next_tokens()
+
+    Source: Wang et al., “Interpretability in the Wild” (2022), section 2.2, mean ablation.
+    """
+    check_kind(model, GPT2, "model")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise InvalidTypeError(f"texts must be a list of texts; got {quoted(texts)}")
+    tokens = [model.trace(text).tokens for text in texts]
+    if not tokens:
+        raise InvalidValueError("averages need at least one text; got an empty list")
+    sums: Any = 0.0
+    for trace in Traces(tokens, model.tokenizer.vocabulary, model.parameters)._in_groups():
+        contexts = (block.attention.context for block in trace.blocks)  # (H, T, Dh) each
+        sums = sums + np.stack([context.sum(axis=-2, dtype=np.float64) for context in contexts])
+    means = read_only((sums / sum(map(len, tokens))).astype(np.float32))  # (L, H, Dh)
+    return {context_of(*place): means[place] for place in np.ndindex(means.shape[:2])}
+
+
+def silenced(parameters: Parameters, layer: int, head: int) -> Array | float:
+    """What a silenced head's context is: its average if the model has averages, else 0."""
+    return parameters.averages[context_of(layer, head)] if parameters.averages else 0.0
 
 
 def next_logits_without(trace: Trace, heads: Sequence[tuple[int, int]]) -> Array:
-    """The next token's logits without each head, whose context is 0 at all positions: (n, vocab).
+    """The next token's logits without each head, which is silenced at all positions: (n, vocab).
 
     The run up to a layer is shared. The contexts without each of the layer's heads go through the
     rest of the model as one batch, of which only the last row is completed.
@@ -25,14 +79,15 @@ def next_logits_without(trace: Trace, heads: Sequence[tuple[int, int]]) -> Array
     heads : n pairs, layer and head, in ascending order of the layers
     """
     if trace.edited_steps:  # the functions of edits expect one run
-        paths = (f"blocks.{layer}.attention.heads.{head}.context" for layer, head in heads)
-        return np.stack([trace.edited({path: 0}).next_logits for path in paths])
+        edits = ({context_of(*head): silenced(trace.parameters, *head)} for head in heads)
+        return np.stack([trace.edited(edit).next_logits for edit in edits])
     finals = []
     for layer, heads_of_layer in groupby(heads, key=itemgetter(0)):
         numbers = [head for _, head in heads_of_layer]
         context = trace.blocks[layer].attention.context  # (H, T, Dh)
         contexts = np.stack([context] * len(numbers))
-        contexts[np.arange(len(numbers)), numbers] = 0
+        for n, head in enumerate(numbers):
+            contexts[n, head] = silenced(trace.parameters, layer, head)
         path = f"blocks.{layer}.attention.context"
         finals.append(final_row(with_steps(trace._run, {path: contexts}, 0)))
     return equations.logits(np.concatenate(finals), trace.W_U)

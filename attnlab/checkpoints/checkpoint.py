@@ -6,6 +6,7 @@ such as `blocks.0.attention.W_Q`, and three of them, W_Q, W_K and W_V, are the t
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -19,14 +20,17 @@ from numpy.typing import DTypeLike
 
 from attnlab.equations import AnyArray, Array, Ids, transpose
 from attnlab.errors import (
+    AttnlabError,
     CheckpointError,
     MissingFileError,
     quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import (
+    Averages,
     Parameters,
     Shape,
+    as_averages,
     no_parameter,
     shapes_in_block,
     shapes_outside_of_blocks,
@@ -54,6 +58,7 @@ CACHED_SNAPSHOT = r"/models--([^/]+)/snapshots/[^/]+$"
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+AVERAGES = "head_averages.json"  # a list of numbers for each head, by the path of its context
 
 # safetensors' dtypes in NumPy, which lacks bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -174,6 +179,33 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     if OUTPUT in tensors:
         tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
     write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    if parameters.averages:
+        save_averages(parameters.averages, directory)
+    else:  # those of another model, whose file was here
+        (directory / AVERAGES).unlink(missing_ok=True)
+
+
+def save_averages(averages: Averages, directory: Path) -> None:
+    """Write each head's average beside the parameters."""
+    write_atomically(directory / AVERAGES, json.dumps(averages_as_data(averages)).encode())
+
+
+def averages_as_data(averages: Averages | None) -> dict[str, list[float]]:
+    """Averages for JSON, in the fewest digits that say each float32; {} without averages."""
+    items = averages.items() if averages else ()
+    return {path: [float(str(x)) for x in vector] for path, vector in items}
+
+
+def read_averages(file: Path, config: GPT2Config) -> Averages | None:
+    """Read each head's average; None if there is no file."""
+    if not os.path.isfile(file):
+        return None
+    try:
+        return as_averages(read_json(file, CheckpointError), config)
+    except CheckpointError:
+        raise
+    except AttnlabError as error:
+        raise CheckpointError(f"{file}: {error}") from None
 
 
 class Checkpoint(Parameters):
@@ -212,6 +244,7 @@ class Checkpoint(Parameters):
         self._entries, self._tied_copy, ignored = select_parameters(
             _entries(self.directory), config, str(self.directory)
         )
+        self.averages = read_averages(self.directory / AVERAGES, config)
         is_built_in = self.directory.is_relative_to(PACKAGE)
         path = self.directory.relative_to(PACKAGE.parent) if is_built_in else self.directory
         self.origin = Message("from {origin}", origin=f"{path}{ignored}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from attnlab.checkpoints.checkpoint import INDEX, PACKAGE, WEIGHTS, weight_names
+from attnlab.checkpoints.checkpoint import AVERAGES, INDEX, PACKAGE, WEIGHTS, weight_names
 from attnlab.errors import DownloadError, InvalidValueError, MissingFileError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
@@ -103,6 +103,7 @@ SMALL_FILES = (
     "tokenizer_config.json",
     "added_tokens.json",
     "special_tokens_map.json",
+    AVERAGES,
 )
 
 # Seconds to wait for the hub's first answer.

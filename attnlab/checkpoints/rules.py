@@ -85,6 +85,7 @@ def _tensor_rules() -> dict[str, Any]:
         **parameters,
         "weights": checkpoint.WEIGHTS,
         "index": checkpoint.INDEX,
+        "averages": checkpoint.AVERAGES,
         "largest_header": checkpoint.LARGEST_HEADER,
         "bytes": {name: np.dtype(kind).itemsize for name, kind in checkpoint.STORED_AS.items()},
         "wrappers": checkpoint.WRAPPERS.pattern,

@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.equations import Array
-from attnlab.errors import UnknownParameterError, quoted
+from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
-from attnlab.support.checks import as_model_dtype, check_kind, memory_for
+from attnlab.support.checks import as_floats, as_model_dtype, check_kind, check_shape, memory_for
 
 Shape = tuple[int, ...]
+
+# Each head's mean context, (Dh,), by the path of its context.
+Averages = Mapping[str, Array]
 
 
 def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
@@ -113,6 +116,7 @@ class Parameters(Mapping[str, Array]):
     dtype: np.dtype[Any]  # of all arrays
     origin: str  # where they come from, in words
     name: str = ""  # of the model, or ""
+    averages: Averages | None = None  # see `GPT2.averages`
     _arrays: dict[str, Array]  # those read so far, by path, and the stored ones that they are in
 
     # Compared by identity: comparing mappings by value would read all parameters.
@@ -212,7 +216,8 @@ class ParameterVector(Parameters):
         return self._arrays[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
-        return _from_vector, (self.config, self.vector, self.vector.flags.writeable)
+        state = {"averages": self.averages}
+        return _from_vector, (self.config, self.vector, self.vector.flags.writeable), state
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
@@ -225,6 +230,29 @@ class ParameterVector(Parameters):
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
             return _from_vector(self.config, self.vector.copy(), writeable=False)
         return self
+
+
+def context_of(layer: int, head: int) -> str:
+    """The path of a head's context."""
+    return f"blocks.{layer}.attention.heads.{head}.context"
+
+
+def as_averages(averages: Any, config: GPT2Config) -> Averages:
+    """Each head's average as a read-only float32 vector, (Dh,)."""
+    check_kind(averages, Mapping, "averages", "a dict, as attnlab.averages returns it")
+    paths = [context_of(*place) for place in np.ndindex(config.n_layer, config.n_head)]
+    if {*averages} != {*paths}:
+        raise InvalidValueError(
+            f"averages must have a vector for each head, from {paths[0]} to {paths[-1]}; got "
+            f"{len(averages)} paths, {quoted([*averages], 100)}"
+        )
+    vectors = {path: as_floats(averages[path], path).astype(np.float32) for path in paths}
+    for path, vector in vectors.items():
+        check_shape(vector, (config.d_head,), path)
+        if not np.isfinite(vector).all():
+            raise InvalidValueError(f"{path} contains NaN or infinite numbers")
+        vector.flags.writeable = False
+    return vectors
 
 
 def no_parameter(path: object) -> UnknownParameterError:

@@ -24,7 +24,7 @@ from attnlab.errors import (
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, expand
-from attnlab.forward.parameters import Parameters, parameter_count
+from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
@@ -65,6 +65,18 @@ class GPT2:
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
+
+    @property
+    def averages(self) -> Averages | None:
+        """Each head's mean context over texts, which silences it in pages; see `attnlab.averages`.
+
+        None if the model has none. `from_pretrained` reads them from `head_averages.json`.
+        """
+        return self.parameters.averages
+
+    @averages.setter
+    def averages(self, averages: Averages) -> None:
+        self.parameters.averages = as_averages(averages, self.config)
 
     @classmethod
     def from_pretrained(

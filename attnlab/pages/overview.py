@@ -46,9 +46,9 @@ def story(trace: Trace) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
     The number of next tokens that are compared, their ids, the most probable first, and their
-    probabilities; then for each ablated head: layer, head, and without the head, whose context is
-    0, the same tokens' probabilities, and of the most probable tokens their ids, their
-    probabilities, and what these are with the head.
+    probabilities; then for each head that is tried: layer, head, and with the head silenced, the
+    same tokens' probabilities, and of the most probable tokens their ids, their probabilities, and
+    what these are with the head.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.checkpoints.checkpoint import averages_as_data
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.parameters import stored_shapes
@@ -33,7 +34,9 @@ def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -
     """The page as HTML, which opens with a text; see `attnlab.playground`."""
     parameters = model.parameters
     shapes = stored_shapes(model.config)
-    data = {"tokenizer": model.tokenizer.as_data(), "shapes": [*shapes.items()]}
+    averages = averages_as_data(model.averages)
+    tokenizer = model.tokenizer.as_data()
+    data = {"tokenizer": tokenizer, "shapes": [*shapes.items()], "averages": averages}
     size = 4 * sum(map(math.prod, shapes.values()))
     if size > MOST_BYTES:
         raise InvalidValueError(

@@ -271,6 +271,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "cached": trace.cached,
         "note": message_as_data(trace._note),
         "model": printable(trace.parameters.name),
+        "hasAverages": trace.parameters.averages is not None,
         "training": message_as_data(training_of(trace.parameters)),
         "advice": advice_of(trace.parameters),
         "special": {

@@ -4,8 +4,8 @@
     python examples/pocket/make.py DIRECTORY
 
 At the end, DIRECTORY, which must have no model, has the package's files: config.json,
-model.safetensors, vocab.json, merges.txt, MODEL_CARD.md. `attnlab.pocket.grammar` generates the
-training texts.
+model.safetensors, vocab.json, merges.txt, head_averages.json, MODEL_CARD.md.
+`attnlab.pocket.grammar` generates the training texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, train
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, averages, train
 from attnlab.analysis.jobs import HeadJobs, first, induction, measure_jobs, previous
 from attnlab.equations import Mask
 from attnlab.forward.parameters import parameter_count
@@ -46,6 +46,9 @@ JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 # number of texts of each kind.
 MEASURED, TEXTS = ("recital", "creature", "pronoun"), 40
 
+# Held-out texts over which the heads' averages are taken.
+AVERAGED = 1000
+
 PROMPTS = (
     "It’s very hot in summer. Swimming is",
     "It's very hot in summer. Swimming is",
@@ -70,7 +73,9 @@ def make(directory: Path) -> str:
         warmup=WARMUP,
         seed=TRAINING_SEED,
     )
-    run.model.save(directory)
+    model, texts = run.model, [one.text for one in corpus(HELD_OUT_SEED, AVERAGED).samples]
+    model.averages = averages(model, texts)
+    model.save(directory)
     model_card = card(run)
     (directory / "MODEL_CARD.md").write_text(model_card, encoding="utf-8")
     return model_card

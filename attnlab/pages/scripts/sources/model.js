@@ -93,7 +93,7 @@ class Model {
   #traces = new Map(); // by id, the most recently used last
 
   /** A description by attnlab/pages/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
-  constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
+  constructor({ config, graph, hyperparameters, tokenizer, shapes, averages }, numbers) {
     let start = 0;
     this.parameters = new Map();
     for (const [path, shape, strides] of shapes) {
@@ -106,7 +106,7 @@ class Model {
       start += sizeOf(shape);
     }
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file
-    Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
+    Object.assign(this, { config, averages, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
     this.graph = new Graph(graph);
     this.tokenizer = tokenizerOf(tokenizer);
   }
@@ -188,6 +188,12 @@ class Model {
     return trace;
   }
 
+  /** What a silenced head's context is: its average if the model has averages, else 0. */
+  #silenced(path) {
+    const average = this.averages[path];
+    return average ? new Nd(Float32Array.from(average), [average.length]) : 0;
+  }
+
   /** The edits that make changes, see numbers/changes.js. */
   #editsOf(changes) {
     const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
@@ -199,7 +205,7 @@ class Model {
         return run.inScratch(() => run.value(pathIn(step)), isKept);
       };
       const edits = {
-        ablate: () => [[head === undefined ? `blocks.${layer}.mlp.output` : pathIn("context"), 0]],
+        ablate: () => [head === undefined ? [`blocks.${layer}.mlp.output`, 0] : [pathIn("context"), this.#silenced(pathIn("context"))]],
         scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
         patch: () => [[pathIn(step), patched]],
         mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
@@ -331,7 +337,7 @@ class Model {
     const path = `blocks.${layer}.attention.context`;
     const context = run.value(path);
     const contexts = copyOf(broadcast(context, [heads.length, ...context.shape]));
-    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), 0);
+    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), this.#silenced(`blocks.${layer}.attention.heads.${head}.context`));
     const batch = this.#run([...run.value("ids").numbers()], run.edits, { base: run, firstLayer: layer });
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;

@@ -179,7 +179,19 @@ export class Directory {
     const count = parameters.reduce((sum, { shape }) => sum + sizeOf(shape), 0);
     const copy = stored.find((parameter) => !parameters.includes(parameter)); // of W_E, the first parameter
     const readInto = (numbers, tick) => this.#readInto(numbers, parameters, copy, tick);
-    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, count, readInto };
+    const averages = await this.#averages(config);
+    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes, averages }, count, readInto };
+  }
+
+  /** Each head's average by the path of its context, see attnlab.averages; {} if the directory has none. */
+  async #averages({ n_layer, n_head, n_embd }) {
+    const name = this.rules.tensors.averages;
+    const averages = await this.optionalJson(name);
+    const isVector = (x) => Array.isArray(x) && x.length === n_embd / n_head && x.every(Number.isFinite);
+    const all = Object.entries(averages);
+    const wrong = all.find(([, x]) => !isVector(x));
+    if (wrong || ![0, n_layer * n_head].includes(all.length)) throw unsupported(name, wrong ? wrong[0] : `${all.length} ≠ ${n_layer * n_head}`);
+    return averages;
   }
 
   /** Read parameters; `tick` is awaited between parts, and throws if the request was aborted. */

@@ -143,7 +143,7 @@ export class ModelSource extends Source {
 }
 
 /** The description of the page's first trace, with another model's sizes, graph and formulas. */
-function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
+function templateOf({ config, hyperparameters, graph, tokenizer, averages }, name) {
   const [first] = description.traces;
   const { rules, most_tokens, others } = description.model;
   const { n_layer, n_head, n_embd, d_mlp, vocab_size } = config;
@@ -155,6 +155,7 @@ function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
     ...first,
     training: [others.training, { name: printable(name) || [others.nameless, {}], count: grouped(vocab_size) }],
     ...{ advice: others.advice, limits: "", special: { names: tokenizer.special, isExact: !tokenizer.wordPiece } },
+    hasAverages: Object.keys(averages).length > 0,
     ...{ model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },

@@ -102,7 +102,7 @@ function effectWords(text) {
   const nameOf = (id) => nameOfNext(text, id);
   const known = ids.map((id, n) => ({ text: nameOf(id), before: before[n], after: without.after[n] }));
   const risen = without.without.map(({ id, probability, without: after }) => ({ text: nameOf(id), before: probability, after }));
-  return effectInWords([known[0], ...risen, ...known.slice(1)]);
+  return effectInWords([known[0], ...risen, ...known.slice(1)], text.trace.hasAverages);
 }
 
 /** That no head alone decides, if so. */
@@ -146,6 +146,7 @@ function draw() {
   const effect = isAtEnd ? effectWords(text) : [];
   keepHeight(byId("said"));
   byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []), ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
+  byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
   heads.mark(selection, (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })));
@@ -175,7 +176,7 @@ function silenceButton() {
     isSilenced = !isSilenced;
     drawAgain();
   };
-  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : say("silence it"));
+  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : texts.at(-1).trace.hasAverages ? say("silence it") : say("switch it off"));
 }
 
 /** What the reader who predicts first presses to see the next words. */

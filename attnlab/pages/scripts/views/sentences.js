@@ -2,7 +2,7 @@
 
 import { percentages } from "../numbers/formats.js";
 import { looksAtPrevious, mostLookedAt } from "../numbers/looks.js";
-import { sayParts, spaceBetween } from "../sources/description.js";
+import { say, sayParts, spaceBetween } from "../sources/description.js";
 import { make } from "../drawing/elements.js";
 import { writtenShare } from "./stage.js";
 
@@ -71,15 +71,19 @@ export function lookedAtInWords(shown, rowOf, query) {
   return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", { other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"), share: writtenShare(seen[most]) });
 }
 
-/** What follows without a head. next: the next words, [{text, before, after}], the most probable one first. */
-export function effectInWords(next) {
+/**
+ * What follows without a head. next: the next words, [{text, before, after}], the most probable one first; hasAverages:
+ * whether the head was set to its average, not to 0.
+ */
+export function effectInWords(next, hasAverages = true) {
+  const without = hasAverages ? say("Without this head") : say("With this head switched off");
   const [first] = next;
   const word = wordElementOf(first.text, "next-word");
   const [then, now] = percentages(first.before, first.after);
-  if (then === now) return [spaceBetween(), ...sayParts("Without this head, “{word}” stays at {now}.", { word, now })];
-  if (first.after > first.before) return [spaceBetween(), ...sayParts("Without this head, “{word}” rises from {then} to {now}: the head works against it.", { word, then, now })];
+  if (then === now) return [spaceBetween(), ...sayParts("{without}, “{word}” stays at {now}.", { without, word, now })];
+  if (first.after > first.before) return [spaceBetween(), ...sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", { without, word, then, now })];
   const risen = next.slice(1).reduce((best, other) => (other.after - other.before > best.after - best.before ? other : best), { before: 0, after: 0 });
-  if (risen.after - risen.before < MIN_RISE) return [spaceBetween(), ...sayParts("Without this head, “{word}” falls from {then} to {now}.", { word, then, now })];
+  if (risen.after - risen.before < MIN_RISE) return [spaceBetween(), ...sayParts("{without}, “{word}” falls from {then} to {now}.", { without, word, then, now })];
   const [before, after] = percentages(risen.before, risen.after);
-  return [spaceBetween(), ...sayParts("Without this head, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", { word, then, now, other: wordElementOf(risen.text, "next-word"), before, after })];
+  return [spaceBetween(), ...sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", { without, word, then, now, other: wordElementOf(risen.text, "next-word"), before, after })];
 }
