@@ -45,7 +45,8 @@ IN_CHINESE = (
 
 def said(page: Any) -> str:
     """What is said about the open head, without the button."""
-    return re.sub(r" (silence it|switch it off|give it back|让它沉默)$", "", page.locator("#said").inner_text())
+    button = r" (silence it|switch it off|give it back|让它沉默)$"
+    return re.sub(button, "", page.locator("#said").inner_text())
 
 
 def opened(page: Any) -> list[int]:

@@ -100,9 +100,9 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     check_numbers(play(model), model, islice(changes_of(model), count))
 
 
-@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "chinese", "untied"])
+@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "chinese", "untied", "averaged"])
 def test_numbers_of_a_model_that_is_opened(name: str, opening: Any, tmp_path: Path) -> None:
-    write = {"untied": untied, "chinese": write_checkpoint}.get(name)
+    write = {"untied": untied, "chinese": write_checkpoint, "averaged": averaged}.get(name)
     directory = write(tmp_path) if write else REFERENCE / name
     choose(opening, directory)
     assert opening.locator("#status").inner_text() == ""
@@ -171,6 +171,14 @@ def untied(directory: Path) -> Path:
     config = replace(odd.config, tie_word_embeddings=False)
     parameters = initial_parameters(config, np.random.default_rng(0))
     GPT2(parameters, odd.tokenizer).save(directory)
+    return directory
+
+
+def averaged(directory: Path) -> Path:
+    """A model with heads' averages."""
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    odd.averages = attnlab.averages(odd, [TEXT[::-1], TEXT[:5]])
+    odd.save(directory)
     return directory
 
 
@@ -258,6 +266,8 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         path = f"{first}.attention.heads.0.{step}"
         yield [scaling(0, 0, step, 1.5)], {path: scaled}
         yield [patching(0, 0, step, *other)], {path: at(model.trace(other), path)}
+    path = f"{of_last}.V"  # in the last layer, after heads that are tried side by side
+    yield [patching(end, last, "V", *other)], {path: at(model.trace(other), path)}
 
 
 def scaled(values: Any) -> Any:
@@ -490,6 +500,7 @@ def tensors(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
 
 
 CONFIG, SAFETENSORS, SETTINGS = "config.json", "model.safetensors", "tokenizer_config.json"
+AVERAGES, HEAD = "head_averages.json", "blocks.0.attention.heads.0.context"
 FIRST, UNREADABLE = "h.0.attn.c_attn.weight", "model.safetensors can't be read"
 
 # A file, what it has instead, and what the page says of it.
@@ -529,6 +540,9 @@ DAMAGED: list[tuple[str, Any, str]] = [
         tensors(lambda held: {"lm_head.weight": held["wte.weight"] + 1}),
         "model.safetensors has lm_head.weight ≠ wte.weight.",
     ),
+    (AVERAGES, "{}", f"head_averages.json has {HEAD} = undefined."),
+    (AVERAGES, json.dumps({HEAD: [1, 2]}), f"head_averages.json has {HEAD} = [1,2]."),
+    (AVERAGES, json.dumps({HEAD: [*range(6), None]}), f"{HEAD} = [0,1,2,3,4,5,null]."),
     ("merges.txt", "a b c\n", 'has merge: ["a","b","c"].'),
     ("merges.txt", "a constructor\n", 'has merge: ["a","constructor"].'),
     ("merges.txt", None, "There is no merges.txt among the files."),

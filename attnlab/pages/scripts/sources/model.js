@@ -89,6 +89,9 @@ function editedHeads(edits, n_head) {
 /** The layer in a path; -1 outside blocks. */
 const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
 
+/** The first layer that edits change. */
+const firstEdited = (edits) => Math.max(0, Math.min(...Object.keys(edits).map(layerIn)));
+
 class Model {
   #traces = new Map(); // by id, the most recently used last
 
@@ -106,7 +109,8 @@ class Model {
       start += sizeOf(shape);
     }
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file
-    Object.assign(this, { config, averages, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
+    Object.assign(this, { config, averages });
+    this.hyperparameters = { ...hyperparameters, activation: equations[hyperparameters.activation] };
     this.graph = new Graph(graph);
     this.tokenizer = tokenizerOf(tokenizer);
   }
@@ -115,7 +119,7 @@ class Model {
    * A run over ids. They follow `cached` tokens, whose keys and values are in `caches`, by path. base: a run without
    * the edits, which computes the layers before the first edited one, or before `firstLayer`.
    */
-  #run(ids, edits = {}, { cached = 0, caches = {}, base, firstLayer = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0 } = {}) {
+  #run(ids, edits = {}, { cached = 0, caches = {}, base, firstLayer = base ? firstEdited(edits) : 0 } = {}) {
     const T = ids.length;
     const integers = (values) => new Nd(Int32Array.from(values), [T]);
     const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
@@ -188,10 +192,11 @@ class Model {
     return trace;
   }
 
-  /** What a silenced head's context is: its average if the model has averages, else 0. */
-  #silenced(path) {
+  /** The edit that silences a head, [path, value]: its context is its average if the model has averages, else 0. */
+  #silencing(layer, head) {
+    const path = `blocks.${layer}.attention.heads.${head}.context`;
     const average = this.averages[path];
-    return average ? new Nd(Float32Array.from(average), [average.length]) : 0;
+    return [path, average ? new Nd(Float32Array.from(average), [average.length]) : 0];
   }
 
   /** The edits that make changes, see numbers/changes.js. */
@@ -200,12 +205,12 @@ class Model {
     const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
       const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
       const patched = (x) => {
-        checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
+        checkSameLength(ids.length, x.shape.at(-2)); // generation feeds fewer tokens at a time
         const { run } = this.trace(this.idsOf({ ids }), []);
         return run.inScratch(() => run.value(pathIn(step)), isKept);
       };
       const edits = {
-        ablate: () => [head === undefined ? [`blocks.${layer}.mlp.output`, 0] : [pathIn("context"), this.#silenced(pathIn("context"))]],
+        ablate: () => [head === undefined ? [`blocks.${layer}.mlp.output`, 0] : this.#silencing(layer, head)],
         scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
         patch: () => [[pathIn(step), patched]],
         mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
@@ -315,34 +320,38 @@ class Model {
     const softmaxOf = (logits) => equations.softmax(new Nd(Float64Array.from(logits), [vocab])).numbers();
     const original = softmaxOf(this.logits(run, T - 1));
     const compared = indicesOfLargest(original, COMPARED);
-    const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
+    const at = (ids, probabilities) => ids.map((id) => probabilities[id]);
+    const numbers = [compared.length, ...compared, ...at(compared, original)];
     const candidates = this.#candidates(run, original, compared[0]);
+    const most = Math.max(1, Math.floor(MAX_ROWS / T));
     for (let tried = 0; tried < candidates.length; ) {
       const [layer] = candidates[tried];
-      const most = Math.max(1, Math.floor(MAX_ROWS / T));
-      const heads = candidates.slice(tried, tried + most).filter((one) => one[0] === layer).map(([, head]) => head);
-      const logits = await this.#logitsWithout(run, layer, heads, (done) => tick((tried + done * heads.length) / candidates.length));
+      const batch = candidates.slice(tried, tried + most).filter((place) => place[0] === layer);
+      const heads = batch.map(([, head]) => head);
+      const tickOfBatch = (done) => tick((tried + done * heads.length) / candidates.length);
+      const logits = await this.#logitsWithout(run, layer, heads, tickOfBatch);
       for (const [n, head] of heads.entries()) {
         const probabilities = softmaxOf(logits.subarray(n * vocab, (n + 1) * vocab));
         const now = indicesOfLargest(probabilities, COMPARED);
-        numbers.push(layer, head, ...compared.map((id) => probabilities[id]), ...now, ...now.map((id) => probabilities[id]), ...now.map((id) => original[id]));
+        numbers.push(layer, head, ...at(compared, probabilities));
+        numbers.push(...now, ...at(now, probabilities), ...at(now, original));
       }
       tried += heads.length;
     }
     return Float32Array.from(numbers);
   }
 
-  /** The next token's logits without each of a layer's heads: one batch from there on, as in attnlab/analysis/ablation.py. */
+  /** The next token's logits without each of a layer's heads, which are one batch, as in attnlab/analysis/ablation.py. */
   async #logitsWithout(run, layer, heads, tick) {
     const path = `blocks.${layer}.attention.context`;
     const context = run.value(path);
     const contexts = copyOf(broadcast(context, [heads.length, ...context.shape]));
-    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), this.#silenced(`blocks.${layer}.attention.heads.${head}.context`));
+    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), this.#silencing(layer, head)[1]);
     const batch = this.#run([...run.value("ids").numbers()], run.edits, { base: run, firstLayer: layer });
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;
     await this.#pass(batch, last, tick);
-    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // of the last block, only the last row is completed
+    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // the last block's last row is enough
     return this.logits(this.#rowOf(batch, context.shape[1] - 1, last), 0);
   }
 

@@ -186,11 +186,13 @@ export class Directory {
   /** Each head's average by the path of its context, see attnlab.averages; {} if the directory has none. */
   async #averages({ n_layer, n_head, n_embd }) {
     const name = this.rules.tensors.averages;
-    const averages = await this.optionalJson(name);
+    if (!this.has(name)) return {};
+    const averages = await this.json(name);
     const isVector = (x) => Array.isArray(x) && x.length === n_embd / n_head && x.every(Number.isFinite);
-    const all = Object.entries(averages);
-    const wrong = all.find(([, x]) => !isVector(x));
-    if (wrong || ![0, n_layer * n_head].includes(all.length)) throw unsupported(name, wrong ? wrong[0] : `${all.length} ≠ ${n_layer * n_head}`);
+    for (let n = 0; n < n_layer * n_head; n++) {
+      const path = `blocks.${Math.floor(n / n_head)}.attention.heads.${n % n_head}.context`;
+      if (!isVector(averages[path])) throw unsupported(name, `${path} = ${JSON.stringify(averages[path])}`);
+    }
     return averages;
   }
 

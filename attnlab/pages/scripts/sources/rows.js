@@ -45,7 +45,8 @@ function makeHead({ trace, layer, h, inputs, edits }) {
   const arrayNames = names.filter((name) => name !== "scale");
   const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
   const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
-  const isAblated = editedSteps.context?.every((x, n, context) => x === context[n % Dh]) ?? false; // 0 or its average, the same in all rows
+  // An ablated head's context is 0 or its average, the same in all rows.
+  const isAblated = editedSteps.context?.every((x, n, context) => x === context[n % Dh]) ?? false;
   const head = { trace, layer, path, T, Tk, Dh, editedSteps, isAblated, edited: new Set(names), mask: editedSteps.mask ?? mask };
   return Object.assign(head, Object.fromEntries(vectors));
 }

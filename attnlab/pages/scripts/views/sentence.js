@@ -176,7 +176,8 @@ function silenceButton() {
     isSilenced = !isSilenced;
     drawAgain();
   };
-  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : texts.at(-1).trace.hasAverages ? say("silence it") : say("switch it off"));
+  const offer = texts.at(-1).trace.hasAverages ? say("silence it") : say("switch it off");
+  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : offer);
 }
 
 /** What the reader who predicts first presses to see the next words. */

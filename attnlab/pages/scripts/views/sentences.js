@@ -76,14 +76,23 @@ export function lookedAtInWords(shown, rowOf, query) {
  * whether the head was set to its average, not to 0.
  */
 export function effectInWords(next, hasAverages = true) {
-  const without = hasAverages ? say("Without this head") : say("With this head switched off");
   const [first] = next;
-  const word = wordElementOf(first.text, "next-word");
   const [then, now] = percentages(first.before, first.after);
-  if (then === now) return [spaceBetween(), ...sayParts("{without}, “{word}” stays at {now}.", { without, word, now })];
-  if (first.after > first.before) return [spaceBetween(), ...sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", { without, word, then, now })];
-  const risen = next.slice(1).reduce((best, other) => (other.after - other.before > best.after - best.before ? other : best), { before: 0, after: 0 });
-  if (risen.after - risen.before < MIN_RISE) return [spaceBetween(), ...sayParts("{without}, “{word}” falls from {then} to {now}.", { without, word, then, now })];
+  const without = hasAverages ? say("Without this head") : say("With this head switched off");
+  const values = { without, word: wordElementOf(first.text, "next-word"), then, now };
+  const rise = ({ before, after }) => after - before;
+  const risen = next.slice(1).reduce((best, other) => (rise(other) > rise(best) ? other : best), { before: 0, after: 0 });
   const [before, after] = percentages(risen.before, risen.after);
-  return [spaceBetween(), ...sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", { without, word, then, now, other: wordElementOf(risen.text, "next-word"), before, after })];
+  const words =
+    then === now
+      ? sayParts("{without}, “{word}” stays at {now}.", values)
+      : first.after > first.before
+        ? sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", values)
+        : rise(risen) < MIN_RISE
+          ? sayParts("{without}, “{word}” falls from {then} to {now}.", values)
+          : sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", {
+              ...values,
+              ...{ other: wordElementOf(risen.text, "next-word"), before, after },
+            });
+  return [spaceBetween(), ...words];
 }
