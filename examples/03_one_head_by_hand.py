@@ -164,7 +164,8 @@ print(figures.verdict(recorded, matrices, 4, scores=scores))
 # up to 1.
 #
 # First, three round numbers: 1.0, 0.5, 0.1. (Some texts give 0.57, 0.29 and 0.14, which are not
-# their softmax; work it out and see.)
+# their softmax; work it out and see. Two more rows of theirs, 0.12, 0.73, 0.15 and 0.18, 0.27,
+# 0.55, aren't either; the right ones are printed below.)
 
 # %%
 example = [1.0, 0.5, 0.1]
@@ -183,6 +184,8 @@ print(f"\nsoftmax of {', '.join(map(str, example))}")
 print(f"  {' + '.join(f'{power:#.5g}' for power in powers)} = {powers.sum():#.5g}")
 for power in powers:
     print(f"  {power:#.5g} / {powers.sum():#.5g} = {power / powers.sum():.3f}")
+more = [[0.2, 2.0, 0.3], [0.1, 0.4, 0.8]]
+print(attnlab.table(attnlab.softmax(more), rows=more, decimals=3))
 
 # %% [markdown]
 # Now our words. (Above a score of 709 the power of `e` overflows a float64. Adding the same number

@@ -126,10 +126,10 @@ for variant, head in heads.items():
 # "journey" with "Your", "journey" and "step". Those are the products of the numbers above,
 # truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
 #
-# In the same way its weights on these three words are printed as α = 0.1, 0.2 and 0.1, and its
-# context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight would be 0.2. Without the
-# division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so the printed figures can't
-# tell whether it was done.
+# In the same way k(1), k(T), v(1) and v(T) are printed, its weights on these three words as α =
+# 0.1, 0.2 and 0.1, and its context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight
+# would be 0.2. Without the division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so
+# the printed figures can't tell whether it was done.
 
 
 # %%
@@ -143,8 +143,12 @@ first_variant = heads["self_attention"]
 exact = first_variant.raw_scores[journey]
 from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
 print(f"\n{words[journey]}, first variant")
-for name, matrix in {"q": first_variant.Q, "k": first_variant.K, "v": first_variant.V}.items():
-    print(f"  {name} = {matrix[journey].round(4)}")
+vectors = {f"q({journey + 1})": first_variant.Q[journey]}
+for name, matrix in {"k": first_variant.K, "v": first_variant.V}.items():
+    vectors |= {f"{name}(1)": matrix[0], f"{name}({journey + 1})": matrix[journey]}
+    vectors[f"{name}(T)"] = matrix[-1]
+both = [[*row, *truncate(row)] for row in vectors.values()]
+print(attnlab.table(both, rows=[*vectors], columns=["0", "1", "0, truncated", "1, truncated"]))
 names = ["all decimals", "truncated at the end", "Q and K truncated first"]
 show("Its raw scores", [exact, truncate(exact), from_truncated], names)
 
@@ -391,6 +395,41 @@ pictures.curves(
 for h, weights in enumerate(different.weights):
     show(f"Weights of head {h}", weights, words)
 different
+
+# %% [markdown]
+# ### A class to keep
+#
+# Here is what 4.2 to 4.5 build, in one class for your own code. In PyTorch it is:
+#
+#     class CausalAttention(torch.nn.Module):
+#         def __init__(self, W_Q, W_K, W_V, W_O, n_head):
+#             super().__init__()
+#             self.maps = torch.nn.ParameterList(map(torch.tensor, (W_Q, W_K, W_V, W_O)))
+#             self.n_head = n_head
+#
+#         def forward(self, X):
+#             Q, K, V = (torch.stack((X @ W).chunk(self.n_head, 1)) for W in self.maps[:3])
+#             context = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
+#             return torch.hstack([*context]) @ self.maps[3]
+
+
+# %%
+class CausalAttention:
+    """Causal multi-head attention: (T, D) -> (T, D)."""
+
+    def __init__(self, W_Q: Array, W_K: Array, W_V: Array, W_O: Array, n_head: int) -> None:
+        self.maps, self.W_O, self.n_head = (W_Q, W_K, W_V), W_O, n_head
+
+    def __call__(self, X: Array) -> Array:
+        Q, K, V = (np.stack(np.hsplit(X @ W, self.n_head)) for W in self.maps)  # (H, T, Dh)
+        scores = Q @ K.swapaxes(1, 2) / K.shape[2] ** 0.5
+        visible = np.tri(len(X), dtype=bool)
+        weights = attnlab.softmax(np.where(visible, scores, -np.inf))
+        return np.hstack([*(weights @ V)]) @ self.W_O
+
+
+kept = CausalAttention(W_Q, W_K, W_V, W_O, len(recorded_heads))
+print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).max():.0e} apart")
 
 # %% [markdown]
 # ## 4.7 Predict, change, see

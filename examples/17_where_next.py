@@ -7,7 +7,8 @@
 #
 # GPT-2 is from 2019. Later models still compute `softmax(Q Kᵀ / √Dk) V`, but have changed what goes
 # in, what is kept, and the order of the computation. Here are six such changes, each in a few lines
-# on a real head, with the paper to read.
+# on a real head, with the paper to read. [One recipe](later/llama.py) has four changes at once, and
+# runs [SmolLM2](book/pages/en/2019_and_2026.md), a model of today.
 #
 # Change the text, the window, the sizes, and run the chapter again.
 #

@@ -3,7 +3,6 @@
 import ast
 import re
 from collections import Counter
-from contextlib import nullcontext
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from book import (
     HIDDEN,
     LATER,
     OF_FIGURES,
+    Chapter,
     answers,
     chinese,
     file_of,
@@ -280,7 +280,7 @@ def test_nbgrader_gets_solutions_and_tests_of_each_task(language: str) -> None:
             assert teacher[grade_id.removesuffix("-check")].text.count("### BEGIN SOLUTION\n") == 1
             shown, hidden = cell.text.split("### BEGIN HIDDEN TESTS\n")
             assert "print(checked(" in shown
-            assert "assert attnlab.check(" in hidden
+            assert f", {about['points']})  # partial credit" in hidden
     assert tests == sum(file.read_text().count("\ndef ") for file in SOLUTIONS.glob("*.py"))
 
 
@@ -291,33 +291,48 @@ def hidden_tests(number: str) -> list[str]:
     return HIDDEN.findall(lesson(file_of(number), "en", "teacher"))
 
 
+def points_of(tests: str, chapter: Chapter) -> tuple[float, int]:
+    """The points that hidden tests give, as their last line shows, and those that they can give."""
+    *setup, last, _ = tests.splitlines()
+    exec("\n".join(setup), chapter)
+    return eval(last, chapter), int(re.findall(r", (\d)\)  #", last)[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", WITH_TASKS)
-def test_solutions_pass_the_hidden_tests(number: str) -> None:
+def test_solutions_get_all_points_and_the_answers_of_the_chapter_none(number: str) -> None:
     chapter = run(number, FASTER.get(number, {}), is_solved=True)
     assert "isn't written yet" not in chapter.printed
     for tests in hidden_tests(number):
-        exec(tests, chapter)
+        gained, points = points_of(tests, chapter)
+        assert gained == points
+        name, arguments = re.findall(r"\]\((\w+), hidden\[\S+\], (.+), \d\)  #", tests)[0]
+        known = chapter[name](*eval(arguments, chapter))
+        copied = Chapter({**chapter, name: lambda *_, known=known: known})  # getattr(head, ...)
+        assert points_of(tests, copied)[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "error", "printed"),
+    ("old", "new", "gained", "printed"),
     [
-        ("np.exp(", "(np.exp)(", None, "5 of 5 steps agree"),
-        ("K.shape[1] ** 0.5", "K.shape[1]", AssertionError, "    scores = raw_scores / Dk\n"),
-        ('"scores": scores, ', "", AssertionError, "4 of 4 steps agree"),
+        ("np.exp(", "(np.exp)(", 2, "5 of 5 steps agree"),
+        ("K.shape[1] ** 0.5", "K.shape[1]", 0.8, "    scores = raw_scores / Dk\n"),
+        ('"scores": scores, ', "", 1.6, "4 of 4 steps agree"),
         ("weights @ V}", "V @ weights}", ValueError, "my_cross_attention stopped with ValueError:"),
         ("    return {", "    return 3, {", AttributeError, "check needs a dict of arrays by"),
     ],
 )
-def test_mistakes_fail_the_hidden_tests_and_are_named(
-    old: str, new: str, error: type[Exception] | None, printed: str
+def test_mistakes_are_named_and_cost_the_points_of_their_steps(
+    old: str, new: str, gained: float | type[Exception], printed: str
 ) -> None:
     chapter = run("10", {old: new}, is_solved=True)
     assert printed in chapter.printed
     (tests,) = hidden_tests("10")
-    with pytest.raises(error) if error else nullcontext():
-        exec(tests, chapter)
+    if isinstance(gained, type):
+        with pytest.raises(gained):
+            points_of(tests, chapter)
+    else:
+        assert points_of(tests, chapter) == (gained, 2)
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)

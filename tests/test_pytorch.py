@@ -1,5 +1,6 @@
 """Tests with transformers and BertViz, in a Python that has them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -408,6 +409,20 @@ def test_tokenizers_in_memory(tmp_path: Path) -> None:
 
 def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
+
+
+def test_the_class_of_chapter_4(tmp_path: Path) -> None:
+    chapter = (ROOT / "examples" / "04_your_journey.py").read_text("utf-8")
+    block = re.findall(r"^#     class CausalAttention(?:.*\n)+?# {1,3}%%", chapter, re.MULTILINE)
+    listing = "\n".join(line[6:] for line in block[0].splitlines() if line.startswith("#  "))
+    checks = """
+X, W = np.random.default_rng(0).normal(size=(7, 6)), np.random.default_rng(1).normal(size=(4, 6, 6))
+expected = attnlab.multi_head_attention(X, *W, n_head=3, mask=attnlab.causal_mask(7)).output
+given = CausalAttention(*W, 3)(torch.tensor(X)).detach().numpy()
+np.testing.assert_allclose(given, expected, atol=1e-12)
+"""
+    imports = "import attnlab, torch\nimport numpy as np\n"
+    walk(python_with("torch"), f"{imports}{listing}{checks}", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["odd", *RELATIVES])

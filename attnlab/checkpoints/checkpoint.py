@@ -384,7 +384,7 @@ def _entries(directory: Path) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     files = weight_files(directory)
     for file in files:
-        for name, entry in _read_header(file).items():
+        for name, entry in read_header(file).items():
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
@@ -414,7 +414,7 @@ def bare_name(name: str) -> str:
     return name[wrapped.end() :] if wrapped else name
 
 
-def _read_header(file: Path) -> dict[str, Entry]:
+def read_header(file: Path) -> dict[str, Entry]:
     """Read the header of a safetensors file, after the safetensors library has validated the file.
 
     The format: 8 bytes, little-endian, the length of a JSON header; the header; the tensors.

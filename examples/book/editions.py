@@ -43,7 +43,9 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
-LATER_NAMES = ("rope", "mla", "moe", "edges", "composition", "sparse_autoencoder", "tuned_lens")
+LATER_NAMES = (
+    *("llama", "rope", "mla", "moe", "edges", "composition", "sparse_autoencoder", "tuned_lens"),
+)
 LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 LINK = re.compile(r'\]\((?![a-z]+:|#)([^)\s]+)(?: "([^"]+)")?\)')  # to files; its title, if any
@@ -284,23 +286,18 @@ def fill_in(code: str, empty: ast.FunctionDef, number: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def hidden_tests(checked: re.Match[str], number: str) -> str:
-    """nbgrader's tests of a function: it returns the solution's steps, and all agree.
+def hidden_tests(checked: re.Match[str], number: str, points: int) -> str:
+    """nbgrader's tests of a function: points for each step, on numbers that the notebook hides.
 
     The mistake is printed by the line before them, which learners see and run too.
     """
-    expected, name, arguments = checked.groups()
-    _, function = solution(number, name)
-    last = function.body[-1]
-    assert isinstance(last, ast.Return)
-    assert isinstance(last.value, ast.Dict)
-    steps = ", ".join(ast.unparse(key) for key in last.value.keys if key)
+    _, name, arguments = checked.groups()
+    text, _ = solution(number, name)
+    marks = (Path(__file__).parent / "marks.py").read_text(encoding="utf-8")
     return (
         "### BEGIN HIDDEN TESTS\n"
-        f"returned = {name}({arguments})\n"
-        f"missing = {{{steps}}} - returned.keys()\n"
-        "assert not missing, missing\n"
-        f"assert attnlab.check(returned, {expected}).agrees\n"
+        f"hidden = {{}}\nexec({text + marks!r}, hidden)\n"
+        f"hidden['marks']({name}, hidden[{name!r}], ({arguments},), {points})  # partial credit\n"
         "### END HIDDEN TESTS\n"
     )
 
@@ -339,7 +336,7 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
             text = fill_in(cell.text, empty, number) if is_teacher else cell.text
             yield Cell(text, False, nbgrader(task, is_solution=True))
         elif task and (match := CHECKED.search(cell.text)):
-            tests = hidden_tests(match, number) if is_teacher else ""
+            tests = hidden_tests(match, number, points) if is_teacher else ""
             yield Cell(cell.text + tests, False, nbgrader(f"{task}-check", points=points))
             task = ""
         else:

@@ -2,11 +2,12 @@
 
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from book import run, run_unchanged
+from book import changed, run, run_unchanged
 from conftest import REFERENCE
 
 import attnlab
@@ -117,6 +118,39 @@ def test_composition_and_the_tokens_of_heads() -> None:
     logits = ((output - output.mean()) * p.gain) @ p.W_U
     assert page["writes"](head, page["X"], dog) == pytest.approx(logits, abs=1e-4)
     assert "' dog': '.' 2.77, ' girl' 2.44" in page.printed
+
+
+def test_a_llama_equals_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ATTNLAB_LLAMA", raising=False)
+    page = run_unchanged("llama")
+    recorded = np.load(REFERENCE / "llama" / "expected.npz")
+    ids, p = recorded["ids"], page["load"](REFERENCE / "llama")
+    exact = {path: x if path == "config" else x.astype(float) for path, x in p.items()}
+    for parameters, dtype, tolerance in ((p, "float32", 2e-5), (exact, "float64", 1e-10)):
+        seen: dict[str, Any] = {}
+        logits = page["llama"](ids, parameters, seen)
+        assert logits.dtype == dtype
+        np.testing.assert_allclose(logits, recorded[dtype], rtol=0, atol=tolerance)
+        weights = [seen[f"blocks.{n}.attention"].weights for n in range(3)]
+        np.testing.assert_allclose(weights, recorded["weights"], rtol=0, atol=tolerance)
+    silenced = page["llama"](ids, exact, silenced=(1, 2))
+    exact["blocks.1.attention.W_O"][12:18] = 0  # the rows of head 2, whose width is 6
+    np.testing.assert_allclose(silenced, page["llama"](ids, exact), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"model_type": "llama"', '"model_type": "qwen2"'),
+        ('"hidden_act": "silu"', '"hidden_act": "gelu"'),
+        ('"rope_type": "default"', '"rope_type": "llama3"'),
+    ],
+)
+def test_a_recipe_refuses_what_it_does_not_compute(old: str, new: str, tmp_path: Path) -> None:
+    config = (REFERENCE / "llama" / "config.json").read_text("utf-8")
+    (tmp_path / "config.json").write_text(changed(config, {old: new}), "utf-8")
+    with pytest.raises(ValueError, match="isn't a Llama with"):
+        run_unchanged("llama")["load"](tmp_path)
 
 
 @pytest.mark.slow
