@@ -25,7 +25,6 @@ from attnlab.corpus import Atlas
 from attnlab.corpus.measures import as_measures
 from attnlab.corpus.run import RESULT, Task
 from attnlab.corpus.tally import EXTREMES, read_arrays, write_arrays
-from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, texts_of
 from attnlab.errors import (
     AtlasError,
     InvalidTypeError,
@@ -38,6 +37,7 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.support.blas import _function, one_thread, use_one_thread
 from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import format_with_error
+from attnlab.text.corpora import MAX_CHARACTERS, Text, chunks_of, texts_of
 
 measured = partial(attnlab.atlas, progress=False)
 

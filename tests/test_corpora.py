@@ -10,8 +10,8 @@ import pytest
 
 import attnlab
 from attnlab.corpus.result import Atlas
-from attnlab.corpus.texts import read_corpus, texts_of
 from attnlab.errors import InvalidValueError, MissingFileError
+from attnlab.text.corpora import read_corpus, texts_of
 
 measured = partial(attnlab.atlas, progress=False)
 TEXTS = [

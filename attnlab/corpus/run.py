@@ -29,7 +29,6 @@ from attnlab.corpus.heads import PAIRS_READ, Plan, TextSums, common_pairs
 from attnlab.corpus.measures import Measure, Sums, as_measures, is_per_head, measure_trace
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally, Window, read_arrays, write_arrays
-from attnlab.corpus.texts import Chunk, Text, chunks_of
 from attnlab.equations import Ids
 from attnlab.errors import AtlasError, AttnlabError, InvalidValueError, WorkerError
 from attnlab.model.gpt2 import GPT2
@@ -38,6 +37,7 @@ from attnlab.support.checks import as_count, as_flag, attribute, check_kind, rer
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path, make_directory
 from attnlab.support.language import ENGLISH, using_language
+from attnlab.text.corpora import Chunk, Text, chunks_of
 
 # The largest model in memory that is sent to workers, in bytes.
 MAX_SENT = 64_000_000

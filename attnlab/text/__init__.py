@@ -3,5 +3,5 @@
 Start with `tokens`: a token's id, symbol, text and bytes. `words` says which words are in pieces,
 `chips` shows tokens in a notebook.
 `bpe` is GPT-2's byte pair encoding, `tokenizer_files` reads a tokenizer from a directory, and
-`tokenizer` joins them.
+`tokenizer` joins them. `corpora` reads many texts, from files or as a stream.
 """

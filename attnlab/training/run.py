@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.corpus.texts import read_corpus
 from attnlab.equations import Ids
 from attnlab.errors import (
     DivergedError,
@@ -27,6 +26,7 @@ from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.document import Document
 from attnlab.support.tables import Columns, Table
+from attnlab.text.corpora import read_corpus
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
