@@ -17,7 +17,7 @@ from attnlab import Trace
 from attnlab.corpus import Atlas
 from attnlab.pocket.grammar import sample
 
-MEASURES = ("induction", "entropy", "first_by_value", "loss")
+MEASURES = ("induction", "same", "loss")
 
 
 def texts(count: int, seed: int = 0) -> list[str]:

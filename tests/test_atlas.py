@@ -392,7 +392,7 @@ def test_files_that_are_no_atlas(tmp_path: Path, serial: Atlas) -> None:
     serial.save(file)
     opened = attnlab.open_atlas(file)
     assert repr(opened) == repr(serial)
-    assert opened["entropy"].least(0, 1) == serial["entropy"].least(0, 1)
+    assert opened["same"].least(0, 1) == serial["same"].least(0, 1)
     content = file.read_bytes()
     for changed in (*(content[:n] for n in (0, 7, 100, len(content) - 1)), b"<html>", b"{}" * 50):
         file.write_bytes(changed)
@@ -528,27 +528,15 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile
 
 
-def test_measures_of_a_family_share_a_scale(complete: Atlas) -> None:
-    atlas, families = complete, complete.families()
-    assert [[measure.name for measure in measures] for measures in families.values()] == [
-        ["first", "previous", "same", "induction", "distance", "entropy"],
-        [
-            f"{name}_without_first"
-            for name in ["previous", "same", "induction", "distance", "entropy"]
-        ],
-        [f"{name}_by_value" for name in ["first", "previous", "same", "induction"]],
-    ]
-    assert atlas["same"].scale == atlas["induction_by_value"].scale == WEIGHTS
-    assert atlas["entropy"].scale == atlas["entropy_without_first"].scale
-    largest = max(atlas[name].mean.max() for name in ("entropy", "entropy_without_first"))
-    assert atlas["entropy"].scale.bound == largest
-    page = attnlab.page(atlas, language="en").html
-    for n, measures in enumerate(families.values()):
-        _, _, map_of_family = page.partition(f'class="maps m{n} few"')
-        shown = map_of_family.partition('<div class="maps')[0].partition("</section>")[0]
-        numbers = [float(x) for x in re.findall(r'<a class="c\d+"[^>]*>([\d.]+)</a>', shown)]
-        means = np.concatenate([measure.mean.ravel() for measure in measures])
-        np.testing.assert_allclose(numbers, means, atol=0.005)
+def test_maps_show_the_means_in_colours_of_weights(complete: Atlas) -> None:
+    lengths_too = measured("pocket", texts(5), [lengths, "first"])
+    assert lengths_too["first"].scale == WEIGHTS
+    assert lengths_too["lengths"].scale.bound == lengths_too["lengths"].mean.max()
+    page = attnlab.page(complete, language="en").html
+    shown = page.partition('class="maps few"')[2].partition("</section>")[0]
+    numbers = [float(x) for x in re.findall(r'<a class="c\d+"[^>]*>([\d.]+)</a>', shown)]
+    means = np.concatenate([measure.mean.ravel() for measure in complete.per_head])
+    np.testing.assert_allclose(numbers, means, atol=0.005)
 
 
 def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> None:
@@ -568,16 +556,6 @@ def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> Non
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
     assert complete["first"].most(1, 2)[0].content[:40] in most
-    # The families are switched by pointer and keyboard, without a script.
-    names = "h3s => h3s.filter((h3) => h3.checkVisibility()).map((h3) => h3.textContent)"
-    headings = page.locator(".map h3")
-    assert headings.evaluate_all(names)[:2] == ["First token", "Previous token"]
-    page.get_by_text("By value").first.click()
-    by_value = ["First token", "Previous token", "Same token", "Induction"]
-    assert headings.evaluate_all(names) == by_value
-    page.locator("input:checked").press("ArrowLeft")
-    assert headings.evaluate_all(names)[-1] == "Entropy in nats"
-    page.locator("input:checked").press("ArrowLeft")
     # The language is switched in place, to the words of the page that is written in the other one.
     read = """[document.title, document.documentElement.lang,
         ...[...document.querySelectorAll("main, aside")].map((part) => part.textContent),

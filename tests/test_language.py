@@ -31,7 +31,7 @@ from attnlab.checking.mistakes import (
 from attnlab.checking.orders import ORDERS
 from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
-from attnlab.corpus.measures import LOSS, ON_WEIGHTS, VARIANTS
+from attnlab.corpus.measures import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.pages.saved import FRAME_TEXT
 from attnlab.steps.labels import TOKEN_AXES
@@ -141,8 +141,8 @@ def collected() -> Iterator[str]:
         for activation in ACTIVATIONS:
             lines = derivation(equation, {"activation": activation, "divide_by_sqrt_d": True})
             yield from (text for line in lines for text in (line.heading, line.note) if text)
-    yield from (*PURPOSES.values(), *ON_WEIGHTS.values(), *TOKEN_AXES.values())
-    yield from (LOSS, SHOW_ALL, *(words for _, words, _ in VARIANTS.values()))
+    yield from (*PURPOSES.values(), *MEASURES.values(), *TOKEN_AXES.values())
+    yield from (SHOW_ALL,)
     mistakes = (*MISTAKES, *cache_mistakes(2), *BIAS, PREPENDED_TOKEN, OTHER_PLACE, DROPOUT)
     yield from (order.sentence for order in ORDERS)
     yield from (getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)

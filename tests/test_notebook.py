@@ -400,7 +400,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     attribution, jobs = attnlab.attribution(trace, last), attnlab.jobs(odd.trace([1, 2, 3, 4]))
     patched = attnlab.patch(trace, other, **settings)
     by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)
-    atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
+    atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "same"], progress=False)
     why = attnlab.why(trace.head(1, 2), 2, 1)
     lens, of_token = attnlab.lens(trace), attnlab.lens(trace).of(last)
     has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
@@ -413,8 +413,8 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "patch": (patched, patched.restored),
         "by position": (by_position, by_position.restored),
         "jobs": (jobs, jobs.attention[has_keys]),
-        "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
-        "measure": (atlas["entropy"], atlas["entropy"].mean),
+        "atlas": (atlas, [atlas["first"].mean, atlas["same"].mean]),
+        "measure": (atlas["same"], atlas["same"].mean),
         "why": (why, why.pairs),
         "check": (attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)), []),
     }

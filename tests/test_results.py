@@ -36,7 +36,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     verdict = attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2))
     lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
-    measures = ["induction", "entropy", "loss"]
+    measures = ["induction", "previous", "loss"]
     atlas = attnlab.atlas("pocket", sentences, measures, progress=False, heads=True)
     return {
         "patching": attnlab.patch(trace, other, by_position=True, **settings),
@@ -61,7 +61,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "verification": Verification(verdict.stages, "title", 1),
         "figures": Reproduction("", "", (figures.compare("ids", [1], [1], 0),)),
         "atlas": atlas,
-        "measure": atlas["entropy"],
+        "measure": atlas["previous"],
         "loss": atlas["loss"],
         "top texts of a head": atlas.head(1, 2).tops,
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
@@ -99,7 +99,7 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
         assert "<table" in result._repr_html_() or name in ("QK", "training"), name
         english, chinese = map(headings_in, ("en", "zh"), (result, result))
         same = {x for x in set(english) & set(chinese) if x in translations()}
-        assert same <= {"", "logit", "id", "entropy", "induction", "mean"}, name
+        assert same <= {"", "logit", "id", "previous", "induction", "mean"}, name
 
 
 # The columns that say what a number is of, the column of the number, and the array.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pages import Open, gpt2_shaped
 
 from attnlab import GPT2, Trace, figures
-from attnlab.corpus.measures import measure_trace
+from attnlab.analysis.jobs import JOBS
 from attnlab.support.sink import excess
 
 # (12 layers, 12 heads, T, T) of two prompts, see the figures.
@@ -73,24 +73,23 @@ def test_the_page_has_the_same_definitions(pure: Any) -> None:
                 assert actual["kind"] == ("rests" if row[0] >= 0.9 else others_kind)
 
 
-def test_jobs_of_what_does_not_rest_are_the_atlas_measures(pure: Any, odd: GPT2) -> None:
+def test_jobs_of_what_does_not_rest(pure: Any, odd: GPT2) -> None:
     weights = PATTERNS[1]
-    trace = patterns(odd, weights)
-    names = ("previous", "same", "induction")
-    measured = measure_trace(trace, {f"{name}_without_first": None for name in names})
-    ids = trace.tokens.ids.tolist()
+    tokens = patterns(odd, weights).tokens
     for layer, head in np.ndindex(12, 12):
-        jobs = pure.evaluate(
-            "([ids, rows]) => jobsOf(ids, (i) => rows[i])",
-            [ids, weights[layer, head].astype(float).tolist()],
-        )
-        assert jobs["first"]["attention"] == pytest.approx(weights[layer, head, 1:, 0].mean())
-        for name in names:
-            sums, divisors = (part[layer, head] for part in measured[f"{name}_without_first"])
+        own = weights[layer, head].astype(float)
+        arguments = [tokens.ids.tolist(), own.tolist()]
+        jobs = pure.evaluate("([ids, rows]) => jobsOf(ids, (i) => rows[i])", arguments)
+        assert jobs["first"]["attention"] == pytest.approx(own[1:, 0].mean())
+        for name in ("previous", "same", "induction"):
+            targets = np.array(JOBS[name](tokens), bool)
+            targets[:, 0] = False
+            queries = targets.any(axis=-1)
             if jobs[name] is None:
-                assert divisors == 0
+                assert not queries.any()
             else:
-                assert jobs[name]["ofRest"] == pytest.approx(sums / divisors, rel=1e-5)
+                share = own[targets].sum() / own[queries, 1:].sum()
+                assert jobs[name]["ofRest"] == pytest.approx(share, rel=1e-5)
 
 
 # Weights of “ball”, the last of five tokens, of which some look the same as percentages, and what

@@ -18,7 +18,6 @@ from attnlab import walkthrough
 from attnlab.checking.hugging_face import Verification, verify
 from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas
-from attnlab.corpus.measures import is_per_head
 from attnlab.corpus.result import RESULT
 from attnlab.corpus.run import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
@@ -142,7 +141,7 @@ def _atlas(options: argparse.Namespace) -> None:
         return
     directory = as_path(options.out)
     print(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
-    if any(map(is_per_head, result)):  # the page shows heads only
+    if result.per_head:  # the page shows heads only
         page(result).save(directory / PAGE)
         print(printable(say("Page: {path}", path=directory / PAGE)))
 

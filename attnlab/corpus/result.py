@@ -12,13 +12,12 @@ import numpy as np
 from attnlab.analysis.base import Analysis, head_name, heads_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.details import Details, HeadTable, checked_details
-from attnlab.corpus.measures import ALL_TOKENS, MEASURES, TITLES, VARIANTS, is_per_head, split_name
+from attnlab.corpus.measures import MEASURES, TITLES, is_per_head
 from attnlab.corpus.tally import Tally, ratio, read_arrays, require, write_arrays
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
     InvalidTypeError,
-    InvalidValueError,
     MissingFileError,
     UnknownMeasureError,
     quoted,
@@ -92,17 +91,12 @@ class Measured(Analysis):
             texts=number_of_texts(atlas.texts),
             tokens=f"{atlas.tokens:,}",
         )
-        kind, _ = split_name(name)
-        self.short_title = Message(TITLES.get(kind, "{name}"), name=kind)
+        self.short_title = Message(TITLES.get(name, "{name}"), name=name)
 
     @property
     def scale(self) -> Scale:
-        """The colour scale of its means: that of weights, or one shared by all its variants."""
-        kind, _ = split_name(self.name)
-        if kind in JOBS:
-            return WEIGHTS
-        variants = [x for x in self._atlas.values() if split_name(x.name)[0] == kind]
-        return Scale.of(np.stack([measure.mean for measure in variants]))
+        """The colour scale of its means: that of weights, if it is a mean of weights."""
+        return WEIGHTS if self.name in JOBS else Scale.of(self.mean)
 
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=self.scale) for grid in super()._grids()]
@@ -201,17 +195,10 @@ class Atlas(Document, Mapping[str, Measured]):
     def __len__(self) -> int:
         return len(self.measures)
 
-    def _per_head(self) -> tuple[str, ...]:
-        if not any(map(is_per_head, self.measures)):
-            raise InvalidValueError("this atlas has only loss, which isn't measured by head")
-        return tuple(filter(is_per_head, self.measures))
-
-    def families(self) -> dict[str, list[Measured]]:
-        """The measures of heads by family: raw, without the first token, by value."""
-        families: dict[str, list[Measured]] = {}
-        for name in filter(is_per_head, self.measures):
-            families.setdefault(VARIANTS[split_name(name)[1]][0], []).append(self[name])
-        return families
+    @property
+    def per_head(self) -> list[Measured]:
+        """The measures that have a number for each head: all but the loss."""
+        return [self[name] for name in filter(is_per_head, self.measures)]
 
     def head(self, layer: int, head: int) -> HeadDetails:
         """What one head attends to and writes, in an atlas made with `heads=True`."""
@@ -230,24 +217,24 @@ class Atlas(Document, Mapping[str, Measured]):
         return int(layer * self.n_head + Numbered("head", range(self.n_head)).item(head))
 
     def lines(self) -> list[list[str]]:
-        """The means without variants: a header and a row for each head; [] without heads."""
-        raw = self.families().get(VARIANTS[ALL_TOKENS][0], [])
-        if not raw:
+        """The means: a header and a row for each head; [] without heads."""
+        if not self.per_head:
             return []
-        lines = [[*header("layer", "head"), *(measure.name for measure in raw)]]
+        lines = [[*header("layer", "head"), *(measure.name for measure in self.per_head)]]
         for index in np.ndindex(self.n_layer, self.n_head):
-            means = (measure.mean[index] for measure in raw)
+            means = (measure.mean[index] for measure in self.per_head)
             lines.append([*map(str, index), *(cell(mean, ".2f") for mean in means)])
         return lines
 
     def _data(self) -> Columns:
         """The measures of all heads."""
-        heads = {name: self[name]._data() for name in self._per_head()}
-        rows = self.n_layer * self.n_head
-        return {"measure": np.repeat(np.array([*heads], object), rows)} | {
-            column: np.concatenate([columns[column] for columns in heads.values()])
-            for column in next(iter(heads.values()))
-        }
+        if not self.per_head:
+            return self["loss"]._data()
+        measures = [
+            {"measure": [each.name] * each.mean.size} | each._data() for each in self.per_head
+        ]
+        names = ("measure", "layer", "head", "mean", "error", "texts")
+        return {name: np.concatenate([each[name] for each in measures]) for name in names}
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
@@ -255,15 +242,11 @@ class Atlas(Document, Mapping[str, Measured]):
             yield Table(lines, left=())
         if self.loss:
             yield Paragraph(self.loss)
-        if others := [name for name in self.measures if split_name(name)[1]]:
-            yield Paragraph(
-                "atlas[name] shows a measure with errors; also: {others}", others=", ".join(others)
-            )
         yield Paragraph(Measured.note)
 
     def _repr_html_(self) -> str:
-        raw = self.families().get(VARIANTS[ALL_TOKENS][0], [])
-        grids = [replace(grid, heading=each.short_title) for each in raw for grid in each._grids()]
+        heads = self.per_head
+        grids = [replace(x, heading=each.short_title) for each in heads for x in each._grids()]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         from attnlab.views.notebook import document_view
 

@@ -1,6 +1,6 @@
 """An atlas as one HTML page: a map of every measure, and a part for every head.
 
-The page loads nothing. CSS shows the chosen family of measures and, beside the maps, the head in
+The page loads nothing. CSS shows, beside the maps, the head in
 the address's fragment; the script, `start/atlas.js`, switches the language and draws top texts as
 any page draws a sentence. A corpus's texts are untrusted: they are escaped, and a
 Content-Security-Policy allows only the page's own style and script.
@@ -18,6 +18,7 @@ import numpy as np
 
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured
+from attnlab.errors import InvalidValueError
 from attnlab.pages.modules import ATLAS, scripts_of, texts_said
 from attnlab.pages.saved import MARK, as_json, digest, style
 from attnlab.support.colours import DARK, LIGHT, ink_on
@@ -50,7 +51,8 @@ READABLE = re.compile(r'>([^<]*[^<\s][^<]*)(?=<)|(?:title|aria-label)="([^"]*)"'
 
 def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     """The page's HTML, see `attnlab.page`."""
-    atlas._per_head()  # the page shows heads only
+    if not atlas.per_head:
+        raise InvalidValueError("this atlas has only loss, which isn't measured by head")
     language = language_of(language)
     other = CHINESE if language == ENGLISH else ENGLISH
     bodies = list[str]()
@@ -127,10 +129,8 @@ def _body(atlas: Atlas) -> Iterator[str]:
         close = say("Close")
         yield f'<a class="close" href="#beside" title="{close}" aria-label="{close}">×</a>'
         yield f"<h2>{_escaped(_name_of_head(layer, head))}</h2>"
-        for family, measures in atlas.families().items():
-            yield f"<h3>{say(family)}</h3>"
-            for measure in measures:
-                yield from _head_measure(measure, layer, head)
+        for measure in atlas.per_head:
+            yield from _head_measure(measure, layer, head)
         example = next(iter(atlas.values()))
         if example.mean.ndim and example.most(layer, head):
             code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
@@ -188,24 +188,13 @@ def _rounded(numbers: Sequence[Any]) -> list[Any]:
 
 
 def _maps(atlas: Atlas) -> Iterator[str]:
-    """The maps of each family, behind a switch."""
-    families = atlas.families()
-    yield f'<section id="heads"><h2>{say("Heads")}</h2>'
-    yield f'<p class="note">{say("Each cell links to its head.")}</p>'
-    if len(families) > 1:
-        yield "<fieldset>"
-        for n, family in enumerate(families):
-            checked = "" if n else " checked"
-            radio = f'<input type="radio" name="family" class="f{n}"{checked}>'
-            yield f"<label>{radio} {say(family)}</label>"
-        yield "</fieldset>"
+    """The maps of the measures."""
     few = " few" if atlas.n_head <= FEW_HEADS else ""
-    for n, measures in enumerate(families.values()):
-        yield f'<div class="maps m{n}{few}">'
-        for measure in measures:
-            yield from _map(measure)
-        yield "</div>"
-    yield "</section>"
+    yield f'<section id="heads"><h2>{say("Heads")}</h2>'
+    yield f'<p class="note">{say("Each cell links to its head.")}</p><div class="maps{few}">'
+    for measure in atlas.per_head:
+        yield from _map(measure)
+    yield "</div></section>"
 
 
 def _name_of_head(layer: int, head: int) -> str:
