@@ -233,7 +233,7 @@ class Atlas(Document, Mapping[str, Measured]):
         measures = [
             {"measure": [each.name] * each.mean.size} | each._data() for each in self.per_head
         ]
-        names = ("measure", "layer", "head", "mean", "error", "texts")
+        names = ("measure", "layer", "head", "mean", "standard_error", "texts")
         return {name: np.concatenate([each[name] for each in measures]) for name in names}
 
     def pieces(self) -> Iterator[str | Table]:
