@@ -87,6 +87,19 @@ def test_lines_may_end_in_three_ways(end: str) -> None:
     assert contents("a.jsonl", f'"The cat"{end}"A dog"') == ["The cat", "A dog"]
 
 
+def test_file_names_never_reach_the_terminal_raw() -> None:
+    """Names with escapes, a bell and a mark that turns text round, of a directory's files."""
+    Path("folder").mkdir()
+    written("folder/a\x1b[31m\x07\u202e.txt", "The dog chased the ball. The dog barked.")
+    written("folder/b\x1b.csv", "body\nThe cat")
+    atlas = measured("pocket", "folder", ["induction", "loss"], heads=True)
+    (passage,) = atlas["induction"].most(1, 2)
+    assert passage.text == r"a\x1b[31m\x07\u202e.txt"
+    shown = [atlas, atlas["induction"], passage, atlas.head(1, 2).tops, *atlas.faults]
+    for text in [*map(repr, shown), *map(str, shown), atlas.head(1, 2).tops._repr_html_()]:
+        assert not re.search("[\x00-\x09\x1b\u202e]", text)
+
+
 def test_links_out_of_a_directory_are_not_followed() -> None:
     Path("inside").mkdir()
     written("inside/a.txt", "The cat")

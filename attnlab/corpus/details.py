@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from attnlab.corpus.heads import COMPARED, SHOWN, Plan
+from attnlab.corpus.heads import COMPARED, PAIRS, SHOWN, Plan
 from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
@@ -51,14 +51,14 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Token pairs",
         "Mean weight that a query token gives to all earlier occurrences of a key token together, "
         "among the queries that see one. A window’s first token is left out, and so are pairs in "
-        "fewer than {texts} texts.",
+        "fewer than {texts} texts and all but the up to {pairs} pairs in the most texts.",
         {"query": str, "key": str, **NUMBERS, "texts": int, "queries": int},
     ),
     "writes": (
         "What it writes to the next word",
         "What the head’s output, context W_O, adds to a token’s logit, less the mean of all "
-        "tokens; mean over positions, each with its own scale of the last LayerNorm. What later "
-        "heads and MLPs make of it is left out.",
+        "tokens; mean over positions, each with its own scale of the last LayerNorm. A window’s "
+        "first position is left out, and what later heads and MLPs make of the output.",
         {"token": str, "id": int, **NUMBERS},
     ),
     "twins": (
@@ -94,7 +94,7 @@ FORMATS: dict[str, Any] = {
     "weight": ".2f",
     "content": label,
 }
-LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1}
+LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1, "pairs": f"{PAIRS:,}"}
 
 # A head's tables by name: their columns by name.
 Details: TypeAlias = dict[str, Columns]
