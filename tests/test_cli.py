@@ -73,7 +73,7 @@ def run(
 
 def test_the_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="attnlab")
-    assert script.value == "attnlab.cli.command:main"
+    assert script.attr == "main"
     finished = subprocess.run(
         [COMMAND, "download", "pocket"], capture_output=True, env=environment(), check=True
     )

@@ -106,6 +106,15 @@ def test_who_sees_a_window(
         assert is_watched() is (expected and pipe not in (stdin, stdout))
 
 
+def test_ctrl_c_while_the_package_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), str(EXAMPLES.parent)])
+    code = "import sys, attnlab_command; sys.exit(attnlab_command.main())"
+    process = start("-c", code, "--version", PYTHONPATH=paths)
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (130, b"", b"Interrupted\n")
+
+
 def test_progress_is_on_stderr_in_notebooks_too(capfd: pytest.CaptureFixture[str]) -> None:
     stdout = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     with mock.patch.object(sys, "stdout", stdout), progress_bar(True, total=1) as bar:
