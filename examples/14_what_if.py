@@ -191,11 +191,11 @@ except attnlab.AttnlabError as error:
 # The residual stream is a sum: embedding, heads, MLPs, biases
 # ([`residual`](../attnlab/equations.py)). A logit is the product of that sum with a column of
 # `W_U`, once the last LayerNorm's scale is held fixed. So the logit is a sum too, to which each
-# part contributes. `attnlab.attribution(trace, a, b)` gives the contributions to the difference
+# part contributes. `attnlab.attribution(trace, (a, b))` gives the contributions to the difference
 # between two words' logits.
 
 # %%
-attribution = attnlab.attribution(trace, first.id, second.id)
+attribution = attnlab.attribution(trace, (first.id, second.id))
 
 print(f"\n14.3 What puts {first.symbol} above {second.symbol}\n")
 print(attribution.table())
@@ -219,7 +219,9 @@ OTHERS = [
 
 print(f"\nThe MLP of layer 0, in what puts {first.symbol} above {second.symbol}\n")
 for text in OTHERS:
-    print(f"  {attnlab.attribution(pocket.trace(text), first.id, second.id).mlps[0]:6.2f}  {text}")
+    print(
+        f"  {attnlab.attribution(pocket.trace(text), (first.id, second.id)).mlps[0]:6.2f}  {text}"
+    )
 
 # %% [markdown]
 # It adds about the same in all of them: a constant of "it", which says nothing about this text.
@@ -349,7 +351,7 @@ def patch_parts(parts: str, by_position: bool = False) -> Any:
     """What each part restores; None, and a line that says why, if these texts can't be patched."""
     try:
         return attnlab.patch(
-            trace, corrupted, parts, metric=SOUNDS, by_position=by_position, progress=False
+            trace, corrupted, parts, target=SOUNDS, by_position=by_position, progress=False
         )
     except attnlab.AttnlabError as error:
         print(error)
@@ -397,7 +399,7 @@ stream.plot() if stream else None
 print("\n14.5 The same heads, estimated\n")
 estimate = None
 if heads:
-    estimate = attnlab.attribution_patch(trace, corrupted, metric=SOUNDS)
+    estimate = attnlab.attribution_patch(trace, corrupted, target=SOUNDS)
     print(estimate.table())
 estimate.plot() if estimate else None
 

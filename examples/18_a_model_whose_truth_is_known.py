@@ -291,7 +291,7 @@ def share_on_path(sender: str) -> float:
     """By path patching; not a number if this head's scores are the same in both sentences."""
     try:
         path = attnlab.path_patch(
-            clean, corrupted, sender, f"{reader}.K", metric=preference, progress=False
+            clean, corrupted, sender, f"{reader}.K", target=preference, progress=False
         )
     except attnlab.AttnlabError:
         return np.nan

@@ -38,7 +38,8 @@ RECORDED = np.load(REFERENCE / "analysis.npz")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 # An untied output matrix, another activation, a scale by layer.
 MODEL_NAMES = ("odd", "silu", "quick_gelu")
-TARGETS = (("logit", (5,)), ("difference", (7, 100, 3)))
+# By the name of the recorded numbers: the target, and its position.
+TARGETS = (("logit", (5, -1)), ("difference", ((7, 100), 3)))
 
 every_model = pytest.mark.parametrize("name", MODEL_NAMES)
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -117,7 +118,7 @@ def test_a_lens_computes_the_positions_asked_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("attnlab.analysis.lens.decode_stream", counted)
     stops = len(whole.stops)
     for position, rows in ((-1, [99]), (slice(4, 10, 3), [4, 7]), (trace.tokens.symbols[50], [50])):
-        lens = attnlab.lens(trace, position=position)
+        lens = attnlab.lens(trace, at=position)
         assert np.array_equal(lens.ids, expected[0][:, rows])
         np.testing.assert_allclose(lens.probabilities, expected[1][:, rows], rtol=1e-12)
         assert [*lens._grid()[2].positions] == rows
@@ -127,7 +128,7 @@ def test_a_lens_computes_the_positions_asked_for(monkeypatch: pytest.MonkeyPatch
     assert sum(decoded) == stops
     assert "…" not in repr(attnlab.lens(pocket.trace(np.arange(14)))).splitlines()[1]
     with pytest.raises(ValueError, match="selects none of the 100 positions"):
-        attnlab.lens(trace, position=slice(100, None))
+        attnlab.lens(trace, at=slice(100, None))
 
 
 def test_the_lens_as_text(it: Trace) -> None:
@@ -169,13 +170,13 @@ def test_lens_accepts_ids_texts_symbols_and_tokens(it: Trace) -> None:
 def test_attribution_against_transformers(
     name: str, dtype: str, target: str, arguments: Any
 ) -> None:
-    attribution = attnlab.attribution(trace_of(name, dtype), *arguments)
+    tokens, position = arguments
+    attribution = attnlab.attribution(trace_of(name, dtype), tokens, at=position)
     prefix = f"{name}/{target}"
     for part in ("heads", "mlps", "embedding", "bias", "total"):
         check(getattr(attribution, part), f"{prefix}/{part}", dtype)
     expected = RECORDED[f"{prefix}/by_token"]
     by_token = attribution.by_token()
-    position = arguments[2] if len(arguments) > 2 else -1
     assert (expected[..., position + 1 :] == 0).all() or position == -1
     check(by_token.heads, f"{prefix}/by_token", dtype)
     assert attribution.heads.dtype == attribution.mlps.dtype == by_token.heads.dtype == dtype
@@ -185,7 +186,7 @@ def test_attribution_against_transformers(
 def test_attribution_sums_to_the_logit(name: str) -> None:
     trace = trace_of(name)
     for position in range(len(trace.tokens)):
-        result = attnlab.attribution(trace, 5, position=position)
+        result = attnlab.attribution(trace, 5, at=position)
         assert result.total == pytest.approx(trace.logits[position, 5], rel=1e-12)
         parts = result.heads.sum() + result.mlps.sum() + result.embedding + result.bias
         assert parts == pytest.approx(result.total, rel=1e-9)
@@ -197,7 +198,7 @@ def test_attribution_sums_to_the_logit(name: str) -> None:
 def test_attribution_of_edited_traces(it: Trace) -> None:
     head = "blocks.1.attention.heads.2"
     ablated = it.edited({f"{head}.context": 0})
-    attribution = attnlab.attribution(ablated, " rolled", " barked")
+    attribution = attnlab.attribution(ablated, (" rolled", " barked"))
     assert attribution.heads[1, 2] == 0
     assert attribution.total == pytest.approx(
         float(ablated.next_logits[it.next_tokens(1)[0].id])
@@ -223,7 +224,7 @@ def test_attribution_of_nearly_equal_logits(it: Trace) -> None:
     """Rounding is relative to the parts, which may cancel, not to their small sum."""
     order = np.argsort(it.next_logits)
     nearest = int(np.diff(it.next_logits[order]).argmin())
-    attribution = attnlab.attribution(it, int(order[nearest + 1]), int(order[nearest]))
+    attribution = attnlab.attribution(it, (int(order[nearest + 1]), int(order[nearest])))
     parts = np.array(
         [*attribution.heads.flat, *attribution.mlps, attribution.embedding, attribution.bias]
     )
@@ -237,7 +238,7 @@ def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     step, joined = generation.steps[1].trace, generation.trace
     attribution, of_joined = (
         attnlab.attribution(step, 5),
-        attnlab.attribution(joined, 5, position=8),
+        attnlab.attribution(joined, 5, at=8),
     )
     assert np.allclose(attribution.heads, of_joined.heads, atol=1e-4)
     by_token = attribution.by_token()
@@ -251,11 +252,11 @@ def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
 # ---- gradients -------------------------------------------------------------------------------
 
 GRADIENTS = (
-    ("odd", "loss", ()),
-    ("odd", "difference", (7, 100, 3)),
-    ("silu", "logit", (5,)),
-    ("quick_gelu", "loss", ()),
-    ("relu", "difference", (7, 100, 3)),
+    ("odd", "loss", (None, -1)),
+    ("odd", "difference", ((7, 100), 3)),
+    ("silu", "logit", (5, -1)),
+    ("quick_gelu", "loss", (None, -1)),
+    ("relu", "difference", ((7, 100), 3)),
 )
 
 
@@ -264,7 +265,8 @@ GRADIENTS = (
 def test_gradients_of_every_step_against_pytorch(
     name: str, target: str, arguments: Any, dtype: str
 ) -> None:
-    gradients = attnlab.gradients(trace_of(name, dtype), *arguments)
+    tokens, position = arguments
+    gradients = attnlab.gradients(trace_of(name, dtype), tokens, at=position)
     prefix = f"{name}/gradients/{target}"
     names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
@@ -313,7 +315,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
     trace = GPT2(parameters, Tokenizer.byte_level()).trace(rng.integers(0, 256, T))
     trace = trace.edited(held) if held else trace
-    gradients = attnlab.gradients(trace, 5, 7, T // 2)
+    gradients = attnlab.gradients(trace, (5, 7), at=T // 2)
     tried = 0
     for part, name in every_step(trace):
         path = part._prefix + name
@@ -350,7 +352,7 @@ def test_gradients_of_a_deep_model() -> None:
 
 
 def test_gradients_as_text_and_picture(it: Trace) -> None:
-    gradients = attnlab.gradients(it, " rolled", " barked")
+    gradients = attnlab.gradients(it, (" rolled", " barked"))
     of = "gradient of the logit of Ġrolled minus that of Ġbarked at position 7"
     head = gradients.blocks[1].attention.heads[2]
     for part in (gradients, gradients.blocks[1].attention, head):
@@ -367,7 +369,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
 def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step = attnlab.gradients(generation.steps[1].trace, 5)
-    whole = attnlab.gradients(generation.trace, 5, position=8)
+    whole = attnlab.gradients(generation.trace, 5, at=8)
     assert step.blocks[1].attention.K.shape == (4, 9, 32)
     assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-4)
     assert np.allclose(
@@ -377,6 +379,30 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(Q[:, 0], whole.blocks[1].attention.Q[:, 8], atol=1e-4)
     assert np.allclose(V[:, 8], whole.blocks[1].attention.V[:, 8], atol=1e-4)
     assert np.allclose(step.blocks[1].attention.X[0], whole.blocks[1].attention.X[8], atol=1e-4)
+
+
+def test_patching_of_a_logit_at_another_position(it: Trace, it_again: Trace) -> None:
+    """By edits, one by one; of several pairs, too. A function reads any position itself."""
+    pair = (" barked", " meowed")
+    barked, meowed = (it.vocabulary.lookup(token).id for token in pair)
+    columns = it.W_U[:, barked] - it.W_U[:, meowed]
+
+    def measure(trace: Trace) -> float:
+        return float(trace.final[5] @ columns)
+
+    parts = "blocks.*.mlp.output"
+    expected = attnlab.patch(it, it_again, parts, target=measure, progress=False)
+    for position in (5, 5 - len(it.tokens), it.tokens.symbols[5]):
+        found = attnlab.patch(it, it_again, parts, target=pair, at=position, progress=False)
+        np.testing.assert_allclose(found.restored, expected.restored, rtol=1e-3)
+    assert "at position 5" in found.title
+    estimate = attnlab.attribution_patch(it, it_again, parts, target=pair, at=5)
+    assert estimate.clean == pytest.approx(measure(it), rel=1e-4)
+    path = attnlab.path_patch(it, it_again, parts, target=pair, at=5, progress=False)
+    by_hand = attnlab.path_patch(it, it_again, parts, target=measure, progress=False)
+    np.testing.assert_allclose(path.restored, by_hand.restored, rtol=1e-3, atol=1e-5)
+    with pytest.raises(AttnlabError, match="a function reads any position"):
+        attnlab.patch(it, it_again, parts, target=measure, at=5, progress=False)
 
 
 def test_gradients_have_heads(it: Trace) -> None:
@@ -459,7 +485,7 @@ def test_attribution_patching_of_an_edited_trace(odd: Trace) -> None:
     """If everything after is linear, attribution patching equals patching."""
     other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
     other = other.edited({"blocks.0.mid": 0.1, "blocks.2.attention.weights": 0.1, "final": 1})
-    settings: Any = {"metric": (7, 100), "parts": "final"}
+    settings: Any = {"target": (7, 100), "parts": "final"}
     guessed = attnlab.attribution_patch(odd, other, **settings)
     patching = attnlab.patch(odd, other, **settings, progress=False)
     assert guessed.restored == pytest.approx(patching.restored)
@@ -487,7 +513,7 @@ def test_patching_against_transformers(name: str, dtype: str) -> None:
     for kind, parts in PARTS.items():
         for by_position in (False, True):
             rows = ".rows" * by_position
-            settings: dict[str, Any] = {"metric": (7, 100), "by_position": by_position}
+            settings: dict[str, Any] = {"target": (7, 100), "by_position": by_position}
             patching = attnlab.patch(clean, corrupted, parts, **settings, progress=False)
             guessed = attnlab.attribution_patch(clean, corrupted, parts, **settings)
             for result, recorded in ((patching, "restored"), (guessed, "guessed")):
@@ -504,7 +530,7 @@ def it_again(pocket: GPT2) -> Trace:
 
 def test_a_path_without_a_star_is_one_patch(it: Trace, it_again: Trace) -> None:
     """Everything depends on the embedding; the logits of the last token, on its last row alone."""
-    settings: Any = {"metric": (" barked", " meowed"), "progress": False}
+    settings: Any = {"target": (" barked", " meowed"), "progress": False}
     embedding = attnlab.patch(it, it_again, "embedding", **settings)
     assert embedding.restored == pytest.approx(1, abs=1e-4)
     assert embedding.restored.shape == embedding.standard_errors.shape == ()
@@ -515,7 +541,7 @@ def test_a_path_without_a_star_is_one_patch(it: Trace, it_again: Trace) -> None:
     assert (stream.restored[-1, :-1] == 0).all()
     assert stream.paths == ("blocks.0.output", "blocks.1.output")
     # Linear, and a step without rows.
-    logits = attnlab.attribution_patch(it, it_again, "next_logits", metric=settings["metric"])
+    logits = attnlab.attribution_patch(it, it_again, "next_logits", target=settings["target"])
     assert logits.restored == pytest.approx(1, abs=1e-5)
 
 
@@ -526,7 +552,7 @@ def patch_one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bo
         return trace.logits[-1, 7] - trace.logits[-1, 100]
 
     settings: Any = {"by_position": by_position, "progress": False}
-    return attnlab.patch(clean, corrupted, parts, metric=metric, **settings).restored
+    return attnlab.patch(clean, corrupted, parts, target=metric, **settings).restored
 
 
 @pytest.mark.parametrize(
@@ -560,7 +586,7 @@ def test_batched_patches_equal_separate_patches(
         for by_position in (False, True) if rows and n % 2 and "heads" not in parts else (False,):
             expected = patch_one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}
-            patching = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
+            patching = attnlab.patch(clean, other, parts, target=(7, 100), **settings).restored
             difference = np.abs(patching - expected).max()
             assert difference <= 3 * TOLERANCE[dtype] * max(1, np.abs(expected).max()), parts
             tried += bool(np.abs(expected).max() > 1e-3)
@@ -581,7 +607,7 @@ def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket:
         for text in ("The dog chased the ball, but it", "The cat saw the hen, but it")
     ]
     for clean, corrupted in ((odd, other.edited({"blocks.2.mid": first_row_out})), steps):
-        patching = attnlab.patch(clean, corrupted, metric=(7, 100), progress=False)
+        patching = attnlab.patch(clean, corrupted, target=(7, 100), progress=False)
         expected = patch_one_by_one(clean, corrupted, HEADS, False)
         assert np.allclose(patching.restored, expected, atol=1e-3)
         assert np.abs(expected).max() > 0.1
@@ -591,15 +617,15 @@ def test_patches_of_a_layer_are_batched_and_share_earlier_steps(
     it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One product for all patches instead of one for each; earlier steps aren't recomputed."""
-    attnlab.patch(it, it_again, metric=5, progress=False)
+    attnlab.patch(it, it_again, target=5, progress=False)
     paths = log_computed(monkeypatch)
-    attnlab.patch(it, it_again, metric=5, progress=False)
+    attnlab.patch(it, it_again, target=5, progress=False)
     assert paths.count("blocks.1.mlp.output") == 2
     assert paths.count("blocks.0.mlp.output") == 1
     assert not {"blocks.0.attention.Q", "logits", "next_logits"} & {*paths}
     for _ in range(2):  # the first computes the steps of the two traces
         paths.clear()
-        attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
+        attnlab.patch(it, it_again, "blocks.1.mlp.output", target=5, progress=False)
     assert {*paths} == {"blocks.1.output", "final"}
 
 
@@ -608,7 +634,7 @@ def test_a_target_reads_edited_logits(it: Trace, step: str) -> None:
     target = attnlab.attribution(it, " barked").target
     edited = it.edited({step: 7.5})
     assert target.value(edited) == 7.5
-    earlier = attnlab.attribution(it, " barked", position=3).target
+    earlier = attnlab.attribution(it, " barked", at=3).target
     expected = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
     assert earlier.value(edited) == pytest.approx(expected)
 
@@ -813,9 +839,9 @@ def on(pocket: GPT2, it: Trace, it_again: Trace, odd: Trace) -> SimpleNamespace:
         gradients=attnlab.gradients(it, 5),
         jobs=attnlab.jobs(it, {"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)}),
         product=products()[0],
-        patching={"clean": it, "corrupted": it_again, "metric": 5, "progress": False},
+        patching={"clean": it, "corrupted": it_again, "target": 5, "progress": False},
         # One token, and keys of all earlier ones.
-        steps={"clean": steps[0], "corrupted": steps[1], "metric": 5, "by_position": True},
+        steps={"clean": steps[0], "corrupted": steps[1], "target": 5, "by_position": True},
     )
 
 
@@ -825,18 +851,21 @@ IN_HEAD = "blocks.1.attention.heads.2"
 
 # Refused calls, the built-in exception that each raises, and words of its message.
 REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
-    (lambda on: attnlab.attribution(on.it, " rolled", "Ġrolled"), ValueError, "tokens must differ"),
-    (lambda on: attnlab.attribution(on.it, " rolled", True), TypeError, "got True"),
-    (lambda on: attnlab.gradients(on.it, against=5), ValueError, "against=5 needs a token"),
+    (
+        lambda on: attnlab.attribution(on.it, (" rolled", "Ġrolled")),
+        ValueError,
+        "tokens must differ",
+    ),
+    (lambda on: attnlab.attribution(on.it, (" rolled", True)), TypeError, "got True"),
     (lambda on: attnlab.gradients(on.pocket.trace("The")), ValueError, "two tokens; got one"),
     (lambda on: attnlab.gradients(on.it, "loss of it"), ValueError, "isn't one token"),
     (lambda on: on.gradients._heading_of("weights"), AttnlabError, "has no step 'weights'"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7), ValueError, "gradient"),
     (lambda on: attnlab.at(on.gradients, IN_HEAD).explain(7, 0), ValueError, "gradient"),
-    (lambda on: attnlab.patch(on.it, on.odd, metric=5), ValueError, "same model and number"),
-    (lambda on: attnlab.patch(on.it, on.other, metric=5), ValueError, "model and number of tokens"),
+    (lambda on: attnlab.patch(on.it, on.odd, target=5), ValueError, "same model and number"),
+    (lambda on: attnlab.patch(on.it, on.other, target=5), ValueError, "model and number of tokens"),
     (lambda on: attnlab.patch(**on.steps, parts=KEYS), ValueError, r"1 positions; .*heads\.0\.K"),
-    (lambda on: attnlab.attribution_patch(on.it, on.it, metric=len), TypeError, "got a function"),
+    (lambda on: attnlab.attribution_patch(on.it, on.it, target=len), TypeError, "got a function"),
     (lambda on: Product(np.ones((2, 3)), np.ones((4, 3))), ValueError, r"\(2, 3\) and \(4, 3\)"),
     (lambda on: Product(np.ones(3), np.ones((3, 2))), ValueError, r"got \(3,\) and"),
     (lambda on: Product("a", np.ones((3, 2))), AttnlabError, "left"),
@@ -871,20 +900,20 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], ...]] = {
     ),
     "position": (
         lambda on, position: on.lens.top(2, position),
-        lambda on, position: attnlab.attribution(on.it, 5, position=position),
-        lambda on, position: attnlab.gradients(on.it, 5, position=position),
+        lambda on, position: attnlab.attribution(on.it, 5, at=position),
+        lambda on, position: attnlab.gradients(on.it, 5, at=position),
     ),
     "patch": (lambda on, changes: attnlab.patch(**on.patching | changes),),
-    "metric": (lambda on, metric: attnlab.patch(**on.patching | {"metric": metric}),),
+    "target": (lambda on, metric: attnlab.patch(**on.patching | {"target": metric}),),
     "parts": (lambda on, parts: attnlab.patch(**on.patching, parts=parts),),
     "by_position": (
         lambda on, flag: attnlab.patch(**on.patching, by_position=flag),
-        lambda on, flag: attnlab.attribution_patch(on.it, on.it, metric=5, by_position=flag),
+        lambda on, flag: attnlab.attribution_patch(on.it, on.it, target=5, by_position=flag),
     ),
     "progress": (lambda on, flag: attnlab.patch(**on.patching | {"progress": flag}),),
     "jobs": (lambda on, jobs: attnlab.jobs(on.it, jobs),),
     "best": (lambda on, job: on.jobs.best(job),),
-    "constant": (lambda on, path: attnlab.attribution_patch(on.it, on.it, path, metric=5),),
+    "constant": (lambda on, path: attnlab.attribution_patch(on.it, on.it, path, target=5),),
     "slice": (
         lambda on, part: on.two[part],
         lambda on, part: on.it.tokens[part],
@@ -918,12 +947,12 @@ REFUSED_VALUES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("position", IndexError, "position", (8, -9)),
     ("position", TypeError, "position", (True, 1.0, None)),
     ("position", ValueError, "'cat' isn't one of the tokens", ("cat",)),
-    ("metric", ValueError, "isn't one token", (" barked away",)),
-    ("metric", TypeError, "got True", (True,)),
-    ("metric", ValueError, "tokens must differ", ((" barked", " barked"),)),
-    ("metric", TypeError, "return a number", (lambda trace: None, lambda trace: trace.logits)),
-    ("metric", ValueError, "finite number; got nan", (lambda trace: np.nan,)),
-    ("metric", ValueError, "nothing to restore", (lambda trace: 1,)),
+    ("target", ValueError, "isn't one token", (" barked away",)),
+    ("target", TypeError, "got True", (True,)),
+    ("target", ValueError, "tokens must differ", ((" barked", " barked"),)),
+    ("target", TypeError, "return a number", (lambda trace: None, lambda trace: trace.logits)),
+    ("target", ValueError, "finite number; got nan", (lambda trace: np.nan,)),
+    ("target", ValueError, "nothing to restore", (lambda trace: 1,)),
     ("parts", TypeError, "parts must be a path.*got 3", (3,)),
     ("parts", ValueError, "isn't a step to edit", NO_STEPS),
     ("patch", ValueError, "one row for each of 8 positions", NO_ROWS),
@@ -965,13 +994,13 @@ def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
 
 def test_positions_may_be_named_by_token_text(it: Trace) -> None:
     position = it.tokens.find("dog")
-    named, numbered = (attnlab.attribution(it, " rolled", position=p) for p in ("dog", position))
+    named, numbered = (attnlab.attribution(it, " rolled", at=p) for p in ("dog", position))
     assert named.target == numbered.target
     assert np.array_equal(named.heads, numbered.heads)
     lens = attnlab.lens(it)
     assert np.array_equal(lens.top(3, "dog").ids, lens.top(3, position).ids)
     assert lens.top(3, "dog").title.endswith(f"position {position}")
-    gradients = [attnlab.gradients(it, " rolled", position=p) for p in ("dog", position)]
+    gradients = [attnlab.gradients(it, " rolled", at=p) for p in ("dog", position)]
     assert np.array_equal(*(result.blocks[0].mid for result in gradients))
     assert not gradients[0].blocks[0].mid[position + 1 :].any()  # later tokens add nothing
 
@@ -1001,8 +1030,8 @@ def test_patching_shows_its_progress_bar_before_the_first_run(
 
     for analyse in (attnlab.patch, attnlab.path_patch):
         shown.clear()
-        analyse(it, it_again, metric=metric)
+        analyse(it, it_again, target=metric)
         assert re.search(r"0run|0/8", shown[0])
         assert "8/8" in capsys.readouterr().err
-    attnlab.patch(it, it_again, metric=5, progress=False)
+    attnlab.patch(it, it_again, target=5, progress=False)
     assert capsys.readouterr().err == ""

@@ -139,9 +139,7 @@ def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -
             for traces in windows
         ]
         promoted, demoted = writes["id"][0], writes["id"][WRITTEN]
-        against = attnlab.attribution(
-            windows[0][0], int(promoted), against=int(demoted), position=3
-        )
+        against = attnlab.attribution(windows[0][0], (int(promoted), int(demoted)), at=3)
         difference = effects[0][2, promoted] - effects[0][2, demoted]
         np.testing.assert_allclose(against.heads[layer, head], difference)
         means = np.concatenate(effects).mean(axis=0)

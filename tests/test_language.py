@@ -268,15 +268,15 @@ def titles(odd: GPT2) -> Iterator[str]:
     trace, other = odd.trace("the hen in"), odd.trace([5, 80, 5, 7, 11, 3])
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
     pair = (trace.tokens[-1].id, trace.tokens[0].id)
-    lens, attribution = attnlab.lens(trace), attnlab.attribution(trace, *pair)
+    lens, attribution = attnlab.lens(trace), attnlab.attribution(trace, pair)
     settings: Any = {"progress": False}
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], **settings)
     for result in (
         *(trace, trace.blocks[1], trace.blocks[1].mlp, trace.blocks[1].attention),
-        *(trace.head(1, 2), edited.head(1, 2), attnlab.gradients(trace, *pair).blocks[0]),
+        *(trace.head(1, 2), edited.head(1, 2), attnlab.gradients(trace, pair).blocks[0]),
         *(lens, attnlab.lens(edited), lens.of(pair[0]), lens.top(3, 1), attnlab.jobs(trace)),
         *(attribution, attribution.by_token(), attnlab.why(trace.head(1, 2), 2, 1)),
-        attnlab.patch(trace, other, "blocks.*.output", metric=pair, **settings),
+        attnlab.patch(trace, other, "blocks.*.output", target=pair, **settings),
         *(atlas, atlas["first"], trace.explain("embedding", 1, 2)),
         *(attnlab.attention(X, X, X), attnlab.multi_head_attention(X, X, X, X, X, n_head=1)),
     ):

@@ -396,7 +396,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     """Results, each with the numbers that its heatmaps show, row by row."""
     trace, other = odd.trace("the hen in"), odd.trace([1, 2, 3, 4, 5, 6])
     last, first = trace.tokens[-1].id, trace.tokens[0].id
-    settings: Any = {"metric": (last, first), "progress": False}
+    settings: Any = {"target": (last, first), "progress": False}
     attribution, jobs = attnlab.attribution(trace, last), attnlab.jobs(odd.trace([1, 2, 3, 4]))
     patched = attnlab.patch(trace, other, **settings)
     by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)

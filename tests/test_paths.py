@@ -31,7 +31,7 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
     pair: tuple[Trace, Trace],
 ) -> None:
     clean, corrupted = pair
-    patching = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
+    patching = attnlab.path_patch(clean, corrupted, target=METRIC, progress=False)
     ends = metric(clean), metric(corrupted)
     for layer, head in np.ndindex(patching.restored.shape):
         results = [trace.head(layer, head) for trace in pair]
@@ -72,16 +72,16 @@ def test_receivers_read_a_changed_stream(pair: tuple[Trace, Trace]) -> None:
             edits = {path: read[path] for path in receivers if path in read}
             share = (metric(corrupted.edited(edits)) - ends[1]) / (ends[0] - ends[1])
             patching = attnlab.path_patch(
-                clean, corrupted, sender, receivers, metric=METRIC, progress=False
+                clean, corrupted, sender, receivers, target=METRIC, progress=False
             )
             assert patching.restored == pytest.approx(share, abs=1e-12)
 
 
 def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -> None:
     receiver = "blocks.0.attention.heads.1.Q"
-    patching = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
+    patching = attnlab.path_patch(*pair, receiver=receiver, target=METRIC, progress=False)
     assert (patching.restored == 0).all()
-    patching = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
+    patching = attnlab.path_patch(*pair, "embedding", receiver, target=METRIC, progress=False)
     assert patching.restored.shape == ()
     # The head's whole query in the clean run, since only the embedding precedes block 0.
     query = pair[0].head(0, 1).Q
@@ -98,7 +98,7 @@ def test_refused_arguments(pair: tuple[Trace, Trace], odd: GPT2) -> None:
     refused += [{"receiver": receiver} for receiver in receivers]
     for arguments in refused:
         with pytest.raises(InvalidValueError):
-            attnlab.path_patch(clean, corrupted, metric=METRIC, **arguments)  # type: ignore[arg-type]
+            attnlab.path_patch(clean, corrupted, target=METRIC, **arguments)  # type: ignore[arg-type]
     steps = [odd.generate(trace.ids, 2, trace=True, temperature=0).steps[1].trace for trace in pair]
     with pytest.raises(InvalidValueError, match="with a cache"):
-        attnlab.path_patch(*steps, metric=METRIC)
+        attnlab.path_patch(*steps, target=METRIC)

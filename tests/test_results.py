@@ -32,7 +32,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     trace, other = texts
     pairs: Any = (texts, pocket.trace([*TEXTS[::-1]]))
     words = [(" barked", " meowed"), (" meowed", " barked")]
-    settings: Any = {"metric": words[0], "progress": False}
+    settings: Any = {"target": words[0], "progress": False}
     verdict = attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2))
     lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
@@ -40,8 +40,8 @@ def results(pocket: GPT2) -> dict[str, Any]:
     atlas = attnlab.atlas("pocket", sentences, measures, progress=False, heads=True)
     return {
         "patching": attnlab.patch(trace, other, by_position=True, **settings),
-        "patching of pairs": attnlab.patch(*pairs, metric=words, progress=False),
-        "attribution patching": attnlab.attribution_patch(trace, other, metric=words[0]),
+        "patching of pairs": attnlab.patch(*pairs, target=words, progress=False),
+        "attribution patching": attnlab.attribution_patch(trace, other, target=words[0]),
         "path patching": attnlab.path_patch(trace, other, **settings),
         "attribution": attnlab.attribution(trace, " barked"),
         "attribution of texts": attnlab.attribution(texts, [x for x, _ in words]),

@@ -127,7 +127,7 @@ def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
         assert np.array_equal(edited.head(1, 2)[i].weights, trace.head(1, 2).weights)
     np.testing.assert_allclose(edited[1:3][0].next_logits, alone[1].next_logits, rtol=1e-12)
     lens = attnlab.lens(edited, 7)
-    expected = np.mean([attnlab.lens(one, position=-1).of(7).probabilities for one in alone], 0)
+    expected = np.mean([attnlab.lens(one, at=-1).of(7).probabilities for one in alone], 0)
     np.testing.assert_allclose(lens.probabilities, expected[:, 0], rtol=1e-10)
     assert edited.loss == pytest.approx(np.concatenate([one.losses for one in alone]).mean())
     settings: Any = {"parts": "blocks.*.mlp.output", "progress": False}
@@ -136,9 +136,9 @@ def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
     corrupted = pocket.trace([CORRUPTED[0], "The owl chased the ball, but it", CORRUPTED[1]])
     metrics = [METRICS[0], *METRICS[:2]]
     for pair in ((clean.edited(edits), corrupted), (clean, corrupted.edited(edits))):
-        effects = attnlab.patch(*pair, metric=metrics, **settings).effects
+        effects = attnlab.patch(*pair, target=metrics, **settings).effects
         for i, metric in enumerate(metrics):
-            one = attnlab.patch(pair[0][i], pair[1][i], metric=metric, **settings)
+            one = attnlab.patch(pair[0][i], pair[1][i], target=metric, **settings)
             np.testing.assert_allclose(effects[i], one.effects[0], rtol=1e-9, atol=1e-12)
     with pytest.raises(InvalidValueError, match="isn't a step to edit"):
         traces.edited({"blocks.7.mid": 0})
@@ -179,20 +179,20 @@ def test_lists_of_texts(pocket: GPT2) -> None:
 def test_patching_pairs_equals_patching_each_alone(
     pairs: tuple[Traces, Traces], parts: str
 ) -> None:
-    patching = attnlab.patch(*pairs, parts, metric=METRICS, progress=False)
-    linear = attnlab.attribution_patch(*pairs, parts, metric=METRICS)
+    patching = attnlab.patch(*pairs, parts, target=METRICS, progress=False)
+    linear = attnlab.attribution_patch(*pairs, parts, target=METRICS)
     for number, metric in enumerate(METRICS):
         pair = [traces[number] for traces in pairs]
-        alone = attnlab.patch(*pair, parts, metric=metric, progress=False)
+        alone = attnlab.patch(*pair, parts, target=metric, progress=False)
         assert patching.clean[number] == pytest.approx(alone.clean, abs=1e-12)
         change = alone.clean - alone.corrupted
         np.testing.assert_allclose(patching.effects[number], alone.restored * change, atol=1e-12)
-        alone = attnlab.attribution_patch(*pair, parts, metric=metric)
+        alone = attnlab.attribution_patch(*pair, parts, target=metric)
         np.testing.assert_allclose(linear.effects[number], alone.restored * change, atol=1e-12)
 
 
 def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
-    patching = attnlab.patch(*pairs, metric=METRICS, progress=False)
+    patching = attnlab.patch(*pairs, target=METRICS, progress=False)
     change = patching.clean - patching.corrupted
     ratio = patching.effects.sum(axis=0) / change.sum()
     np.testing.assert_allclose(patching.restored, ratio, atol=1e-14)
@@ -204,12 +204,12 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     jackknife = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
     scaled = patching.standard_errors[1, 0] * np.sqrt(4 * 3 / (n * (n - 1)) * copies)
     assert scaled == pytest.approx(jackknife, rel=0.01)
-    swapped = attnlab.patch(*reversed(pairs), metric=METRICS, progress=False)
+    swapped = attnlab.patch(*reversed(pairs), target=METRICS, progress=False)
     assert (swapped.clean - swapped.corrupted).mean() == pytest.approx(-change.mean())
     assert ((swapped.standard_errors > 0) & (patching.standard_errors > 0)).all()
     for shown in ("4 pairs", "± standard error", "Cochran", "a target for each pair"):
         assert shown in repr(patching)
-    single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
+    single = attnlab.patch(*(side[:1] for side in pairs), target=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
     assert single.clean == patching.clean[:1]
     attribution = attnlab.attribution(pairs[0][:1], " dog")
@@ -229,8 +229,8 @@ def test_metric_functions_get_one_pair_at_a_time(pairs: tuple[Traces, Traces]) -
         flew, rang = (trace.vocabulary.lookup(name).id for name in (" flew", " rang"))
         return float(trace.next_logits[flew] - trace.next_logits[rang])
 
-    named = attnlab.patch(*pairs, metric=(" flew", " rang"), progress=False)
-    measured = attnlab.patch(*pairs, metric=measure, progress=False)
+    named = attnlab.patch(*pairs, target=(" flew", " rang"), progress=False)
+    measured = attnlab.patch(*pairs, target=measure, progress=False)
     np.testing.assert_allclose(measured.effects, named.effects, atol=1e-12)
     np.testing.assert_allclose(measured.standard_errors, named.standard_errors, atol=1e-12)
     assert measured.title.endswith(": measure")
@@ -246,23 +246,21 @@ def test_positions_require_texts_of_equal_length(
     )
     for by_position in (False, True):
         settings: Any = {"by_position": by_position, "progress": False}
-        patching = attnlab.patch(*same, metric=METRICS[:3], **settings)
+        patching = attnlab.patch(*same, target=METRICS[:3], **settings)
         for number, metric in enumerate(METRICS[:3]):
-            alone = attnlab.patch(*(traces[number] for traces in same), metric=metric, **settings)
+            alone = attnlab.patch(*(traces[number] for traces in same), target=metric, **settings)
             expected = alone.restored * (alone.clean - alone.corrupted)
             np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
     assert "Ġhen" not in patching.table()
     with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
-        attnlab.patch(*pairs, metric=METRICS, by_position=True, progress=False)
+        attnlab.patch(*pairs, target=METRICS, by_position=True, progress=False)
 
 
 def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
-    tokens = [" rolled", " hooted", " flew", " flew"]
-    attribution = attnlab.attribution(clean, list(tokens), " rang")
-    each = [
-        attnlab.attribution(trace, of, " rang") for trace, of in zip(clean, tokens, strict=True)
-    ]
+    targets: Any = [(token, " rang") for token in (" rolled", " hooted", " flew", " flew")]
+    attribution = attnlab.attribution(clean, targets)
+    each = [attnlab.attribution(trace, pair) for trace, pair in zip(clean, targets, strict=True)]
     np.testing.assert_allclose(
         attribution.heads, np.mean([result.heads for result in each], axis=0), atol=1e-12
     )
@@ -277,8 +275,8 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
     assert "mean of 4 texts: the logit of Ġrang\n" in repr(attnlab.attribution(clean, " rang"))
     one = attnlab.attribution(clean[:1], " rolled").by_token()
     np.testing.assert_allclose(one.heads, attnlab.attribution(clean[0], " rolled").by_token().heads)
-    gradients = attnlab.gradients(clean, list(tokens), " rang")
-    alone = attnlab.gradients(clean[2], " flew", " rang")
+    gradients = attnlab.gradients(clean, targets)
+    alone = attnlab.gradients(clean[2], (" flew", " rang"))
     np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
     jobs = attnlab.jobs(clean)
     weights = np.concatenate(
@@ -293,11 +291,11 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
 
 def test_paths_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:
     settings = {"receiver": ["blocks.1.mlp.X", "final"], "progress": False}
-    paths = attnlab.path_patch(*pairs, "blocks.*.mlp.output", metric=METRICS, **settings)
+    paths = attnlab.path_patch(*pairs, "blocks.*.mlp.output", target=METRICS, **settings)
     changes = np.empty(4)
     for number, metric in enumerate(METRICS):
         pair = [side[number] for side in pairs]
-        alone = attnlab.path_patch(*pair, "blocks.*.mlp.output", metric=metric, **settings)
+        alone = attnlab.path_patch(*pair, "blocks.*.mlp.output", target=metric, **settings)
         changes[number] = alone.clean - alone.corrupted
         np.testing.assert_allclose(
             paths.effects[number], alone.restored * changes[number], atol=1e-12
@@ -344,33 +342,33 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
     for clean, corrupted in ((pairs[0], different), (pairs[0][0], different[0])):
         for function in (attnlab.patch, attnlab.path_patch):
             with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
-                function(clean, corrupted, metric=" dog")  # type: ignore[operator]
+                function(clean, corrupted, target=" dog")  # type: ignore[operator]
     clean = GPT2.from_pretrained("pocket").trace(CLEAN)  # opened again
-    attnlab.patch(clean[0], same[0], metric=" dog", progress=False)
+    attnlab.patch(clean[0], same[0], target=" dog", progress=False)
 
 
 REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
-    (lambda a, b: attnlab.patch(a, b[0], metric=" dog"), InvalidTypeError, "both of several"),
-    (lambda a, b: attnlab.patch(a, b[:2], metric=5), InvalidValueError, "of texts; got 4 and 2"),
-    (lambda a, b: attnlab.patch(a[:2], b[1:3], metric=5), InvalidValueError, r"got .* \(pair 0\)"),
-    (lambda a, b: attnlab.patch(a, b, metric=METRICS[:3]), InvalidValueError, "4 texts; got 3"),
+    (lambda a, b: attnlab.patch(a, b[0], target=" dog"), InvalidTypeError, "both of several"),
+    (lambda a, b: attnlab.patch(a, b[:2], target=5), InvalidValueError, "of texts; got 4 and 2"),
+    (lambda a, b: attnlab.patch(a[:2], b[1:3], target=5), InvalidValueError, r"got .* \(pair 0\)"),
+    (lambda a, b: attnlab.patch(a, b, target=METRICS[:3]), InvalidValueError, "4 texts; got 3"),
     (
-        lambda a, b: attnlab.patch(a, b, metric=[*METRICS[:3], " xyzzy"]),
+        lambda a, b: attnlab.patch(a, b, target=[*METRICS[:3], " xyzzy"]),
         InvalidValueError,
         "pair 3: ' xyzzy' isn't one token",
     ),
     (
-        lambda a, b: attnlab.path_patch(a, b, receiver="logits", metric=METRICS),
+        lambda a, b: attnlab.path_patch(a, b, receiver="logits", target=METRICS),
         InvalidValueError,
         "^receiver must be one of",
     ),
-    (lambda a, b: attnlab.patch(a, a, metric=METRICS), InvalidValueError, "nothing to restore"),
+    (lambda a, b: attnlab.patch(a, a, target=METRICS), InvalidValueError, "nothing to restore"),
     (
-        lambda a, b: attnlab.path_patch(a, a, metric=METRICS),
+        lambda a, b: attnlab.path_patch(a, a, target=METRICS),
         InvalidValueError,
         "pair 0: .* restore",
     ),
-    (lambda a, b: attnlab.attribution_patch(a, b, metric=len), InvalidTypeError, "or a pair"),
+    (lambda a, b: attnlab.attribution_patch(a, b, target=len), InvalidTypeError, "or a pair"),
     (
         lambda a, b: attnlab.attribution(a, " dog").by_token(),
         InvalidTypeError,
@@ -398,9 +396,9 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(pairs: tuple[Trace
     clean, corrupted = pairs
     parts = "blocks.*.output"
     results = [
-        attnlab.patch(clean, corrupted, parts, metric=" dog", progress=False),
-        attnlab.attribution_patch(clean, corrupted, parts, metric=" dog"),
-        attnlab.patch(clean, corrupted, "mask", metric=" dog", progress=False),
+        attnlab.patch(clean, corrupted, parts, target=" dog", progress=False),
+        attnlab.attribution_patch(clean, corrupted, parts, target=" dog"),
+        attnlab.patch(clean, corrupted, "mask", target=" dog", progress=False),
     ]
     for patching in results:
         assert "the logit of Ġdog\n" in str(patching)

@@ -97,7 +97,7 @@ def test_recorded_scores(truth: Truth, pocket: GPT2) -> None:
         for method, rows in ((patch, (0,)), (attribution_patch, (1, 2))):
             more = {"progress": False} if method is patch else {}
             of_heads, of_mlps = (
-                method(clean, corrupted, path, metric=metric, **more).effects.mean(axis=0)  # type: ignore[operator]
+                method(clean, corrupted, path, target=metric, **more).effects.mean(axis=0)  # type: ignore[operator]
                 for path in (heads, mlps)
             )
             effects = np.column_stack([of_heads, of_mlps]).ravel()

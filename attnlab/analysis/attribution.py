@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attnlab.analysis.base import (
     Analysis,
     Target,
+    TargetLike,
     heads_axis,
     named_axis,
     number_of_texts,
@@ -27,25 +28,13 @@ from attnlab.steps.labels import Axis
 from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
-from attnlab.text.tokens import TokenLike
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4
 
 
-@overload
 def attribution(
-    trace: Trace, token: TokenLike, against: TokenLike | None = None, position: int | str = -1
-) -> Attribution: ...
-@overload
-def attribution(
-    trace: Traces,
-    token: TokenLike | list[TokenLike],
-    against: TokenLike | list[TokenLike] | None = None,
-    position: int | str = -1,
-) -> Attribution: ...
-def attribution(
-    trace: Trace | Traces, token: Any, against: Any = None, position: int | str = -1
+    trace: Trace | Traces, target: TargetLike | list[TargetLike], *, at: int | str = -1
 ) -> Attribution:
     """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
@@ -55,11 +44,10 @@ def attribution(
     Parameters
     ----------
     trace : of one text; or several, for means over the texts, with standard errors
-    token : its id, its text, such as " dog", its symbol, or a Token; for several texts, also a list
-        with one for each
-    against : a token whose logit is subtracted, in the forms of `token`; or None
-    position : the position of the logits: an index, which may be negative, or the text of a token,
-        such as "it"
+    target : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; or a
+        pair of tokens, for the difference of their logits. For several texts, also a list with one
+        for each
+    at : the position of the logits: an index, which may be negative, or a token's text, "it"
 
     Returns
     -------
@@ -74,9 +62,9 @@ def attribution(
 
     Examples
     --------
-    >>> attnlab.attribution(trace, " rolled", " barked")
+    >>> attnlab.attribution(trace, (" rolled", " barked"))
     """
-    return Attribution(trace, token, against, position)
+    return Attribution(trace, target, at)
 
 
 class Attribution(Analysis, MeansOfTexts):
@@ -129,16 +117,16 @@ class Attribution(Analysis, MeansOfTexts):
     total: float
     target: Target
 
-    def __init__(self, traces: Trace | Traces, token: Any, against: Any, position: Any) -> None:
+    def __init__(self, traces: Trace | Traces, target: Any, at: int | str) -> None:
         if isinstance(traces, Traces):
-            self._measure_all(traces, token, against, position)
+            self._measure_all(traces, target, at)
         else:
             check_kind(traces, Trace, "trace")
-            self._measure(traces, token, against, position)
+            self._measure(traces, Target.of(traces, target, at))
 
-    def _measure(self, trace: Trace, token: Any, against: Any, position: int | str) -> None:
+    def _measure(self, trace: Trace, target: Target) -> None:
         """Set the numbers of one text."""
-        self.target = target = Target.from_names(trace, token, against, position)
+        self.target = target
         self.title = Message(
             "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
         )
@@ -166,13 +154,12 @@ class Attribution(Analysis, MeansOfTexts):
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
-    def _measure_all(self, traces: Traces, token: Any, against: Any, position: Any) -> None:
+    def _measure_all(self, traces: Traces, target: Any, at: int | str) -> None:
         """Set the means over several texts."""
-        tokens = value_for_each(token, len(traces), "token")
-        others = value_for_each(against, len(traces), "against")
-        self._average(traces, lambda i, one: Attribution(one, tokens[i], others[i], position))
+        targets = value_for_each(target, len(traces), "target")
+        self._average(traces, lambda i, one: Attribution(one, targets[i], at))
         self.target = self.each[0].target
-        is_shared = not isinstance(token, list) and not isinstance(against, list)
+        is_shared = not isinstance(target, list)
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
             texts=number_of_texts(len(traces)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
@@ -127,6 +127,10 @@ def positions_of(trace: Trace) -> Axis:
     return axis_of(trace, "T", len(trace.tokens))
 
 
+# A token, for its logit, or two tokens, for the difference of their logits.
+TargetLike: TypeAlias = TokenLike | tuple[TokenLike, TokenLike]
+
+
 @dataclass(frozen=True)
 class Target:
     """A token's logit at one position, or its difference from another token's."""
@@ -136,16 +140,14 @@ class Target:
     position: int  # index among the trace's tokens
 
     @classmethod
-    def from_names(
-        cls, trace: Trace, token: TokenLike, against: TokenLike | None, position: int | str
-    ) -> Self:
-        """The target, with its tokens and position looked up in a trace."""
-        first = trace.vocabulary.lookup(token)
-        second = None if against is None else trace.vocabulary.lookup(against)
+    def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
+        """The target, a token or a pair, with its tokens and position looked up in a trace."""
+        is_pair = isinstance(target, tuple | list) and len(target) == 2
+        tokens = [trace.vocabulary.lookup(token) for token in (target if is_pair else [target])]
+        first, second = tokens if is_pair else (tokens[0], None)
         if first == second:
             raise InvalidValueError(f"the two tokens must differ; both are {first.readable}")
-        row = token_index(trace, "position", position, len(trace.tokens))
-        return cls(first, second, row)
+        return cls(first, second, token_index(trace, "position", at, len(trace.tokens)))
 
     def difference(self, logits: Array) -> Array:
         """The token's logit, or column of W_U, minus the other's, (..., vocab) -> (...)."""

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
-from attnlab.analysis.base import Target
+from attnlab.analysis.base import Target, TargetLike
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import HEAD_ONLY, edits_in, enclosing_steps, select_part
 from attnlab.forward.fast import side_by_side
@@ -32,7 +32,6 @@ from attnlab.steps.paths import parse
 from attnlab.steps.run import overflow_error
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.support.messages import Message
-from attnlab.text.tokens import TokenLike
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
@@ -223,26 +222,19 @@ def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
 
 @overload
 def gradients(
-    result: Trace,
-    of: TokenLike | None = None,
-    against: TokenLike | None = None,
-    position: int | str = -1,
+    result: Trace, target: TargetLike | None = None, *, at: int | str = -1
 ) -> Gradients: ...
 @overload
 def gradients(
-    result: Traces,
-    of: TokenLike | list[TokenLike] | None = None,
-    against: TokenLike | list[TokenLike] | None = None,
-    position: int | str = -1,
+    result: Traces, target: TargetLike | list[TargetLike] | None = None, *, at: int | str = -1
 ) -> tuple[Gradients, ...]: ...
 @overload
 def gradients(result: AttentionType, *, d: ArrayLike = 1.0) -> AttentionType: ...
 def gradients(
     result: Trace | Traces | AttentionType,
-    of: Any = None,
-    against: Any = None,
-    position: int | str = -1,
+    target: Any = None,
     *,
+    at: int | str = -1,
     d: ArrayLike | None = None,
 ) -> Any:
     """Gradients with respect to every step, by backpropagation.
@@ -257,9 +249,8 @@ def gradients(
     Parameters
     ----------
     result : a trace, traces of several texts, or the result of `attention` or a similar function
-    of : a token, for its logit, as for `attribution`; None for the loss, the mean cross-entropy of
-        the text's tokens
-    against, position : as for `attribution`
+    target, at : as for `attribution`; without a target, the loss, the mean cross-entropy of the
+        text's tokens
     d : dL/dy for the gradients of L, which broadcasts to y; 1 by default
 
     Returns
@@ -270,30 +261,25 @@ def gradients(
 
     Examples
     --------
-    >>> attnlab.gradients(trace, " rolled", " barked").blocks[0].attention.weights
+    >>> attnlab.gradients(trace, (" rolled", " barked")).blocks[0].attention.weights
     >>> attnlab.gradients(attention(Q, K, V, bias=bias), d=d_context).score_bias
     """
     if isinstance(result, Attention):
-        if of is not None or against is not None or position != -1:
+        if target is not None or at != -1:
             raise InvalidTypeError(f"{result.title} has no tokens to take a logit of. Give d=")
         result._check_whole("differentiated")
         return attention_gradients(result, 1.0 if d is None else d)
     if d is not None:
-        raise InvalidTypeError("d is for the result of attention and similar functions. Give of=")
+        raise InvalidTypeError(
+            "d is for the result of attention and similar functions. Give target="
+        )
     if isinstance(result, Traces):
-        tokens = value_for_each(of, len(result), "of")
-        others = value_for_each(against, len(result), "against")
+        targets = value_for_each(target, len(result), "target")
         return tuple(
-            gradients(trace, token, other, position)
-            for trace, token, other in zip(result, tokens, others, strict=True)
+            gradients(trace, one, at=at) for trace, one in zip(result, targets, strict=True)
         )
     check_kind(result, Trace, "result", "a Trace, Traces or the result of an attention")
-    if of is None and against is not None:
-        raise InvalidValueError(
-            f"against={quoted(against)} needs a token to compare with. Give of= too"
-        )
-    target = None if of is None else Target.from_names(result, of, against, position)
-    return Gradients(result, target)
+    return Gradients(result, None if target is None else Target.of(result, target, at))
 
 
 def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType:

@@ -202,14 +202,12 @@ class OneToken(Lens):
 
 
 @overload
-def lens(
-    trace: Trace, token: None = None, position: int | str | slice | None = None
-) -> LogitLens: ...
+def lens(trace: Trace, token: None = None, at: int | str | slice | None = None) -> LogitLens: ...
 @overload
 def lens(
-    trace: Traces, token: TokenLike | list[TokenLike] | None = None, position: int = -1
+    trace: Traces, token: TokenLike | list[TokenLike] | None = None, at: int = -1
 ) -> OneToken: ...
-def lens(trace: Trace | Traces, token: Any = None, position: Any = None) -> LogitLens | OneToken:
+def lens(trace: Trace | Traces, token: Any = None, at: Any = None) -> LogitLens | OneToken:
     """The logit lens: what the residual stream predicts after each attention and MLP.
 
     probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
@@ -223,24 +221,24 @@ def lens(trace: Trace | Traces, token: Any = None, position: Any = None) -> Logi
         position, with standard errors
     token : only for several texts: as in `LogitLens.of`, or a list with one for each text; None for
         the token that the model finds most probable in each text
-    position : of one text, an index, a token's text or a slice of indices, of which alone the lens
+    at : of one text, an index, a token's text or a slice of indices, of which alone the lens
         is computed; None for all. Of several texts, an index; None for the last
 
     Returns
     -------
     LogitLens
         for one text: `print` shows the most probable tokens; `.of(token)` gives one token's rank
-        and probability, `.top(k, position)` the k most probable at one position. Each computes only
+        and probability, `.top(k, at)` the k most probable at one position. Each computes only
         its positions, when they are read
     OneToken
         for several
     """
     if isinstance(trace, Traces):
-        return mean_lens(trace, token, -1 if position is None else position)
+        return mean_lens(trace, token, -1 if at is None else at)
     check_kind(trace, Trace, "trace")
     if token is not None:
         raise InvalidTypeError("for one text, use lens(trace).of(token)")
-    return LogitLens(trace, position)
+    return LogitLens(trace, at)
 
 
 def mean_lens(traces: Traces, token: Any, position: int) -> OneToken:
@@ -325,10 +323,10 @@ class LogitLens(Lens):
         )
         return OneToken(title, self._trace, self._columns, numbers)
 
-    def top(self, k: int = 5, position: int | str = -1) -> Lens:
+    def top(self, k: int = 5, at: int | str = -1) -> Lens:
         """The k most probable tokens of every point, at one position, as in `attribution`."""
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
-        row = token_index(self._trace, "position", position, len(self._trace.tokens))
+        row = token_index(self._trace, "position", at, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, np.array([row]))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.analysis.base import Target
+from attnlab.analysis.base import Target, TargetLike
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
@@ -17,27 +17,28 @@ from attnlab.model.traces import Traces, value_for_each
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.text.tokens import TokenLike
 
-# A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
-Metric = Callable[[Any], float] | TokenLike | tuple[TokenLike, TokenLike]
+# What patching measures: a target, or a function of a trace.
+Metric = Callable[[Any], float] | TargetLike
 
 
-def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
+def parse_metric(
+    trace: Trace, metric: Any, at: int | str
+) -> tuple[Callable[[Trace], Any], str, Target | None]:
     """The function of a metric, its description, and its Target, or None for a user's function."""
     if callable(metric):
+        if at != -1:
+            raise InvalidTypeError("at= is for a token or a pair; a function reads any position")
         return metric, getattr(metric, "__name__", quoted(metric)), None
-    is_pair = isinstance(metric, tuple | list) and len(metric) == 2
-    token, against = metric if is_pair else (metric, None)
-    target = Target.from_names(trace, token, against, position=-1)
+    target = Target.of(trace, metric, at)
     return target.value, target.message, target
 
 
-def describe_metric(traces: Traces, metric: Any) -> str:
+def describe_metric(traces: Traces, metric: Any, at: int | str) -> str:
     """The metric of several pairs in words."""
     if isinstance(metric, list):
         return Message("a target for each pair")
-    _, description, target = parse_metric(traces[0], metric)
+    _, description, target = parse_metric(traces[0], metric, at)
     return target.logit_message if target else description
 
 
@@ -45,9 +46,9 @@ def as_metric(measured: Any) -> float:
     """Check and return a metric's result as a float."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(f"metric must return a number; got {quoted(measured)}")
+        raise InvalidTypeError(f"target must return a number; got {quoted(measured)}")
     if not math.isfinite(measured):
-        raise InvalidValueError(f"metric must return a finite number; got {measured}")
+        raise InvalidValueError(f"target must return a finite number; got {measured}")
     return float(measured)
 
 
@@ -77,7 +78,7 @@ def baselines_of(
     baselines = as_metric(measure(clean)), as_metric(measure(corrupted))
     if baselines[0] == baselines[1]:
         raise InvalidValueError(
-            f"the metric is {baselines[0]:.4g} in both traces, so there is nothing to restore"
+            f"the target is {baselines[0]:.4g} in both traces, so there is nothing to restore"
         )
     return baselines
 
@@ -121,16 +122,16 @@ def effects_of_pairs(
 ) -> tuple[AnyArray, AnyArray]:
     """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair.
 
-    `analyse(clean, corrupted, metric=...)` is the patching of one pair. Traces are freed by group.
+    `analyse(clean, corrupted, target=...)` is the patching of one pair. Traces are freed by group.
     """
-    metrics = value_for_each(metric, len(clean), "metric")
+    metrics = value_for_each(metric, len(clean), "target")
     results: dict[int, Any] = {}
     with progress_bar(progress, total=len(clean), unit="pair") as bar:
         for indices in clean._groups():
             sides = (side._side_by_side(indices)[1] for side in (clean, corrupted))
             for i, *pair in zip(indices, *sides, strict=True):
                 with in_pair(i):
-                    results[i] = analyse(*pair, metric=metrics[i])
+                    results[i] = analyse(*pair, target=metrics[i])
                 bar.update()
     in_order = [results[i] for i in range(len(clean))]
     baselines = np.array([(result.clean, result.corrupted) for result in in_order]).T

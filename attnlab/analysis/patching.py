@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, heads_axis, named_axis, numbered_axis, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Target,
+    TargetLike,
+    heads_axis,
+    named_axis,
+    numbered_axis,
+    positions_of,
+)
 from attnlab.analysis.gradients import CONSTANTS, Gradients
 from attnlab.analysis.many import ratio_of_means, standard_error
 from attnlab.analysis.metrics import (
@@ -38,7 +46,6 @@ from attnlab.support.checks import as_flag, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import PLUS_MINUS, Table, listed, plus_minus
-from attnlab.text.tokens import TokenLike
 
 HEADS = "blocks.*.attention.heads.*.context"
 
@@ -57,10 +64,10 @@ Patch = tuple[str, slice]
 class Patching(Analysis):
     """How much each patched step restores, as `attnlab.patch` returns it.
 
-    restored = Σ (metric(patched) - metric(corrupted)) / Σ (metric(clean) - metric(corrupted)),
+    restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
     sums over n pairs of texts, often one
 
-    As a ratio of means, it isn't dominated by a pair whose metric hardly differs. Its standard
+    As a ratio of means, it isn't dominated by a pair whose target hardly differs. Its standard
     error is that of `ratio_of_means`.
 
     Attributes
@@ -69,13 +76,13 @@ class Patching(Analysis):
         positions. 0 means that nothing is restored, 1 that everything is; values below 0 and above
         1 are possible.
     standard_errors : of `restored`, with its shape; NaN for one pair
-    effects : (n, ...), metric(patched) - metric(corrupted) of each pair
-    clean, corrupted : the metric in the two traces; (n,) if several were given
+    effects : (n, ...), target(patched) - target(corrupted) of each pair
+    clean, corrupted : the target in the two traces; (n,) if several were given
     paths : of the patched steps, in the order of `restored` without positions
     """
 
     meaning: ClassVar[str] = (
-        "Each number is how much of the metric one patch restores: 0 is nothing, 1 is everything."
+        "Each number is how much of the target one patch restores: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
         "A step that restores a lot carries the difference between the two texts. Others may "
@@ -97,12 +104,12 @@ class Patching(Analysis):
         trace: Trace,
         parts: str,
         by_position: bool,
-        metric: str,
+        target: str,
         effects: AnyArray,
         baselines: Any,
     ) -> None:
-        """From effects (n, patches), and the metric in the clean and in the corrupted traces."""
-        title = Message(self.titles[by_position], parts=parts, target=metric)
+        """From effects (n, patches), and the target in the clean and in the corrupted traces."""
+        title = Message(self.titles[by_position], parts=parts, target=target)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = baselines
@@ -150,11 +157,11 @@ class Patching(Analysis):
         strongest = {"strongest": names, "restored": restored, "standard_error": errors}
         yield listed(strongest, {"restored": PLUS_MINUS})
         clean, corrupted = (
-            plus_minus(float(metric.mean()), float(standard_error(metric)))
-            for metric in (self.clean, self.corrupted)
+            plus_minus(float(numbers.mean()), float(standard_error(numbers)))
+            for numbers in (self.clean, self.corrupted)
         )
         yield Message(
-            "{count} pairs; metric {clean} in clean and {corrupted} in corrupted traces",
+            "{count} pairs; target {clean} in clean and {corrupted} in corrupted traces",
             count=len(self.effects),
             clean=clean,
             corrupted=corrupted,
@@ -192,16 +199,17 @@ def patch(
     corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
-    metric: Metric | list[Any],
+    target: Metric | list[Any],
+    at: int | str = -1,
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
     """Patch steps of a clean run into a corrupted run, one by one.
 
-    restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
+    restored = (target(patched) - target(corrupted)) / (target(clean) - target(corrupted))
 
     Steps before a patch, and rows before the first one that it changes, are computed once. Patches
-    of one layer are batched, unless the metric is a function, which gets one trace at a time.
+    of one layer are batched, unless the target is a function, which gets one trace at a time.
 
     Parameters
     ----------
@@ -209,9 +217,10 @@ def patch(
         several pairs of such texts, as `model.trace` returns them for lists
     parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
         "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
-    metric : a token, for its logit at the last position; a pair of tokens, for the difference of
-        their logits; or a function of a Trace that returns a number. For several pairs, one for
-        all, or a list with one for each.
+    target : a token, for its logit; a pair of tokens, for the difference of their logits; or a
+        function of a Trace that returns a number. For several pairs of texts, one for all, or a
+        list with one for each.
+    at : the position of the logits: an index, which may be negative, or a token's text, "it"
     by_position : whether each position is patched alone
     progress : whether a progress bar is shown on stderr
 
@@ -225,14 +234,14 @@ def patch(
     Examples
     --------
     >>> clean, corrupted = model.trace(texts), model.trace(others)
-    >>> attnlab.patch(clean, corrupted, metric=[(" dog", " cat"), (" ball", " kite")])
+    >>> attnlab.patch(clean, corrupted, target=[(" dog", " cat"), (" ball", " kite")])
     """
     by_position = as_flag(by_position, "by_position")
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         pairs = check_pairs(clean, corrupted)
-        return patch_pairs(*pairs, parts, metric, by_position, progress)
+        return patch_pairs(*pairs, parts, target, at, by_position, progress)
     check_traces(clean, corrupted)
-    measure, description, target = parse_metric(clean, metric)
+    measure, description, of_logits = parse_metric(clean, target, at)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(progress, unit="run") as bar:
         check_parts(corrupted, parts, by_position)
@@ -240,15 +249,15 @@ def patch(
         bar.reset(total=len(patches))
         baselines = baselines_of(measure, clean, corrupted)
         measured = np.empty(len(patches))
-        if target and can_be_batched(corrupted, parts):
-            direction = target.difference(corrupted.W_U)
+        if is_of_last_row(of_logits, clean) and can_be_batched(corrupted, parts):
+            direction = of_logits.difference(corrupted.W_U)
             for batch, final in patched_rows(clean, corrupted, patches):
                 values = (final[:, 0] * direction).sum(axis=-1)
                 measured[batch] = [as_metric(value) for value in values]
                 bar.update(len(batch))
         else:
             for i, (path, rows) in enumerate(patches):
-                value = with_rows(at(corrupted, path), at(clean, path), rows)
+                value = with_rows(corrupted[path], clean[path], rows)
                 measured[i] = as_metric(measure(corrupted.edited({path: value})))
                 bar.update()
     effects = (measured - baselines[1])[np.newaxis]
@@ -259,20 +268,21 @@ def patch_pairs(
     clean: Traces,
     corrupted: Traces,
     parts: str,
-    metric: Metric | list[Any],
+    target: Metric | list[Any],
+    at: int | str,
     by_position: bool,
     progress: bool,
 ) -> Patching:
-    metrics = value_for_each(metric, len(clean), "metric")
     targets: list[Any] = []  # a Target each, or None for a function
-    for i, pair_metric in enumerate(metrics):
+    for i, target_of_pair in enumerate(value_for_each(target, len(clean), "target")):
         with in_pair(i):
-            targets.append(parse_metric(clean[i], pair_metric)[2])
+            targets.append(parse_metric(clean[i], target_of_pair, at)[2])
     check_lengths(corrupted, by_position)
-    description = describe_metric(clean, metric)
-    if None in targets or clean[0].edited_steps or not can_be_batched(corrupted[0], parts):
-        analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
-        measured = effects_of_pairs(clean, corrupted, metric, analyse, progress)
+    description = describe_metric(clean, target, at)
+    are_of_last_rows = all(map(is_of_last_row, targets, clean))
+    if not are_of_last_rows or clean[0].edited_steps or not can_be_batched(corrupted[0], parts):
+        analyse = partial(patch, parts=parts, at=at, by_position=by_position, progress=False)
+        measured = effects_of_pairs(clean, corrupted, target, analyse, progress)
         return Patching(corrupted[0], parts, by_position, description, *measured)
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
@@ -289,6 +299,11 @@ def patch_pairs(
                 effects[np.ix_(indices, batch)] = measured.T - baselines[1, indices, np.newaxis]
                 bar.update(measured.size)
     return Patching(corrupted[0], parts, by_position, description, effects, baselines)
+
+
+def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:
+    """Whether a target is of the logits at the last position; None is a user's function."""
+    return target is not None and target.position == len(trace.tokens) - 1
 
 
 def can_be_batched(trace: Trace, parts: str) -> bool:
@@ -371,36 +386,37 @@ def attribution_patch(
     corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
-    metric: TokenLike | tuple[TokenLike, TokenLike] | list[TokenLike | tuple[TokenLike, TokenLike]],
+    target: TargetLike | list[TargetLike],
+    at: int | str = -1,
     by_position: bool = False,
 ) -> AttributionPatching:
     """Approximate `patch` for all steps with one backward pass of the corrupted run.
 
-    restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
+    restored ≈ Σ (clean - corrupted) · gradient / (target(clean) - target(corrupted))
 
-    Parameters are as for `patch`; the metric is a token or a pair of tokens.
+    Parameters are as for `patch`; the target is a token or a pair of tokens.
     """
     by_position = as_flag(by_position, "by_position")
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         clean, corrupted = check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)
-        analyse = partial(attribution_patch, parts=parts, by_position=by_position)
-        measured = effects_of_pairs(clean, corrupted, metric, analyse)
-        description = describe_metric(clean, metric)
+        analyse = partial(attribution_patch, parts=parts, at=at, by_position=by_position)
+        measured = effects_of_pairs(clean, corrupted, target, analyse)
+        description = describe_metric(clean, target, at)
         return AttributionPatching(corrupted[0], parts, by_position, description, *measured)
     check_traces(clean, corrupted)
-    measure, description, target = parse_metric(clean, metric)
-    if target is None:
+    measure, description, of_logits = parse_metric(clean, target, at)
+    if of_logits is None:
         raise InvalidTypeError(
-            "metric must be a token or a pair of tokens for attribution_patch; got a function"
+            "target must be a token or a pair of tokens for attribution_patch; got a function"
         )
     check_parts(corrupted, parts, by_position)
     if (name := parse(parts).step) in CONSTANTS:
         raise InvalidValueError(f"{name} has no gradient. Use attnlab.patch, which runs the model")
     baselines = baselines_of(measure, clean, corrupted)
-    gradients, estimates = Gradients(corrupted, target), []
+    gradients, estimates = Gradients(corrupted, of_logits), []
     for path, rows in patches_of(corrupted, parts, by_position):
-        change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
+        change = (clean[path] - corrupted[path]) * gradients[path]
         # Not every step has rows: biases don't.
         estimates.append(float((change[..., rows, :] if by_position else change).sum()))
     effects = np.array([estimates])

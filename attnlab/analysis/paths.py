@@ -28,7 +28,6 @@ from attnlab.analysis.patching import Patching, expand
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
-from attnlab.steps import at
 from attnlab.steps.paths import parse
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
@@ -64,18 +63,18 @@ def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
 
 def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[str]) -> Trace:
     """The corrupted trace, with receivers that read a sender's clean output."""
-    change = at(clean, sender) - at(corrupted, sender)  # (T, D)
+    change = clean[sender] - corrupted[sender]  # (T, D)
     n_layer, edits = corrupted.config.n_layer, {}
     for receiver in receivers:
         if stage_of(sender, n_layer) <= stage_of(receiver, n_layer):  # else there is no path
             stream = stream_of(receiver, n_layer)
-            read = corrupted.edited({stream: at(corrupted, stream) + change})
-            edits[receiver] = at(read, receiver)
+            read = corrupted.edited({stream: corrupted[stream] + change})
+            edits[receiver] = read[receiver]
     return corrupted.edited(edits)
 
 
 class PathPatching(Patching):
-    """How much of the metric each direct path restores, as `attnlab.path_patch` returns it.
+    """How much of the target each direct path restores, as `attnlab.path_patch` returns it.
 
     `restored` has an axis for each "*" in the sender.
     """
@@ -97,7 +96,8 @@ def path_patch(
     sender: str = HEAD_OUTPUTS,
     receiver: str | Sequence[str] = "final",
     *,
-    metric: Metric | list[Any],
+    target: Metric | list[Any],
+    at: int | str = -1,
     progress: bool = True,
 ) -> PathPatching:
     """Patch only the direct path from a sender to a receiver.
@@ -106,14 +106,14 @@ def path_patch(
 
     The receiver computes its step from LayerNorm(input') in the corrupted run; all other heads and
     MLPs before it keep their values from that run. Steps after the receiver are recomputed, and
-    restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted)).
+    restored = (target(patched) - target(corrupted)) / (target(clean) - target(corrupted)).
 
     So MLPs are frozen, and clean is patched into corrupted. Wang et al. patch corrupted into clean,
     and recompute MLPs between sender and receiver as part of the path: numbers differ from theirs.
 
     Parameters
     ----------
-    clean, corrupted, metric, progress : as in `patch`
+    clean, corrupted, target, at, progress : as in `patch`
     sender : path of a step that is added to the residual stream: "embedding",
         "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" is every layer or head;
         each is patched separately.
@@ -128,7 +128,7 @@ def path_patch(
 
     Examples
     --------
-    >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
+    >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", target=" dog")
     """
     names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
     if not names:
@@ -139,9 +139,9 @@ def path_patch(
     baselines: Any
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         clean, corrupted = check_pairs(clean, corrupted)
-        analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        effects, baselines = effects_of_pairs(clean, corrupted, metric, analyse, progress)
-        trace, description = corrupted[0], describe_metric(clean, metric)
+        analyse = partial(path_patch, sender=sender, receiver=receiver, at=at, progress=False)
+        effects, baselines = effects_of_pairs(clean, corrupted, target, analyse, progress)
+        trace, description = corrupted[0], describe_metric(clean, target, at)
     else:
         check_traces(clean, corrupted)
         if clean.tokens_before or corrupted.tokens_before:  # no sender wrote the cached keys
@@ -149,7 +149,7 @@ def path_patch(
                 "paths are measured in traces of whole texts; got a step of "
                 "generation with a cache. Use model.trace(ids) of all its tokens"
             )
-        trace, (measure, description, _) = corrupted, parse_metric(clean, metric)
+        trace, (measure, description, _) = corrupted, parse_metric(clean, target, at)
         receivers = [path for name in names for path in expand(trace, name)]
         paths = expand(trace, sender)
         effects = np.empty((1, len(paths)))

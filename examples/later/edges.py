@@ -70,7 +70,7 @@ def effects(steps: int) -> dict[tuple[str, str], float]:
     for k in range(steps):
         between = corrupted.embedding + k / steps * written["embedding"]
         run = corrupted.edited({"embedding": between})
-        gradients = attnlab.gradients(run, *TARGET)
+        gradients = attnlab.gradients(run, TARGET)
         for reader in streams:
             slopes[reader] += slope_through(reader, run, gradients) / steps
     right, wrong = (model.tokenizer.encode(word)[0] for word in TARGET)
@@ -83,7 +83,7 @@ eap, eap_ig = effects(1), effects(STEPS)
 strongest = sorted(edges, key=lambda edge: -abs(eap_ig[edge]))[:SHOWN]
 rows = []
 for edge in strongest:
-    exact = attnlab.path_patch(clean, corrupted, *edge, metric=TARGET, progress=False)
+    exact = attnlab.path_patch(clean, corrupted, *edge, target=TARGET, progress=False)
     rows.append([eap[edge], eap_ig[edge], float(exact.restored)])
 print(f"The {len(strongest)} strongest of {len(edges)} edges")
 names, columns = [" -> ".join(edge) for edge in strongest], ["EAP", "EAP-IG", "patched"]

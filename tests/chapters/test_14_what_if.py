@@ -57,7 +57,7 @@ def test_direct_attribution_and_ablation_effects(chapter: Chapter) -> None:
     assert attribution.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(attribution.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
     for text in chapter["OTHERS"]:
-        mlp = attnlab.attribution(chapter["pocket"].trace(text), " rolled", " barked").mlps[0]
+        mlp = attnlab.attribution(chapter["pocket"].trace(text), (" rolled", " barked")).mlps[0]
         assert mlp == pytest.approx(2.22, abs=0.15)
     for head in (0, 1, 2):
         direct, ablation = effects[f"layer 1 head {head}"]

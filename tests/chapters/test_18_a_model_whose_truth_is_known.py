@@ -208,7 +208,7 @@ def test_exercise_4(answer: str) -> None:
         row = trace.head(1, 2).weights[-1]
         assert trace.tokens.texts[row.argmax()] == sentence.wrong  # the first name
         assert round(float(row.max()), 2) == 0.97
-        shares = attnlab.attribution(trace, sentence.wrong, sentence.right)
+        shares = attnlab.attribution(trace, (sentence.wrong, sentence.right))
         assert shares.heads[1, 2] > 1
     assert not v.argmax() >> found_part("1.2") & 1
     assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in answer
