@@ -4,13 +4,12 @@
 
 TEXTS has a file NAME.txt or NAME.txt.xz for each source, in UTF-8: documents separated by an empty
 line, or one sentence on each line. `sources.toml` says which sources are used, how, and under which
-licence. CORPUS gets NAME.txt, to train on, and held_NAME.txt, which no model may be trained on.
+licence. CORPUS gets the cleaned NAME.txt.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import lzma
 import random
@@ -26,11 +25,9 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
 
-SOURCES: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "sources.toml").read_text("utf-8")
-)
+HERE = Path(__file__).parent
+SOURCES: dict[str, dict[str, Any]] = tomllib.loads((HERE / "sources.toml").read_text("utf-8"))
 
-HELD_OUT = 15  # documents of 1,000
 CURLY = 0.12  # share of the documents that get curly quotes, so that “It’s” is read
 RENAMED = 0.85  # share of the sentences about Tom, a fifth of Tatoeba, that get other names
 
@@ -43,29 +40,12 @@ UNKNOWN = -100
 
 # ---- cleaning ------------------------------------------------------------------------------------
 
-MALE = """
-James Peter David Paul Mark Robert George Henry Jack Daniel Sam Ben Adam Tim Bill Jim Joe Harry
-Leo Max Tony Frank Nick Li Wei Kenji Ravi Arjun Omar Ali Kwame Kofi Carlos Pedro Ivan Pierre Hans
-"""
-FEMALE = """
-Anna Alice Emma Sarah Lucy Jane Kate Linda Susan Lisa Laura Julia Helen Emily Grace Betty Ruth Rose
-Maria Eva Ellen Lily Mei Yuki Keiko Priya Fatima Leila Amina Ama Carmen Rosa Elena Olga Marie Greta
-"""
+CLEANING: dict[str, str] = tomllib.loads((HERE / "cleaning.toml").read_text("utf-8"))
+MALE, FEMALE = CLEANING["male"], CLEANING["female"]
 NAMES = re.compile(rf"\b({'|'.join(f'Tom Mary John {MALE} {FEMALE}'.split())})\b")
-
-# Sentences with these words are left out: a model for learners has no use for them.
-UNWANTED = re.compile(
-    r"\b(sex\w*|rap(e[ds]?|ing|ist)|suicid\w*|hitler|nazis?|porn\w*|prostitut\w*|whores?|sluts?"
-    r"|bitch\w*|fuck\w*|shit\w*|cunts?|heroin|cocaine|marijuana|drugs|kill(s|ed|ing|er|ers)?"
-    r"|murder\w*|stabb\w*|strangl\w*|tortur\w*|genocid\w*|terroris\w*|naked|nude)\b",
-    re.IGNORECASE,
-)
-# So are paragraphs of old books with racial slurs.
-SLURS = re.compile(
-    r"\b(nigg\w*|dark(y|ie|ies|eys?)|coons?|pickaninn\w*|piccaninn\w*|chinam[ae]n|chinks?|japs?"
-    r"|dag(o|os|oes)|kikes?|sheen(y|ies)|redskins?|squaws?|half-?breeds?|injuns?|greasers?|negr\w*"
-    r"|blackamoors?|mulatto\w*|octoroon\w*|wops?|spics?|gypp?(ed|ing)|kaffirs?|hottentots?|yids?)\b",
-    re.IGNORECASE,
+UNWANTED, SLURS = (
+    re.compile(rf"\b({'|'.join(CLEANING[name].split())})\b", re.IGNORECASE)
+    for name in ("unwanted", "slurs")
 )
 
 PLAIN = {
@@ -104,18 +84,8 @@ def renamed(sentence: str, generator: random.Random) -> str:
 
 
 def key(document: str) -> str:
-    """What copies of a document have in common: its letters and digits, without people's names."""
+    """What copies of a text have in common: its letters and digits, without people's names."""
     return re.sub(r"[^a-z0-9 ]", "", NAMES.sub("N", document).lower())
-
-
-def is_held_out(document: str) -> bool:
-    """Whether a document is held out, which depends on its text alone.
-
-    So a document stays held out when texts are added. Sentences that differ in names alone are held
-    out together.
-    """
-    digest = hashlib.sha256(key(document).encode()).digest()
-    return int.from_bytes(digest[:4], "big") % 1000 < HELD_OUT
 
 
 def documents(text: str) -> list[str]:
@@ -140,33 +110,25 @@ def cleaned(text: str, source: dict[str, Any], generator: random.Random) -> list
     return [renamed(text, generator) if is_renamed else text for text in kept.values()]
 
 
-def read(file: Path) -> str:
-    data = file.read_bytes()
-    return (lzma.decompress(data) if file.suffix == ".xz" else data).decode("utf-8")
-
-
-def build(texts: Path, corpus: Path) -> str:
-    """Write the corpus; return a line on each source."""
+def build(texts: Path, corpus: Path) -> None:
+    """Write the corpus, and print a line on each source."""
     corpus.mkdir(parents=True, exist_ok=True)
-    report = []
     for file in sorted(texts.glob("*.txt*")):
         name = file.name.split(".")[0]
         if name not in SOURCES:
             continue
-        generator = random.Random(name)
-        parts: dict[str, list[str]] = {"": [], "held_": []}
-        for document in cleaned(read(file), SOURCES[name], generator):
-            dressed = curly(document) if generator.random() < CURLY else document
-            parts["held_" if is_held_out(document) else ""].append(dressed)
-        for prefix, part in parts.items():
-            generator.shuffle(part)
-            # A source of sentences has one on each line; the others have an empty line between.
-            separator = "\n\n" if any("\n" in document for document in part) else "\n"
-            text = separator.join(part)
-            (corpus / f"{prefix}{name}.txt").write_text(f"{text}\n", encoding="utf-8")
-            words = len(text.split())
-            report.append(f"{prefix}{name}: {len(part):,} documents, {words:,} words")
-    return "\n".join(report)
+        generator, data = random.Random(name), file.read_bytes()
+        text = (lzma.decompress(data) if file.suffix == ".xz" else data).decode("utf-8")
+        dressed = [
+            curly(document) if generator.random() < CURLY else document
+            for document in cleaned(text, SOURCES[name], generator)
+        ]
+        generator.shuffle(dressed)
+        # A source of sentences has one on each line; the others have an empty line between.
+        separator = "\n\n" if any("\n" in document for document in dressed) else "\n"
+        text = separator.join(dressed)
+        (corpus / f"{name}.txt").write_text(f"{text}\n", encoding="utf-8")
+        print(f"{name}: {len(dressed):,} documents, {len(text.split()):,} words")
 
 
 # ---- tokens --------------------------------------------------------------------------------------
@@ -178,14 +140,15 @@ def learn_tokens(corpus: Path, directory: Path, count: int) -> None:
     A source counts in proportion to its weight, not to its size. The words of the book's sentences
     are counted as often as it takes to make each of them one token.
     """
-    texts = {name: (corpus / f"{name}.txt").read_text("utf-8") for name in names_in(corpus)}
-    most = max(SOURCES[name]["weight"] / len(text) for name, text in texts.items())
+    texts = {name: "\n".join(texts_of(corpus, name)).splitlines() for name in names_in(corpus)}
+    sizes = {name: sum(map(len, lines)) for name, lines in texts.items()}
+    most = max(SOURCES[name]["weight"] / size for name, size in sizes.items())
     lines = []
-    for name, text in texts.items():
-        share = SOURCES[name]["weight"] / len(text) / most
+    for name, part in texts.items():
+        share = SOURCES[name]["weight"] / sizes[name] / most
         chosen = random.Random(name)
-        lines += [line for line in text.splitlines(keepends=True) if chosen.random() < share]
-    words = (Path(__file__).parent / "words.txt").read_text("utf-8").split()
+        lines += [f"{line}\n" for line in part if chosen.random() < share]
+    words = (HERE / "words.txt").read_text("utf-8").split()
     lines += [f"{word} {word}" for word in words] * WORDS_COUNT
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -211,7 +174,21 @@ def tokenizer_of(directory: Path) -> tokenizers.Tokenizer:
 
 def names_in(corpus: Path) -> list[str]:
     """The sources that a corpus has."""
-    return [name for name in SOURCES if (corpus / f"{name}.txt").exists()]
+    return [
+        name
+        for name, source in SOURCES.items()
+        if (corpus / f"{source.get('of', name)}.txt").exists()
+    ]
+
+
+def texts_of(corpus: Path, name: str) -> list[str]:
+    """The documents of a source. If it is a part `of` another one, the matching lines of that."""
+    source = SOURCES[name]
+    texts = documents((corpus / f"{source.get('of', name)}.txt").read_text("utf-8"))
+    if "of" not in source:
+        return texts
+    matching = re.compile(source["matching"])
+    return [line for text in texts for line in text.splitlines() if matching.search(line)]
 
 
 # ---- windows -------------------------------------------------------------------------------------
@@ -245,8 +222,7 @@ class Part:
 
 
 def part_of(corpus: Path, name: str, tokenizer: tokenizers.Tokenizer) -> Part:
-    """A file of a corpus in tokens. A line break is a token."""
-    texts = documents((corpus / f"{name}.txt").read_text("utf-8"))
+    """A source of a corpus in tokens. A line break is a token."""
     ids = tokenizer.get_vocab()
     end, line_break = ids[END_OF_TEXT], ids["Ċ"]
     # Each token with a space before it, and the same without: "Ġthe" -> "the".
@@ -257,7 +233,7 @@ def part_of(corpus: Path, name: str, tokenizer: tokenizers.Tokenizer) -> Part:
     encoded: list[int] = []
     starts: list[int] = []
     first: list[int] = []
-    for encoding in tokenizer.encode_batch(texts):
+    for encoding in tokenizer.encode_batch(texts_of(corpus, name)):
         before = line_break
         for token in encoding.ids:
             if before == line_break or (before in closing and token in bare):
@@ -298,5 +274,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("texts", type=Path)
     parser.add_argument("corpus", type=Path)
-    arguments = parser.parse_args()
-    print(build(arguments.texts, arguments.corpus))
+    build(**vars(parser.parse_args()))

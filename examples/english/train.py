@@ -3,8 +3,8 @@
     python examples/english/train.py CORPUS MODEL
 
 CORPUS is the directory that `corpus.py` wrote. MODEL gets the model, which `GPT2.from_pretrained`
-opens, a log, and a checkpoint every three minutes; repeat the command to resume. MODEL/averaged has
-the mean of the weights over the last tenth of the steps.
+opens, a log, and a checkpoint every three minutes; repeat the command to resume. `--start OTHER`
+makes it a further round, with half the learning rates, from the weights and the tokenizer of OTHER.
 
 It takes hours and wants the machine alone. The library trains too (`attnlab.train`), in NumPy with
 gradients that can be read; PyTorch computes in bfloat16 and compiles, which is several times as
@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from corpus import UNKNOWN, Part, batch, learn_tokens, names_in, part_of, tokenizer_of
+import transformers
+from corpus import UNKNOWN, batch, learn_tokens, names_in, part_of, tokenizer_of
 from safetensors.torch import save_file
+from transformers import GPT2LMHeadModel
 
 from attnlab import GPT2Config
 
@@ -39,74 +40,33 @@ FULL_EVERY = 4
 
 WARMUP = 100  # steps
 LEARNING_RATE, MATRIX_RATE = 4e-3, 0.02
-FALLS_FROM = 0.5  # share of the steps after which the learning rate falls to 0
-AVERAGED_FROM, AVERAGED_EVERY = 0.9, 20  # share of the steps, steps
+FURTHER = 0.5  # of these, in a round that starts from weights
+FALLS_FROM = 0.35  # share of the steps after which the learning rate falls to 0
 
-# The share of windows with repeated text: in the first fifth of the steps, in which heads learn
-# induction, and in the rest, where they only have to keep it.
-REPEATED_EARLY, REPEATED = 0.3, 0.06
+# The share of windows with repeated text: in the first fifth of the steps of a first round, where
+# heads learn induction, and in the rest, where they only have to keep it.
+REPEATED_EARLY, REPEATED = 0.3, 0.05
 
 SAVE_EVERY = 180  # seconds
+TOKENIZER = ("vocab.json", "merges.txt")
 
 Tensors = dict[str, torch.Tensor]
 
 # ---- the model -----------------------------------------------------------------------------------
 
 
-def initial(config: GPT2Config) -> Tensors:
-    """Draw parameters as GPT-2's are drawn, by their names in a checkpoint."""
-    D, layers = config.n_embd, config.n_layer
-    generator = torch.Generator().manual_seed(SEED)
-
-    def normal(*shape: int, std: float = 0.02) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator) * std
-
-    P = {"wte.weight": normal(config.vocab_size, D), "wpe.weight": normal(config.n_positions, D)}
-    norms = ["ln_f"]
-    for layer in range(layers):
-        h, residual = f"h.{layer}.", 0.02 / math.sqrt(2 * layers)
-        norms += [f"{h}ln_1", f"{h}ln_2"]
-        for name, rows, columns, std in (
-            ("attn.c_attn", D, 3 * D, 0.02),
-            ("attn.c_proj", D, D, residual),
-            ("mlp.c_fc", D, 4 * D, 0.02),
-            ("mlp.c_proj", 4 * D, D, residual),
-        ):
-            P[f"{h}{name}.weight"] = normal(rows, columns, std=std)
-            P[f"{h}{name}.bias"] = torch.zeros(columns)
-    for norm in norms:
-        P[f"{norm}.weight"], P[f"{norm}.bias"] = torch.ones(D), torch.zeros(D)
-    return P
+def model_of(directory: Path, start: Path | None) -> GPT2LMHeadModel:
+    """Transformers' GPT-2 with the config.json of a directory, or a model's weights; no dropout."""
+    settings = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
+    if start:
+        return GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
+    torch.manual_seed(SEED)
+    return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
 
 
-def loss(P: Tensors, ids: torch.Tensor, targets: torch.Tensor, n_head: int) -> torch.Tensor:
-    """GPT-2's mean cross-entropy in nats a token."""
-    T, D = ids.shape[-1], P["wte.weight"].shape[1]
-    layers = sum(name.endswith("ln_1.weight") for name in P)
-
-    def layer_norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.layer_norm(x, (D,), P[f"{name}.weight"], P[f"{name}.bias"])
-
-    def affine(x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ P[f"{name}.weight"] + P[f"{name}.bias"]
-
-    def heads(x: torch.Tensor) -> torch.Tensor:  # (B, T, D) -> (B, H, T, Dh)
-        return x.unflatten(-1, (n_head, D // n_head)).transpose(1, 2)
-
-    future = torch.ones(T, T, dtype=torch.bool).triu(1)
-    residual = P["wte.weight"][ids] + P["wpe.weight"][:T]
-    for layer in range(layers):
-        h = f"h.{layer}."
-        QKV = affine(layer_norm(residual, f"{h}ln_1"), f"{h}attn.c_attn")
-        Q, K, V = map(heads, QKV.chunk(3, dim=-1))
-        scores = (Q @ K.mT / (D // n_head) ** 0.5).masked_fill(future, -math.inf)
-        context = scores.softmax(dim=-1) @ V
-        concat = context.transpose(1, 2).flatten(2)
-        residual = residual + affine(concat, f"{h}attn.c_proj")
-        hidden = affine(layer_norm(residual, f"{h}ln_2"), f"{h}mlp.c_fc")
-        activated = F.gelu(hidden, approximate="tanh")
-        residual = residual + affine(activated, f"{h}mlp.c_proj")
-    logits = layer_norm(residual, "ln_f") @ P["wte.weight"].T
+def loss(model: GPT2LMHeadModel, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean cross-entropy in nats a token."""
+    logits = model(ids, use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=UNKNOWN)
 
 
@@ -161,18 +121,30 @@ def rate_at(step: int, steps: int) -> float:
 class Run:
     """A training run in a directory."""
 
-    def __init__(self, corpus: Path, directory: Path, steps: int, config: GPT2Config) -> None:
-        self.directory, self.steps, self.step, self.averaged = directory, steps, 0, 0
-        (directory / "averaged").mkdir(parents=True, exist_ok=True)
-        if not (directory / "merges.txt").exists():
+    def __init__(
+        self,
+        corpus: Path,
+        directory: Path,
+        steps: int,
+        config: GPT2Config,
+        start: Path | None = None,
+    ) -> None:
+        self.directory, self.steps, self.step, self.start = directory, steps, 0, start
+        directory.mkdir(parents=True, exist_ok=True)
+        if start:
+            for name in TOKENIZER:
+                shutil.copy(start / name, directory)
+            config = GPT2Config.from_file(start / "config.json")
+        elif not (directory / TOKENIZER[0]).exists():
             learn_tokens(corpus, directory, config.vocab_size)
         tokenizer = tokenizer_of(directory)
         # A small corpus has fewer tokens than asked for.
         self.config = config = replace(config, vocab_size=tokenizer.get_vocab_size())
         self.parts = {name: part_of(corpus, name, tokenizer) for name in names_in(corpus)}
-        self.held_out = {name: part_of(corpus, f"held_{name}", tokenizer) for name in self.parts}
-        self.P = {name: W.requires_grad_() for name, W in initial(config).items()}
-        self.mean = {name: torch.zeros_like(W) for name, W in self.P.items()}
+        config.save(directory)
+        self.model = model_of(directory, start)
+        parameters = self.model.named_parameters()
+        self.P = {name.removeprefix("transformer."): W for name, W in parameters}
         matrices = {name: W for name, W in self.P.items() if name[0] == "h" and W.ndim == 2}
         self.muon = Muon(matrices)
         self.adam = torch.optim.AdamW(
@@ -185,7 +157,7 @@ class Run:
         self.state = directory / "training.pt"
         if self.state.exists():
             saved = torch.load(self.state)
-            self.step, self.averaged, self.mean = saved["step"], saved["averaged"], saved["mean"]
+            self.step = saved["step"]
             with torch.no_grad():
                 for name, W in self.P.items():
                     W.copy_(saved["parameters"][name])
@@ -193,47 +165,35 @@ class Run:
             self.adam.load_state_dict(saved["adam"])
 
     def save(self) -> None:
-        """Write the state to resume from, and the model as it is now."""
+        """Write the state to resume from, and the model as transformers does, in float16."""
         saved = {
             "step": self.step,
             "parameters": {name: W.detach() for name, W in self.P.items()},
-            "averaged": self.averaged,
-            "mean": self.mean,
             "momentum": self.muon.momentum,
             "adam": self.adam.state_dict(),
         }
         unfinished = self.state.with_suffix(".new")
         torch.save(saved, unfinished)
         unfinished.replace(self.state)
-        self.write(self.directory, self.P)
-        if self.averaged:
-            self.write(self.directory / "averaged", self.mean)
-
-    def write(self, directory: Path, tensors: Tensors) -> None:
-        """Write a model as transformers does, in float16."""
-        half = {name: W.detach().half().contiguous() for name, W in tensors.items()}
-        save_file(half, directory / "model.safetensors", {"format": "pt"})
-        self.config.save(directory)
-        for name in ("vocab.json", "merges.txt"):
-            (directory / name).write_bytes((self.directory / name).read_bytes())
+        half = {name: W.detach().half().contiguous() for name, W in self.P.items()}
+        save_file(half, self.directory / "model.safetensors", {"format": "pt"})
 
     def train(self) -> None:
-        """Train to the last step, and log losses."""
-        compiled = torch.compile(loss, dynamic=False)
+        """Train to the last step, and log the losses."""
+        compiled = torch.compile(self.model, dynamic=False)
         positions, saved = self.config.n_positions, time.monotonic()
         losses: list[float] = []
         while self.step < self.steps:
             T = positions if self.step % FULL_EVERY == FULL_EVERY - 1 else positions // 2
-            repeated = REPEATED_EARLY if self.step < self.steps / 5 else REPEATED
+            is_early = not self.start and self.step < self.steps / 5
             # Seeded by the step, so that a resumed run draws the same windows.
             rng = np.random.default_rng([SEED, self.step])
+            repeated = REPEATED_EARLY if is_early else REPEATED
             ids, targets = batch(self.parts, rng, TOKENS_PER_STEP // T, T, repeated)
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                value = compiled(
-                    self.P, torch.from_numpy(ids), torch.from_numpy(targets), self.config.n_head
-                )
+                value = loss(compiled, torch.from_numpy(ids), torch.from_numpy(targets))
             value.backward()
-            rate = rate_at(self.step, self.steps)
+            rate = rate_at(self.step, self.steps) * (FURTHER if self.start else 1)
             self.adam.param_groups[0]["lr"] = LEARNING_RATE * rate
             self.adam.step()
             self.muon.step(MATRIX_RATE * rate)
@@ -241,42 +201,17 @@ class Run:
                 W.grad = None
             losses.append(value.item())
             self.step += 1
-            self.average()
             if time.monotonic() - saved > SAVE_EVERY or self.step == self.steps:
                 self.save()
                 self.log(float(np.mean(losses)))
                 saved, losses = time.monotonic(), []
 
-    def average(self) -> None:
-        """Add the weights to their mean, at some of the last steps."""
-        if self.step >= AVERAGED_FROM * self.steps and self.step % AVERAGED_EVERY == 0:
-            self.averaged += 1
-            for name, W in self.P.items():
-                self.mean[name] += (W.detach() - self.mean[name]) / self.averaged
-
-    def log(self, trained: float) -> None:
-        """Append the losses at this step to `log.jsonl`, and print them."""
-        record: dict[str, Any] = {
-            "step": self.step,
-            "tokens": self.step * TOKENS_PER_STEP,
-            "training": round(trained, 4),
-        }
-        for name, part in self.held_out.items():
-            record[name] = round(self.held_out_loss(part, self.P), 4)
-            if self.averaged:
-                record[f"{name}, averaged"] = round(self.held_out_loss(part, self.mean), 4)
-        line = json.dumps(record)
-        print(line, flush=True)
+    def log(self, value: float) -> None:
+        """Append the mean loss since the last entry to `log.jsonl`, and print it."""
+        record = {"step": self.step, "tokens": self.step * TOKENS_PER_STEP, "loss": round(value, 4)}
+        print(line := json.dumps(record), flush=True)
         with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
-
-    def held_out_loss(self, part: Part, P: Tensors) -> float:
-        """The loss, nats a token, on 64 half windows; the same ones each time."""
-        rng = np.random.default_rng(SEED)
-        T = self.config.n_positions // 2
-        windows = torch.from_numpy(np.stack([part.window(rng, T + 1) for _ in range(64)]))
-        with torch.no_grad():
-            return loss(P, windows[:, :-1], windows[:, 1:], self.config.n_head).item()
 
 
 if __name__ == "__main__":
@@ -284,10 +219,11 @@ if __name__ == "__main__":
     parser.add_argument("corpus", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--steps", type=int, default=16_000)
+    parser.add_argument("--start", type=Path, help="the model whose weights are trained further")
     sizes = {"vocab_size": 7936, "n_positions": 256, "n_embd": 192, "n_layer": 4, "n_head": 6}
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     given = vars(parser.parse_args())
     torch.set_num_threads(os.cpu_count() or 1)
     config = GPT2Config(**{name: given[name] for name in sizes})
-    Run(given["corpus"], given["model"], given["steps"], config).train()
+    Run(given["corpus"], given["model"], given["steps"], config, given["start"]).train()
