@@ -538,58 +538,56 @@ pictures.points(vectors)
 # ## 7.8 A model that reads English
 #
 # The pocket model knows the sentences of its grammar. attnlab comes with a second model, `english`.
-# It was trained on simple English that people wrote, mostly stories, and on sentences that were
-# made for it, many of them with pronouns, because so small a model doesn't learn these from stories
-# alone (its model card, `attnlab/english/MODEL_CARD.md`, lists all texts). Does it have a head that
-# goes from a pronoun to the noun that it stands for? Each line below is a text, a pronoun in it,
-# and its noun. Change them, or add your own. Predict first: one such head, several, or none?
+# It was trained on simple English: everyday sentences, children's stories and novels (its model
+# card, `attnlab/english/MODEL_CARD.md`, lists them, and says how it was trained). After "The girl
+# was tired because" a person goes on with "she": the noun decides. Does the model have a head that
+# looks back at the noun there? Each line below is a text that stops before a pronoun, and the noun
+# that the pronoun will stand for. Change them, or add your own. Predict first: one such head,
+# several, or none?
 
 # %%
 SENTENCES = [
-    ("The girl was tired because she had walked all day", " she", " girl"),
-    ("The boy opened the door and then he ran into the garden", " he", " boy"),
-    ("The old woman sat by the fire because she was cold", " she", " woman"),
-    ("The king was angry because he had lost his ring", " he", " king"),
-    ("The cat sat on the mat because it was tired", " it", " cat"),
-    ("The children went home because they were hungry", " they", " children"),
+    ("The girl was tired because", " girl"),
+    ("My brother opened the door and then", " brother"),
+    ("The old woman sat by the fire because", " woman"),
+    ("The king was angry because", " king"),
+    ("The cat sat on the mat because", " cat"),
+    ("The children went home because", " children"),
 ]
 
 english = attnlab.GPT2.from_pretrained("english")
 
 
-def from_pronoun_to_noun(text: str, pronoun: str, noun: str) -> tuple[attnlab.Trace, Mask]:
-    """The trace of a text, and True where the pronoun is the query and the noun the key."""
+def from_end_to_noun(text: str, noun: str) -> tuple[attnlab.Trace, Mask]:
+    """The trace of a text, and True where the last token is the query and the noun the key."""
     trace = english.trace(text)
     mask = np.zeros((len(trace.tokens), len(trace.tokens)), bool)
-    mask[trace.tokens.find(pronoun), trace.tokens.find(noun)] = True
+    mask[-1, trace.tokens.find(noun)] = True
     return trace, mask
 
 
 # %%
-pairs = [from_pronoun_to_noun(*sentence) for sentence in SENTENCES]
-pronouns = measure_jobs(((run, {"noun": mask}) for run, mask in pairs), ["noun"])
-best_head = pronouns.best("noun")
+pairs = [from_end_to_noun(*sentence) for sentence in SENTENCES]
+at_nouns = measure_jobs(((run, {"noun": mask}) for run, mask in pairs), ["noun"])
+best_head = at_nouns.best("noun")
 layer_numbers = [f"layer {layer}" for layer in range(english.config.n_layer)]
 head_numbers = [f"head {head}" for head in range(english.config.n_head)]
 
-print(f"\n7.8 Mean weight of a pronoun on its noun (equal weights: {pronouns.even[0]:.2f})\n")
-print(attnlab.table(pronouns.attention[0], rows=layer_numbers, columns=head_numbers, decimals=2))
+print(f"\n7.8 Mean weight of the last token on the noun (equal weights: {at_nouns.even[0]:.2f})\n")
+print(attnlab.table(at_nouns.attention[0], rows=layer_numbers, columns=head_numbers, decimals=2))
 print(f"\nText by text, layer {best_head[0]} head {best_head[1]}\n")
 noun_weights = [float(run.head(*best_head).weights[mask][0]) for run, mask in pairs]
-texts = [text for text, *_ in SENTENCES]
-print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["its noun"], decimals=2))
+texts = [text for text, _ in SENTENCES]
+print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["the noun"], decimals=2))
 pairs[0][0].plot_tokens(*best_head)
 
 # %% [markdown]
-# There is such a head, and others give the noun more than an equal share too. It finds the noun of
-# "she", "he" and "it", but not that of "they": the sentences that were made for the model have no
-# "they", and in the stories alone it didn't learn this. Nor is it quite sure of the others; in the
-# pocket model's grammar, head 1.2 gives 1.00 to the animal each time. English refers to a noun in
-# more ways than a grammar made for it.
+# There is such a head, and others give the noun more than an equal share too. But it isn't equally
+# sure of every noun: compare its weights with the pocket model's, where head 1.2 gives 1.00 to the
+# animal each time. English refers to a noun in more ways than a grammar does.
 #
-# Does the model use what its heads find? After "because" the noun decides which pronoun fits. Here
-# are the probabilities of "she" and "he", and what is left of them without the head whose ablation
-# costs the right one most.
+# Does the model use what its heads find? Here are the probabilities of "she" and "he" after such a
+# text, and what is left of them without the head whose ablation costs the right one most.
 
 # %%
 PRONOUNS = [" she", " he"]
@@ -602,7 +600,7 @@ for noun, pronoun in NOUNS.items():
     run = english.trace(f"The {noun} was tired because")
     left = {
         (layer, head): probabilities(ablate_heads(run, (layer, head)), she_or_he)
-        for layer, head in np.ndindex(*pronouns.attention[0].shape)
+        for layer, head in np.ndindex(*at_nouns.attention[0].shape)
     }
     right = PRONOUNS.index(pronoun)
     needed[noun] = min(left, key=lambda head: left[head][right])
@@ -615,8 +613,8 @@ print(attnlab.table([*fit.values()], rows=rows, columns=columns, decimals=2))
 
 # %% [markdown]
 # With the texts above the right pronoun is the more probable one each time, and each time some head
-# carries a part of that. Nobody wrote this rule into the model: it is in the texts, and some of
-# these were made to show it.
+# carries a part of that. Nobody wrote this rule into the model: it is in the texts. (In its first
+# rounds some of these were sentences made to show it; its card says which.)
 #
 # And where does its knowledge end? Here is a phrase that people often say, a fact, a sum, and a
 # story that the model tells alone, always with the most probable token.

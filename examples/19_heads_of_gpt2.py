@@ -20,8 +20,6 @@
 #   attend to any word in that place.
 
 # %%
-import json
-
 import numpy as np
 
 import attnlab
@@ -159,8 +157,7 @@ print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 # which are what a head adds where it attends to that token?
 
 # %%
-held_out = json.loads((BUILT_IN["english"].directory / "held_out.json").read_text("utf-8"))
-sentences = [sentence for document in held_out["tatoeba"] for sentence in document]
+sentences = (BUILT_IN["english"].directory / "held_out.txt").read_text("utf-8").splitlines()
 rng = np.random.default_rng(SEED)
 drawn = [sample(rng).text for _ in range(DRAWN)]
 
@@ -195,11 +192,11 @@ layer_names = [f"layer {layer}" for layer in range(len(by_layer))]
 print(attnlab.table(by_layer, rows=layer_names, columns=columns, decimals=2))
 
 # %% [markdown]
-# The first token's vector is the longest, and in the last layer more than twice as long as the
-# others. LayerNorm takes the length away before a head sees it; what the length shows is that the
-# blocks before wrote much into this vector, and so marked it. And its values become the shortest:
-# in layer 3, where the model rests most, attending to the first token adds six tenths of what
-# attending to another adds. **Who rests there adds little.** In layer 0, where no block has written
+# The first token's vector is the longest, and in the last layer about twice as long as the others.
+# LayerNorm takes the length away before a head sees it; what the length shows is that the blocks
+# before wrote much into this vector, and so marked it. And its values become the shortest: in layer
+# 3, where the model rests most, attending to the first token adds clearly less than attending to
+# another token. **Who rests there adds little.** In layer 0, where no block has written
 # yet, its values are the longer ones. (Sun and others, 2024, "Massive Activations in Large Language
 # Models", found very long vectors at such tokens in large models.)
 
@@ -321,10 +318,10 @@ print(f"             on what came next  {found:.2f}")
 again.head(3, 1).plot()
 
 # %% [markdown]
-# With the sentence above, it rests with 0.77 the first time. The second time it gives 0.20 to the
-# first token and 0.70 to the token after the earlier copy. **A head that rests isn't idle by
-# nature: it waits for what it looks for.** So from two prompts nobody can say what a resting head
-# is for.
+# With the sentence above, most of its attention rests on the first token the first time. The second
+# time that token gets much less, and the token after the earlier copy gets the most. **A head that
+# rests isn't idle by nature: it waits for what it looks for.** So from two prompts nobody can say
+# what a resting head is for.
 #
 # Other claims these 288 matrices can't test at all: heads for punctuation, pronouns or parts of
 # speech (Vig and Belinkov, 2019: the prompts have no punctuation, one pronoun, one word of most
@@ -378,7 +375,7 @@ print(f"\nAll tokens alike: {evenly[1]:.2f} for the first, {even_third[1]:.2f} f
 # %% [markdown]
 # * **A previous-token head**: all three have one. Induction needs it
 #   ([chapter 12](12_watching_a_head_form.py)), and it needs to know no words.
-# * **Resting**: `english` does some of it, 0.40 in its first layer and 0.57 in its last of four;
+# * **Resting**: `english` does some of it, in the last of its four layers more than in the first;
 #   GPT-2 begins with 0.34 and takes ten layers to reach 0.91. In the pocket model it is the other
 #   way round: 0.25 in its last layer, less than if all tokens were alike. In its sentences each of
 #   the eight heads has something to find. The one that attends to the first token most, 0.2, looks
@@ -422,9 +419,9 @@ print(f"\nAll tokens alike: {evenly[1]:.2f} for the first, {even_third[1]:.2f} f
 #
 # <details><summary>Answer</summary>
 #
-# 0.42, between 0.77 and 0.20. A few tokens repeat here too, and the head looks at what came after
-# them: `Ġa` gives 0.53 to `Ġcave`, the full stop 0.45 to `ĠThey`, `Ġthe` 0.26 to `Ġdeserted`.
-# `ĠThey` gives 0.27 to `Ġdiscovered`: the head takes `Ġthey` for the same word.
+# Less than in the first sentence, more than when the sentence is repeated. A few tokens repeat here
+# too, and the head looks at what came after them: the second `Ġa` at `Ġcave`, the full stop at
+# `ĠThey`.
 #
 # </details>
 

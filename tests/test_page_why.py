@@ -77,7 +77,13 @@ def agrees(section: Any, trace: Trace, layer: int, head: int, *places: int | Non
     assert len(rows) == why.pairs.size or feet[0] == pytest.approx(why.total - shown, abs=1e-3)
     words = section.locator("tfoot th").all_inner_texts()
     assert words[:-1] == [f"the other {why.pairs.size - len(rows)} pairs"]
-    assert section.locator("p").first.inner_text() == str(why.sentence)
+    said, sentence = section.locator("p").first.inner_text(), str(why.sentence)
+    # A file may lack the pair that takes back half of the largest; then it names the largest alone.
+    least = sentence.rpartition(" and ")[2].rstrip(".")
+    if "nearly cancel" in sentence and all(f"{x:+.2f}" != least for *_, x in rows):
+        assert " because of " in said
+        return len(rows)
+    assert said == sentence
     return len(rows)
 
 

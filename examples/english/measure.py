@@ -76,8 +76,7 @@ def held_out(texts: Path, trained: Iterable[Path]) -> tuple[Texts, int]:
 
 def measured_part(texts: list[str]) -> list[list[str]]:
     """The first passages of documents, PASSAGES or a few more."""
-    each = math.ceil(PASSAGES / len(texts))
-    return [[*passages(document)][:each] for document in texts[:PASSAGES]]
+    return [[*passages(text)][: math.ceil(PASSAGES / len(texts))] for text in texts[:PASSAGES]]
 
 
 def passages(document: str) -> Iterator[str]:
@@ -173,7 +172,7 @@ def perplexity(reading: Reading, kind: str) -> tuple[float, float]:
 
 
 def overall(reading: Reading) -> float:
-    """The perplexity a word over all kinds, each with the same weight: their geometric mean."""
+    """The geometric mean over all kinds of the perplexity a word."""
     return math.exp(np.mean([math.log(perplexity(reading, kind)[0]) for kind in reading.nats]))
 
 
@@ -189,7 +188,9 @@ def perplexities(texts: Texts, readings: Mapping[str, Reading]) -> str:
         ]
         for kind, parts in texts.items()
     ]
-    numbers = np.array([*rows, [*np.sum(rows, axis=0)[:2], overall(own), 0, *map(overall, others)]])
+    error = overall(own) / len(rows) * math.sqrt(sum((row[3] / row[2]) ** 2 for row in rows))
+    sums = [*np.sum(rows, axis=0)[:2], overall(own), error, *map(overall, others)]
+    numbers = np.array([*rows, sums])
     ratios = numbers[:, 2:3] / numbers[:, 4:]
     name, *names = readings
     return str(
@@ -197,7 +198,7 @@ def perplexities(texts: Texts, readings: Mapping[str, Reading]) -> str:
             np.column_stack([numbers, 100 * ratios]),
             rows=[*texts, "all kinds"],
             columns=["passages", "words", name, "error", *names, *(f"% of {n}" for n in names)],
-            decimals=1,
+            decimals=0,
             max_rows=100,
         )
     )
@@ -246,11 +247,11 @@ def word_span(model: GPT2, marked: str, marks: str) -> slice:
 def relation(model: GPT2, kind: str) -> tuple[tuple[int, int], list[float]]:
     """The head that attends most from the {query} to the [key] of a kind's sentences, and figures.
 
-    The figures: its mean weight on the key; that of a head that attends evenly; how many of the
-    sentences give the key more than any other token; its mean weight on the key, and on the
-    <second> word, in the sentences that have one.
+    The figures: its mean weight on the key; that of a head that attends evenly; the share of the
+    sentences in which no other token gets as much; its mean weight on the key, and on the <second>
+    word, in the sentences that have one.
     """
-    on_key, on_second, evenly, most = [], [], [], []
+    on_key, on_both, evenly, most = [], [], [], []
     for marked in SENTENCES["relations"][kind]:
         trace = model.trace(without_marks(marked))
         query = word_span(model, marked, "{}").stop - 1
@@ -260,14 +261,13 @@ def relation(model: GPT2, kind: str) -> tuple[tuple[int, int], list[float]]:
         others = np.delete(rows, np.arange(word.start, word.stop), axis=-1)
         most.append(on_key[-1] > others.max(axis=-1))
         evenly.append((word.stop - word.start) / (query + 1))
-        span = word_span(model, marked, "<>") if "<" in marked else None
-        on_second.append(span and rows[..., span].sum(axis=-1))
+        if "<" in marked:
+            second = rows[..., word_span(model, marked, "<>")].sum(axis=-1)
+            on_both.append((on_key[-1], second))
     means = np.mean(on_key, axis=0)
-    layer, head = divmod(int(means.argmax()), means.shape[1])
-    two = [n for n, second in enumerate(on_second) if second is not None]
-    figures = [means[layer, head], np.mean(evenly), sum(found[layer, head] for found in most)]
-    figures += [np.mean([part[n][layer, head] for n in two]) for part in (on_key, on_second)]
-    return (layer, head), figures
+    best = divmod(int(means.argmax()), means.shape[1])
+    figures = [means[best], np.mean(evenly), np.mean(most, axis=0)[best]]
+    return best, [*figures, *np.mean(on_both, axis=0)[(slice(None), *best)]]
 
 
 def relations(model: GPT2) -> str:
@@ -277,7 +277,7 @@ def relations(model: GPT2) -> str:
         f"{kind} ({layer}.{head})"
         for kind, (layer, head) in zip(SENTENCES["relations"], heads, strict=True)
     ]
-    columns = ["on the key", "evenly", "most, of 20", "with two: key", "second"]
+    columns = ["on the key", "evenly", "key first", "with two: key", "second"]
     return str(attnlab.table(np.array(figures), rows=rows, columns=columns, decimals=2))
 
 
@@ -324,6 +324,7 @@ def continuations(model: GPT2) -> str:
         trace = model.trace(opening)
         best = ", ".join(f"{t.text.strip()} {t.probability:.0%}" for t in trace.next_tokens(3))
         more = model.generate(opening, 24, temperature=0, stop=END_OF_TEXT).text
+        more = more.removesuffix(END_OF_TEXT)
         text = f"{opening} |{more.replace(chr(10), ' / ')} ({best})"
         lines.append(textwrap.fill(text, 100, subsequent_indent="    "))
     return "\n".join(lines)

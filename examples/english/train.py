@@ -50,8 +50,6 @@ REPEATED_EARLY, REPEATED = 0.3, 0.05
 SAVE_EVERY = 180  # seconds
 TOKENIZER = ("vocab.json", "merges.txt")
 
-Tensors = dict[str, torch.Tensor]
-
 # ---- the model -----------------------------------------------------------------------------------
 
 
@@ -83,7 +81,7 @@ class Muon:
     with its coefficients of the Newton-Schulz iteration.
     """
 
-    def __init__(self, matrices: Tensors) -> None:
+    def __init__(self, matrices: dict[str, torch.Tensor]) -> None:
         self.matrices = matrices
         self.momentum = {name: torch.zeros_like(W) for name, W in matrices.items()}
 

@@ -183,20 +183,18 @@ def test_residual_vectors_moved_by_values(chapter: Chapter) -> None:
     assert chapter["apples"]["股价 苹果"] == pytest.approx(small)
 
 
-def test_a_head_of_english_from_a_pronoun_to_its_noun(chapter: Chapter) -> None:
-    attention, [even] = chapter["pronouns"].attention[0], chapter["pronouns"].even
+def test_a_head_of_english_looks_back_at_the_noun(chapter: Chapter) -> None:
+    attention, [even] = chapter["at_nouns"].attention[0], chapter["at_nouns"].even
     english, best = chapter["english"], chapter["best_head"]
     assert attention[best] == attention.max() > 2 * even
     assert (attention > even).sum() > 1
     weights = chapter["noun_weights"]
     assert np.mean(weights) == pytest.approx(attention[best])
-    *of_one, of_many = weights  # she, he, it; they
-    assert 0.5 < min(of_one) < max(of_one) < 0.95
-    assert of_many < even
-    for (text, pronoun, noun), weight in zip(chapter["SENTENCES"], weights, strict=True):
+    assert max(weights) < 0.95
+    assert max(weights) > 1.2 * min(weights)  # it isn't equally sure of every noun
+    for (text, noun), weight in zip(chapter["SENTENCES"], weights, strict=True):
         texts = [token.text for token in english.tokenizer.tokens(text)]
-        head = english.trace(text).head(*best)
-        assert weight == head.weights[texts.index(pronoun), texts.index(noun)]
+        assert weight == english.trace(text).head(*best).weights[-1, texts.index(noun)]
     head_1_2 = last_weights(chapter, "trace", (1, 2))
     assert round(max(head_1_2.values()), 2) == 1.00
 

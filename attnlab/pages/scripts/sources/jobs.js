@@ -13,11 +13,7 @@ export const jobsInWords = () => ({
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
   induction: say("what followed the token last time"),
-  itself: say("the token itself"),
-  punctuation: say("the last punctuation mark"),
-  connective: say("the last connective"),
   subject: say("the subject that a pronoun stands for"),
-  verb: say("the verb of a pronoun’s subject"),
 });
 
 const MIN_BADGE_SHARE = 0.5; // of the attention that doesn't rest; below it, a head gets no badge

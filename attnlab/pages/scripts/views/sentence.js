@@ -22,7 +22,7 @@ import { Stage } from "./stage.js";
 
 const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head decides
 const NEXT_LISTED = 4;
-const FINDING_JOBS = ["subject", "animal", "thing", "adjective", "verb"]; // of the model card: they say what is found
+const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // of the model card: they say what is found
 const MIN_KNOWN = 0.5; // the share from which on a head finds, here and on other texts
 
 let stages = []; // one for each trace
