@@ -83,10 +83,10 @@ pictures.heatmap(last, rows=names, columns=symbols, title=f"What {symbols[-1]} a
 # %%
 ANIMAL, THING = (1, 2), (1, 0)  # layer and head
 
-trace.plot_tokens(*ANIMAL)
+trace.head(*ANIMAL)
 
 # %%
-trace.plot_tokens(*THING)
+trace.head(*THING)
 
 # %% [markdown]
 # ## 7.2 Swap the nouns
@@ -202,7 +202,7 @@ print(
         decimals=2,
     )
 )
-creature.plot_tokens(1, 3)
+creature.head(1, 3)
 
 # %% [markdown]
 # What does a head do with what it found? It adds a value, times its weight and `W_O`, to the noun's
@@ -579,7 +579,7 @@ print(f"\nText by text, layer {best_head[0]} head {best_head[1]}\n")
 noun_weights = [float(run.head(*best_head).weights[mask][0]) for run, mask in pairs]
 texts = [text for text, _ in SENTENCES]
 print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["the noun"], decimals=2))
-pairs[0][0].plot_tokens(*best_head)
+pairs[0][0].head(*best_head)
 
 # %% [markdown]
 # There is such a head, and others give the noun more than an equal share too. But it isn't equally

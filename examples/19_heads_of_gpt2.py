@@ -235,7 +235,7 @@ even_third = [float((1 / np.arange(3, len(pieces) + 1)).mean()) for pieces in PI
 print("\n19.4 Weight on the previous token, prompts 0 and 1\n")
 print(ranking(on_previous))
 print("All tokens alike: {:.2f} and {:.2f}".format(*even_third))
-traces[SHOWN].plot_tokens(4, 11)
+traces[SHOWN].head(4, 11)
 
 # %% [markdown]
 # One head does nothing else: in 4.11 every token gives the one before it more than 0.99, whatever
@@ -254,7 +254,7 @@ on_itself = np.array([itself(weights).mean(axis=-1) for weights in gpt2])
 
 print("\n19.5 Weight on the token itself, prompts 0 and 1\n")
 print(ranking(on_itself))
-traces[SHOWN].plot_tokens(0, 5)
+traces[SHOWN].head(0, 5)
 
 # %% [markdown]
 # Head 0.1 gives 1.00 and 0.97. Does it look for the same token, or for the same position? Without a

@@ -24,7 +24,7 @@ from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
 from node import Evaluator, write_modules
-from pages import BALL, LOADED, Open, drawn, gpt2_shaped, settled, until
+from pages import BALL, LOAD_ALL, LOADED, Open, drawn, gpt2_shaped, settled, until
 from walkthrough_checkpoint import write_checkpoint
 
 import attnlab
@@ -231,7 +231,7 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     ) -> Any:
         attnlab.page(trace, other, language=language).save(file)
         page = watched.open(file.as_uri(), **settings)
-        page.evaluate("preloadLayers()")  # so that the next click shows its result at once
+        page.evaluate(LOAD_ALL)
         return page
 
     yield open_

@@ -90,6 +90,14 @@ def until(page: Any, expression: str) -> None:
 LOADED = "views?.length > 0 && pendingTraces(views.at(-1), selection.layer).length === 0"
 
 
+# JavaScript: load the layers of a page in a file, so that the next click shows its result at once.
+LOAD_ALL = """(async () => {
+    for (const trace of traces.filter(({ T }) => T <= 64))
+        for (let layer = 0; layer < trace.layers; layer++)
+            if (source.has(trace, `attention.${layer}`)) await loadLayer(trace, layer);
+})()"""
+
+
 def drawn(page: Any) -> None:
     """Wait until requested frames are painted."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -163,7 +163,7 @@ def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_pa
     )
     assert np.allclose(logits, trace.logits[-1], atol=1e-5)
     page.locator("#write").click()
-    until(page, "document.querySelectorAll('#sampled li').length === 10")
+    until(page, f"traces[0].T === {len(trace.tokens) + 10}")
     assert page.locator("#prompt").input_value().startswith("今天它 played[UNK]，[UNK]")
     # A name of a special token is meant where the reader says so; the link keeps it.
     ask(page, "今天[MASK]好")

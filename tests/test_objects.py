@@ -296,7 +296,6 @@ def test_views_retain_nothing() -> None:
     trace.head(0, 0).plot("scores")
     trace.head(0, 0).to_dataframe("masked_scores")
     trace.plot()
-    trace.plot_tokens(2, 1)
     attnlab.page(trace)
     assert trace._run.values.keys() == there.keys()
 

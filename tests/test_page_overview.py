@@ -28,6 +28,7 @@ from attnlab import GPT2, Trace, figures, softmax
 from attnlab.pages import overview, prediction
 from attnlab.pages.packs import pack
 from attnlab.training import initial_parameters
+from attnlab.views import arcs
 
 LIST = "Say: lamp two happy. Again: lamp two"
 SAID = (
@@ -345,6 +346,7 @@ def test_nothing_is_said_to_decide_if_no_head_does(pocket: GPT2, look: Open) -> 
 def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&predict")
     drawn(page)
+    assert not page.locator("#predict-first").is_visible()  # no element has a link's name
     assert page.locator(".next-words li:visible, .arcs .fan, #silence").count() == 0
     assert not re.search("rolled|barked|Without|Bar", page.locator("main").inner_text())
     assert page.locator(".head-drawing").evaluate_all(BARS) == [0] * 8
@@ -356,10 +358,29 @@ def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
     # From the menu.
     page = look(ball)
     page.locator("#menu summary").click()
-    page.locator("#predict").click()
+    page.locator("#predict-first").click()
     drawn(page)
     assert page.locator(".next-words li:visible, #silence").count() == 0
     until(page, "location.hash.includes('predict')")
+
+
+def test_the_notebooks_arcs_are_the_pages(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    for start, end in (
+        ((90, 29, 29), (10, 29, 29)),
+        ((40, 29, 29), (38, 29, 29)),
+        ((40, 92, 110), (70, 20, 38)),
+        ((40, 20, 38), (70, 92, 110)),
+    ):
+        places = [dict(zip(("x", "top", "bottom"), one, strict=True)) for one in (start, end)]
+        theirs = page.evaluate(
+            "([a, b]) => pathOf({ ...a, line: a.top }, { ...b, line: b.top },"
+            " { steepness: 0.3, highest: 20 })",
+            places,
+        )
+        ours = arcs.path_of(arcs.Place(*start), arcs.Place(*end), arcs.SMALL)
+        both = [re.findall(r"[\d.-]+", path) for path in (ours, theirs)]
+        assert np.allclose(*[[float(x) for x in path] for path in both], rtol=1e-3)
 
 
 # ---- the row of the softmax ----------------------------------------------------------------------
@@ -369,8 +390,8 @@ def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, lo
     page = look(ball)
     head = ball.head(1, 0)
     page.locator("#said .its-share").press("Enter")
-    drawn(page)
-    assert page.evaluate("document.activeElement.className") == "its-share"
+    until(page, "document.querySelectorAll('#softmax-row tbody tr').length === 8")
+    until(page, "document.activeElement.className === 'its-share'")
     assert page.locator("#said .its-share").get_attribute("aria-expanded") == "true"
     rows = page.locator("#softmax-row tbody tr").all()
     values = np.array(
@@ -390,25 +411,22 @@ def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, lo
     assert total in page.locator("#softmax-row thead").inner_text()
     # Of another word: only the keys that it can look at; each number opens its arithmetic.
     page.locator(".stage-word").nth(3).click()
-    drawn(page)
-    assert page.locator("#softmax-row tbody tr").count() == 4
+    until(page, "document.querySelectorAll('#softmax-row tbody tr').length === 4")
     page.locator("#softmax-row tbody tr").nth(2).locator("button").first.click()
     title = page.locator("#arithmetic-title")
+    until(page, "document.activeElement.id === 'arithmetic-title'")
     assert title.inner_text().endswith("layer 1, head 0, query 3, key 2")
-    assert page.evaluate("document.activeElement.id") == "arithmetic-title"
     chain = page.locator("#sums [data-step=scores] strong data").first
     assert float(chain.evaluate("(x) => x.value")) == pytest.approx(
         float(head.scores[3, 2]), abs=1e-4
     )
     page.keyboard.press("Escape")
     assert not title.is_visible()
-    assert page.evaluate("document.activeElement.closest('tr').rowIndex") == 3  # the title's is 0
+    until(page, "document.activeElement.closest('tr')?.rowIndex === 3")  # the title's is 0
     page.locator("#said .its-share").click()
-    drawn(page)
-    assert page.locator("#softmax-row").is_hidden()
+    until(page, "document.querySelector('#softmax-row').hidden")
     page.locator(".arcs .hit").last.dispatch_event("click")
-    drawn(page)
-    assert page.locator("#softmax-row").is_visible()
+    until(page, "!document.querySelector('#softmax-row').hidden")
 
 
 # ---- all heads -----------------------------------------------------------------------------------
@@ -597,7 +615,7 @@ def test_a_page_with_a_model_tells_of_each_text_that_is_typed(
     page.locator(".next-words button").first.press("Enter")
     next_token = pocket.trace(LIST).next_tokens(1)[0]
     until(page, SHOWN.format(LIST + next_token.text))
-    assert page.evaluate("document.activeElement.closest('.next-words') !== null")
+    until(page, "document.activeElement.closest('.next-words') !== null")
     until(page, f"/ids=[^&]*[.]{next_token.id}(&|$)/.test(location.hash)")
     page.go_back()
     until(page, SHOWN.format(LIST))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, Open, Watched
 from numpy.typing import NDArray
-from pages import OTHER, TEXT, numbers, to_cell, until
+from pages import LOAD_ALL, OTHER, TEXT, numbers, to_cell, until
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Trace, at
@@ -66,7 +66,7 @@ def page(browser: Any, small: Trace, tmp_path_factory: pytest.TempPathFactory) -
     attnlab.page(small).save(file)
     pages = Watched(browser)
     page = pages.open(file.as_uri())
-    page.evaluate("preloadLayers()")
+    page.evaluate(LOAD_ALL)
     yield page
     pages.close()
     assert pages.said == []
@@ -254,7 +254,7 @@ def test_all_products_of_a_sum(page: Any, small: Trace) -> None:
         numbers = small.explain(path, None, id if path == "logits" else c).numbers
         expected = [column for column in numbers.values() if isinstance(column, list)]
         assert near(terms_of(arithmetic).T, expected), path
-    assert f"id {id} " in page.locator(".reading").inner_text()
+    assert f"id {id}: " in page.locator("#reading").inner_text()
     arithmetic = go_to(page, "logits", 10)
     words = "only has the weights of the most probable next tokens"
     assert words in arithmetic.inner_text()
@@ -342,7 +342,7 @@ def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> Non
     to_cell(page, 4, 1)
     until(page, "shownStep.position === 4")
     assert "token 4" in page.locator("#pass-title").inner_text()
-    assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
+    assert numbers(page.locator("#reading")) == [float(small.blocks[1].mid[4, 2])]
     assert page.locator("#pass-note").is_hidden()
 
 
@@ -355,11 +355,11 @@ def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:
     until_chosen(page, "embedding")  # it has no block 2
     assert page.locator("#pass-parts label").count() == 4
     go_to(page, "blocks.1.mid", 2)
-    assert numbers(page.locator(".reading")) == [float(other.blocks[1].mid[-1, 2])]
+    assert numbers(page.locator("#reading")) == [float(other.blocks[1].mid[-1, 2])]
     page.get_by_role("radio", name="A", exact=True).dispatch_event("click")
     until(page, "shownStep.trace.number === 0")
     until_chosen(page, "blocks.1.mid")
-    assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]
+    assert numbers(page.locator("#reading")) == [float(small.blocks[1].mid[-1, 2])]
 
 
 def test_a_page_with_a_model_has_any_column(watched: Watched, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from conftest import MODELS, REFERENCE, RELATIVES
 from files import copy_model
 from numpy.typing import NDArray
 from pages import (
+    BALL,
     LOADED,
     UNCAUSAL,
     UNSCALED,
@@ -377,13 +378,13 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     page.locator("#uncausal").check()
     shows(
         {f"{path}.context": at(other, f"{path}.context"), "mask": True},
-        "Edited: layer 1, head 2: context of another text × no causal mask ×",
+        "Edited: layer 1, head 2: context of another text × no causal mask × give all back",
     )
     until(page, "location.hash.includes('mask')")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
-    until(page, "document.querySelectorAll('#ablated button').length === 2")
+    until(page, "document.querySelectorAll('#ablated button').length === 3")
     idle(page)
     ask(page, "The cat")
     until(page, "document.querySelector('#status').textContent !== ''")
@@ -421,7 +422,7 @@ def test_edits_in_a_link_that_do_not_exist(pocket: GPT2, play: Play) -> None:
         "99.0 · 0.0.nonsense.50 · 0.7 · 0.0.Q.abc"
     )
     assert json.loads(page.evaluate(made)) == [ablation(0, 1)]
-    assert page.locator("#ablated button").all_inner_texts() == ["layer 0, head 1 ×"]
+    assert page.locator("#ablated button").all_inner_texts() == ["0.1 ×"]
     until(page, "location.hash.endsWith('ablate=0.1')")
     page.evaluate("location.hash = 'ablate=0.0.mask.flip.0.0&language=zh'")
     until(page, f"{made} === '[]' && byId('status').textContent.startsWith('掩码')")
@@ -448,8 +449,10 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
     page = play(pocket, hostile)
     assert page.locator("#prompt").input_value().replace("\r", "") == hostile
     ask(page, f"{hostile} again")
+    idle(page)
+    count = page.evaluate("traces[0].T")
     page.locator("#write").click()
-    until(page, "document.querySelectorAll('#sampled li').length === 10")
+    until(page, f"traces[0].T === {count + 10}")
     assert page.locator("main img, main b b").count() == 0
     assert page.evaluate("typeof window.hacked") == "undefined"
 
@@ -786,6 +789,31 @@ def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path
     until(inner, f"Math.abs({BEST} - {expected}) < 1e-5")
     choose(inner, REFERENCE / "odd")
     until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "forbidding"),
+    [("worker-src blob:", "worker-src 'none'"), ("'wasm-unsafe-eval' ", "")],
+)
+def test_a_host_that_forbids_the_worker_or_webassembly(
+    policy: str, forbidding: str, pocket: GPT2, browser: Any, tmp_path: Path
+) -> None:
+    """Without a worker a sentence says so; without WebAssembly the page computes, slower."""
+    html = attnlab.playground(pocket, BALL).html
+    assert html.count(policy) == 1
+    (tmp_path / "page.html").write_text(html.replace(policy, forbidding), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    if "worker" in policy:
+        said = "document.querySelector('#status').textContent"
+        until(page, f"{said}.startsWith('This page computes in a worker, which the host')")
+        page.locator("#prompt").fill("The cat")
+        until(page, "!selection.isBusy && selection.typed === 'The cat'")
+        until(page, f"{said}.startsWith('This page computes in a worker')")
+        assert page.locator("#unsent").is_hidden()
+    else:
+        until(page, "document.querySelector('#said').textContent.includes('“it” looks at “ball”')")
     page.close()
 
 

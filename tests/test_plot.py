@@ -3,7 +3,6 @@
 import base64
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -71,10 +70,9 @@ def test_drawing_into_existing_axes(odd: GPT2) -> None:
     from matplotlib.figure import Figure
 
     trace = odd.trace("the hen in")
-    left, middle, right = Figure().subplots(1, 3)
+    left, right = Figure().subplots(1, 2)
     assert trace.head(0, 0).plot("weights", ax=left).axes is left
-    assert trace.plot("weights", ax=middle).axes is middle
-    picture = trace.plot_tokens(0, 0, ax=right)
+    picture = trace.plot("weights", ax=right)
     assert picture.axes is right
     assert picture.figure is right.figure
     data, _ = picture._repr_mimebundle_()
@@ -84,7 +82,7 @@ def test_drawing_into_existing_axes(odd: GPT2) -> None:
 def test_pyplot_keeps_no_figure_open(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
     trace = odd.trace("the hen")
-    for draw in (trace.plot, trace.head(0, 0).plot, lambda: trace.plot_tokens(0, 0)):
+    for draw in (trace.plot, trace.head(0, 0).plot):
         assert draw().axes
 
 
@@ -113,38 +111,13 @@ def test_all_heads(odd: GPT2) -> None:
     assert "shown: 2 of 6 (key)" in ax.get_title(loc="left")
 
 
-def test_lines_are_wider_for_larger_weights(odd: GPT2) -> None:
-    trace = odd.trace("the hen in")
-    weights = trace.head(1, 2).weights[3]
-    ax = trace.plot_tokens(1, 2, query=3).axes
-    assert len(ax.lines) == 4  # two of the six keys are masked
-    widths = [line.get_linewidth() for line in ax.lines]
-    # By how much they exceed uniform attention; the first token's line is the thinnest.
-    others = weights[1:4] - weights[1:4].mean()
-    assert np.allclose(widths, 0.5 + 7 * np.maximum([0, *others / (1 - 1 / 3)], 0), atol=1e-4)
-    texts = [text.get_text() for text in ax.texts]
-    assert texts[-1] == trace.tokens.symbols[3]
-    assert texts[:4] == [
-        f"{symbol}  {weight:.2f}"
-        for symbol, weight in zip(trace.tokens.symbols, weights[:4], strict=False)
-    ]
-    assert texts[4].endswith("  masked")
-    last = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
-    assert last[-1] == trace.tokens.symbols[-1]
-
-
 def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
     trace = pocket.trace("The dog ran. " * 10)
-    T, symbols = len(trace.tokens), trace.tokens.symbols
+    T = len(trace.tokens)
     ax = trace.head(1, 2).plot().axes
     assert image_data(ax).shape == (25, 25)  # and a gap among them
     assert f"shown: the first 12 and the last 12 of {T} (key)" in ax.get_title(loc="left")
     assert "tokens=slice(None) shows all" in ax.get_title(loc="left")
-    weights = trace.head(1, 2).weights[-1]
-    largest = np.sort(np.argsort(-weights, kind="stable")[:24])
-    *texts, more, _ = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
-    assert texts == [f"{n} {symbols[n]}  {weights[n]:.2f}" for n in largest]
-    assert more == f"… {T - 24} more, {np.delete(weights, largest).sum():.2f} together"
     assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
 
 
@@ -184,7 +157,7 @@ def test_hostile_tokens_are_escaped_in_alt_text() -> None:
 
 def test_notebook_pictures_have_high_resolution_and_alt_text(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
-    for picture in (trace.plot(), trace.head(1, 2).plot(), trace.plot_tokens(1, 2)):
+    for picture in (trace.plot(), trace.head(1, 2).plot()):
         data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
         image_metadata = metadata["image/png"]
         width, height = png_size(base64.b64decode(data["image/png"]))
@@ -215,11 +188,6 @@ def test_alt_text(odd: GPT2) -> None:
     layer, h = np.argwhere(weights == weights.max())[0, :2]
     of_all = trace.plot().alt
     assert of_all.endswith(f"3 layers of 5 heads; the largest is 1 in layer {layer}, head {h}")
-    last = np.argsort(-head.weights[-1], kind="stable")
-    alt = trace.plot_tokens(1, 2).alt
-    assert f"query 5 ({symbols[-1]})" in alt
-    key = f"key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, "
-    assert f"largest weight on {key}" in alt
     b_Q = np.asarray(head.b_Q)
     text = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
     assert head.plot("b_Q").alt.endswith(text)
@@ -227,13 +195,13 @@ def test_alt_text(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_files(odd: GPT2, tmp_path: Path, ending: str) -> None:
-    picture = odd.trace("the hen").plot_tokens(0, 0)
+    picture = odd.trace("the hen").head(0, 0).plot()
     file = tmp_path / f"picture.{ending}"
     picture.save(file)
     content = file.read_bytes()
     assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
     if ending != "pdf":
-        assert b"Lines of Layer 0, attention, head 0" in content
+        assert b"Heatmap of Layer 0, attention, head 0" in content
     assert [*tmp_path.iterdir()] == [file]
 
 
@@ -388,7 +356,7 @@ def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
 )
 def test_invalid_tokens(odd: GPT2, tokens: Any, message: str) -> None:
     trace = odd.trace("the hen")
-    for view in (trace.plot, trace.head(0, 0).plot, trace.head(0, 0).show):
+    for view in (trace.plot, trace.head(0, 0).plot):
         with pytest.raises(AttnlabError, match=message):
             view(tokens=tokens)
 
@@ -411,9 +379,6 @@ def test_fonts_with_the_needed_characters_are_used() -> None:
         (lambda trace: trace.head(0, 0).plot("dropout_mask"), "made without dropout_mask"),
         (lambda trace: trace.blocks[0].attention.plot(), "first choose a head"),
         (lambda trace: trace.plot("X"), "'X' is not a step of each head; choose one of Q, K"),
-        (lambda trace: trace.plot_tokens(3, 0), "no layer 3; layers are 0 to 2"),
-        (lambda trace: trace.plot_tokens(0, 5), "no head 5; heads are 0 to 4"),
-        (lambda trace: trace.plot_tokens(0, 0, 9), "query 9 is out of range; queries are 0 to 3"),
     ],
 )
 def test_invalid_arguments(odd: GPT2, draw: Any, message: str) -> None:
@@ -424,6 +389,6 @@ def test_invalid_arguments(odd: GPT2, draw: Any, message: str) -> None:
 @pytest.mark.parametrize("ax", [5, np.arange(3)])
 def test_ax_must_be_axes(odd: GPT2, ax: Any) -> None:
     trace = odd.trace("the hen")
-    for draw in (trace.plot, trace.head(0, 0).plot, partial(trace.plot_tokens, 0, 0)):
+    for draw in (trace.plot, trace.head(0, 0).plot):
         with pytest.raises(AttnlabError, match="ax must be Axes; got "):
             draw(ax=ax)

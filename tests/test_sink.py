@@ -1,14 +1,11 @@
 """Where attention rests: the definitions in Python and on the page, on GPT-2's own patterns."""
 
-from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from pages import Open, gpt2_shaped
 
 from attnlab import GPT2, Trace, figures
-from attnlab.analysis.jobs import JOBS
 from attnlab.support.sink import excess
 
 # (12 layers, 12 heads, T, T) of two prompts, see the figures.
@@ -47,49 +44,13 @@ def test_gpt2_rests_as_published() -> None:
         assert ((means > 0.65) & (means < 0.92)).all()
 
 
-def test_the_page_has_the_same_definitions(pure: Any) -> None:
+def test_the_excess_is_by_hand() -> None:
     for weights in PATTERNS:
         T = weights.shape[-1]
         for i in range(T):
-            rows = weights[:, :, i].reshape(-1, T)
-            attended = pure.evaluate(
-                "([rows, i]) => attendedIn(rows, (_, j) => j <= i, i === 0)"
-                ".map((attended) => ({ ...attended, excess: [...attended.excess] }))",
-                [rows.astype(float).tolist(), i],
-            )
-            for row, actual in zip(rows, attended, strict=True):
-                by_hand = excess_by_hand(row, i)
-                others = (np.arange(T) <= i) & (np.arange(T) > 0)
-                assert actual["visible"] == [*range(1, i + 1)]
-                assert np.allclose(actual["excess"], by_hand, atol=1e-6)
-                assert np.allclose(excess(row, others), by_hand, atol=1e-6)
-                assert actual["rest"] == (float(row[0]) if i else 0)
-                if i == 0:
-                    assert actual["kind"] == "alone"
-                    continue
-                assert actual["key"] == 1 + row[1 : i + 1].argmax()
-                looks = i == 1 or by_hand.max() >= 0.1
-                others_kind = "looks" if looks else "spreads"
-                assert actual["kind"] == ("rests" if row[0] >= 0.9 else others_kind)
-
-
-def test_jobs_of_what_does_not_rest(pure: Any, odd: GPT2) -> None:
-    weights = PATTERNS[1]
-    tokens = patterns(odd, weights).tokens
-    for layer, head in np.ndindex(12, 12):
-        own = weights[layer, head].astype(float)
-        arguments = [tokens.ids.tolist(), own.tolist()]
-        jobs = pure.evaluate("([ids, rows]) => jobsOf(ids, (i) => rows[i])", arguments)
-        assert jobs["first"]["attention"] == pytest.approx(own[1:, 0].mean())
-        for name in ("previous", "same", "induction"):
-            targets = np.array(JOBS[name](tokens), bool)
-            targets[:, 0] = False
-            queries = targets.any(axis=-1)
-            if jobs[name] is None:
-                assert not queries.any()
-            else:
-                share = own[targets].sum() / own[queries, 1:].sum()
-                assert jobs[name]["ofRest"] == pytest.approx(share, rel=1e-5)
+            others = (np.arange(T) <= i) & (np.arange(T) > 0)
+            for row in weights[:, :, i].reshape(-1, T):
+                assert np.allclose(excess(row, others), excess_by_hand(row, i), atol=1e-6)
 
 
 # Weights of “ball”, the last of five tokens, of which some look the same as percentages, and what
@@ -133,12 +94,3 @@ def test_a_page_names_tied_keys_together(pocket: GPT2, look: Open) -> None:
         page.evaluate("([layer, head]) => openHead(layer, head)", [*divmod(n, 4)])
         said = "document.querySelector('#said').innerText.replaceAll('\u00a0', ' ')"
         page.wait_for_function(f"words => {said}.includes(words)", arg=words)
-
-
-def test_the_line_to_the_first_token_is_thin(odd: GPT2) -> None:
-    trace = patterns(odd, PATTERNS[0])
-    row = PATTERNS[0][5, 4, 5]
-    lines = trace.plot_tokens(5, 4).axes.lines
-    widths = [line.get_linewidth() for line in lines]
-    assert widths[0] == 0.5
-    assert np.allclose(widths, 0.5 + 7 * np.maximum(0, excess_by_hand(row, 5)), atol=1e-4)

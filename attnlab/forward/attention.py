@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from attnlab.views.explaining.explanation import Explanation
-    from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
 
@@ -187,12 +186,6 @@ class Attention(ShownResult):
 
         with drawing_in(language):
             return plot_step(self, step, ax, tokens)
-
-    def show(self, tokens: slice | None = None) -> View:
-        """Return the notebook view of selected tokens, chosen as in `plot`."""
-        from attnlab.views.notebook import view_of_tokens
-
-        return view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
         """Return a step of one head as a labelled pandas DataFrame.

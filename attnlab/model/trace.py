@@ -184,30 +184,6 @@ class Trace(ForwardPass):
             layers = [block.attention for block in self.blocks]
             return plot_heads(self.title, layers, step, ax, tokens)
 
-    def plot_tokens(
-        self,
-        layer: int,
-        head: int,
-        query: int | str = -1,
-        ax: Axes | None = None,
-        *,
-        language: str | None = None,
-    ) -> Picture:
-        """Plot lines from one token to those it attends to, thicker for larger weights.
-
-        Widths compare with uniform attention; on the first token, where attention rests, the line
-        is thin.
-
-        Parameters
-        ----------
-        query : the attending token: its index, which may be negative, or its text, such as "it"
-        ax, language : as in `Attention.plot`
-        """
-        from attnlab.views.plot import drawing_in, plot_tokens
-
-        with drawing_in(language):
-            return plot_tokens(self.head(layer, head), query, ax)
-
     def to_dataframe(self, step: str | None = None) -> DataFrame:
         """Return a step as a labelled DataFrame, see `Attention.to_dataframe`.
 

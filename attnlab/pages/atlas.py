@@ -59,8 +59,8 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     for said in (language, other):
         with using_language(said):
             bodies.append("\n".join(_body(atlas)))
-    said = texts_said(ATLAS)
-    chinese = {text: words for text, words in translations().items() if text in said}
+    texts = texts_said(ATLAS)
+    chinese = {text: words for text, words in translations().items() if text in texts}
     data = {
         "texts": _differing(*bodies),
         "description": [_shown(one) for one in atlas.details],
@@ -151,7 +151,7 @@ def _template() -> Iterator[str]:
         yield f'<div class="detail" id="{name}"><h3>{say(title_of(name))}</h3>'
         yield f'<p class="note">{say(meaning_of(name))}</p>'
         if name in headings:
-            cells = (f"<th>{say(heading) if heading else ''}</th>" for heading in headings[name])
+            cells = (f"<th>{say(one)}</th>" if one else "<td></td>" for one in headings[name])
             yield f"<table><thead><tr>{''.join(cells)}</tr></thead><tbody></tbody></table>"
         else:
             note = LINES_NOTE if name == "tops" else BAND_NOTE
@@ -219,10 +219,11 @@ def _map(measure: Measured) -> Iterator[str]:
             kind = f"c{scale.palette_indices(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
             number = f"{mean:.2f}" if is_known else ""
-            cells.append(f'<td><a {link} aria-label="{description}">{number}</a></td>')
+            label = f"{description} ({number})"  # with what is visible
+            cells.append(f'<td><a {link} aria-label="{label}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(measure.mean.shape[1]))
-    yield f"<tr><th></th>{heads}</tr></table>{_legend(scale)}</div>"
+    yield f"<tr><td></td>{heads}</tr></table>{_legend(scale)}</div>"
 
 
 def _legend(scale: Scale) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from attnlab.pages import overview, pairs
 from attnlab.pages.packs import PACKED_STEPS
 from attnlab.pages.translate import equations_script
-from attnlab.support import sink
 from attnlab.text import words
 
 HERE = Path(__file__).parent
@@ -66,9 +65,6 @@ def _constants() -> str:
         "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
         "SHOWN_PAIRS": pairs.SHOWN,
         "EXCERPT_LENGTH": EXCERPT_LENGTH,
-        "RESTING": sink.RESTING,
-        "NOTABLE": sink.NOTABLE,
-        "UNIFORM": sink.UNIFORM,
         "ALONE": words.ALONE,
         "WORDS": words.WORDS,
         "LATIN": words.LATIN,

@@ -1,4 +1,4 @@
-"""Translate the equations, the colour scale and `excess` to JavaScript, expression by expression.
+"""Translate the equations and the colour scale to JavaScript, expression by expression.
 
 `arrays.js` provides NumPy's functions under the same names. An unsupported construct raises
 SyntaxError with its line.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from attnlab import equations, erf
-from attnlab.support import scale, sink
+from attnlab.support import scale
 
 # Elementwise functions of numbers x, y and z.
 ELEMENTWISE = {
@@ -68,7 +68,7 @@ RENAMED = {"new": "new_"}
 @cache
 def equations_script() -> str:
     """A module: NumPy's functions, and `equations`, an object with our modules' functions."""
-    modules = [Path(str(module.__file__)) for module in (erf, equations, scale, sink)]
+    modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
         f"{name}: {LOOP.format(name, _at_indices(code))}" for name, code in ELEMENTWISE.items()

@@ -29,12 +29,8 @@ class Theme(NamedTuple):
         return (*below[:0:-1], *above)
 
     def as_data(self) -> dict[str, str]:
-        """The palette for the page, and inks: a digit per colour, 1 for white text, 0 for black."""
-        palette = self.palette()
-        return {
-            "colours": "".join(colour[1:] for colour in palette),
-            "inks": "".join(str(int(ink_on(colour) == WHITE)) for colour in palette),
-        }
+        """The palette for the page."""
+        return {"colours": "".join(colour[1:] for colour in self.palette())}
 
 
 LIGHT = Theme("#ffffff", "#1f2127", "#6a6b72", "#0b4f9c", "#f6f3ee", "#9a3a00", "#b9bec5")

@@ -3,8 +3,6 @@
 Most heads of a trained model give the first token the attention that they don't need. So the page
 states that share, and pictures rank the weights on the other tokens, compared with uniform
 attention. Heatmaps and tables show all weights as they are.
-
-`excess` is also translated to JavaScript, by `page.translate`.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ RESTING: Final = 0.9
 
 # The smallest excess that is drawn and named, and the smallest resting share that is stated.
 NOTABLE: Final = 0.1
-
-# Attention without a larger excess is uniform; rounding of weights causes less.
-UNIFORM: Final = 1e-6
 
 
 def excess(weights: Any, others: Any) -> Any:

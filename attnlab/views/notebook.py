@@ -7,11 +7,8 @@ inline colours. The style sheet, in `attnlab.support.markup`, turns its cells in
 from __future__ import annotations
 
 import math
-import struct
-import zlib
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from html import escape
 from typing import Any
@@ -21,9 +18,8 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.steps import Result
-from attnlab.steps.labels import Axis, Grid, token_axes
+from attnlab.steps.labels import Axis, Grid
 from attnlab.support.colours import DARK, LIGHT, ink_on
-from attnlab.support.console import StdoutSafe
 from attnlab.support.document import Document
 from attnlab.support.markup import document as html_document
 from attnlab.support.markup import faint, page, piece, safe
@@ -31,6 +27,7 @@ from attnlab.support.messages import say
 from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Table, elide
 from attnlab.text.chips import chips, description
+from attnlab.views.arcs import image, sentence, small_heads
 from attnlab.views.labelled_step import (
     MASKED,
     SHOW_ALL,
@@ -40,9 +37,6 @@ from attnlab.views.labelled_step import (
     labelled_step,
     omission_note,
 )
-
-# The most tokens along each axis of a small heatmap.
-SMALL_SHOWN = 16
 
 # The most columns that are not tokens, such as the 64 of Q.
 COLUMNS_SHOWN = 16
@@ -57,7 +51,7 @@ NUMBERS_SHOWN = 24
 # The most heatmaps of a result.
 GRIDS_SHOWN = 12
 
-# The approximate width in pixels of a layer's row of images, one per head.
+# The width in pixels of a layer's row of drawings, one per head.
 ROW_WIDTH = 760
 
 # The most characters of a text in a cell.
@@ -66,12 +60,12 @@ TEXT_LENGTH = 12
 # Longer labels of columns with numbers are rotated, in characters.
 SHORT = 5
 
-# The steps of a head whose heatmaps are collapsed below its weights.
-COLLAPSED = ("scores", "score_bias", "masked_scores", "Q", "K", "V", "context")
+# The steps of a head whose heatmaps are collapsed below its drawing.
+COLLAPSED = ("weights", "scores", "score_bias", "masked_scores", "Q", "K", "V", "context")
 
 
-def result_view(result: Result, tokens: slice | None = None) -> str:
-    """Tokens, attention weights as heatmaps, and the table of steps.
+def result_view(result: Result) -> str:
+    """Tokens, attention weights, and the table of steps.
 
     Nothing is computed that the result's `repr` wouldn't compute.
     """
@@ -81,7 +75,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
         body.append(chips(result.tokens))
     if "weights" in result.steps:
         try:
-            body += [*_attention(result, tokens)]
+            body += [*_attention(result)]
             steps = collapsed(steps)
         except AttnlabError as error:  # the table below still works
             body.append(faint(say("No weights: {error}", error=error)))
@@ -97,68 +91,38 @@ def collapsed(steps: str) -> str:
 
 
 def all_heads(layers: Iterable[Result]) -> str:
-    """The weights of all layers' heads: a row of small images for each layer."""
-    steps = [labelled_step(attention, "weights") for attention in layers]
-    H, _, Tk = steps[0].array.shape
-    size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
-    numbers = "".join(f"<th width={(Tk + 1) * size}>{h}</th>" for h in range(H))
-    rows = [f"<tr><th></th>{numbers}</tr>"]
-    for layer, step in enumerate(steps):
-        alt = say(
-            "layer {layer}: {heading} of {H} heads", layer=layer, heading=say(step.heading), H=H
-        )
-        pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
-        image = (
-            f'<img alt="{escape(alt, quote=True)}" '
-            f'src="data:image/png;base64,{b64encode(_png(pixels)).decode()}">'
-        )
-        rows.append(f"<tr><th>{layer}</th><td colspan={H}>{image}</td></tr>")
-    title = say(
-        "{heading}: a row for each layer, a picture for each head; in each, query down, key across",
-        heading=say(steps[0].heading),
+    """The weights of all layers' heads: a row of small drawings for each layer."""
+    title = say("a row for each layer, a drawing for each head; the last word’s arcs are darkest")
+    return f"<div>{title}</div>{''.join(map(_heads, layers))}"
+
+
+def _heads(attention: Result) -> str:
+    """The weights of a layer's heads as small drawings."""
+    step = labelled_step(attention, "weights")
+    size = min(160, ROW_WIDTH / len(step.array))
+    alt = f"{say(attention.title)}: {say(step.heading)}"
+    return f"<div>{image(small_heads(step.array, _is_of_itself(step), size), alt)}</div>"
+
+
+def _is_of_itself(step: LabelledStep) -> bool:
+    """Whether the queries are the last keys."""
+    *_, queries, keys = step.axes
+    return keys.tokens[len(keys.tokens) - len(queries.tokens) :] == queries.tokens
+
+
+def _sentence(step: LabelledStep) -> str:
+    """The words of one head with the arcs of the last one."""
+    *_, keys = step.axes
+    texts = [text.replace("Ġ", " ", 1) for text in keys.labels]
+    row = step.array[-1]
+    alt = say(
+        "“{word}” looks at {others}",
+        word=texts[-1].strip(),
+        others=say(", ").join(
+            f"“{texts[n].strip()}” {row[n]:.2f}" for n in np.argsort(-row, kind="stable")[:3]
+        ),
     )
-    table = f"<table class=layers>{''.join(rows)}</table>"
-    return f"<div>{escape(title)}</div>{table}{_scale(steps[0])}"
-
-
-def _pixels(step: LabelledStep) -> AnyArray:
-    """All heads side by side as colour indices: 0 gap, 1 masked, then weights from 0 to 1."""
-    cells = step.scale.palette_indices(np.clip(step.array, 0, 1)) - SHADES + 2
-    if step.masked is not None:
-        cells[step.masked] = 1
-    return np.hstack([*np.pad(cells, ((0, 0), (0, 0), (0, 1)))])
-
-
-def _png(indices: AnyArray) -> bytes:
-    """A PNG of colour indices (h, w). Source: PNG specification, third edition."""
-    height, width = indices.shape
-    palette = "".join((LIGHT.paper, LIGHT.paper, *LIGHT.palette()[SHADES:])).replace("#", "")
-    lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each line starts with filter 0
-    chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8-bit palette
-        b"PLTE": bytes.fromhex(palette),
-        b"tRNS": b"\xff\x00",  # masked is transparent, over stripes
-        b"IDAT": zlib.compress(lines.tobytes(), 9),
-        b"IEND": b"",
-    }
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks.items()
-    )
-
-
-@dataclass(frozen=True, repr=False)
-class View(StdoutSafe):
-    """HTML in a notebook, and text elsewhere."""
-
-    html: str
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return self.html
+    return f"<div>{image(sentence(texts, row), alt)}</div>"
 
 
 def document_view(document: Document, pieces: Iterable[str | Table | Grid]) -> str:
@@ -236,14 +200,7 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
     return faint(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
 
 
-def view_of_tokens(attention: Result, tokens: slice | None) -> View:
-    """The view of an attention that shows the chosen tokens."""
-    for axis in token_axes(attention):
-        indices_of(axis, TOKENS_SHOWN, tokens)  # raises before drawing
-    return View(result_view(attention, tokens), repr(attention))
-
-
-def _attention(attention: Any, tokens: slice | None) -> Iterator[str]:
+def _attention(attention: Any) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head collapsed."""
     if not attention._is_stored("weights") and not attention._computes_for_repr("weights"):
         yield faint(say("The weights haven't been computed yet, since the text is long."))
@@ -252,50 +209,34 @@ def _attention(attention: Any, tokens: slice | None) -> Iterator[str]:
     dimensions = fork.weights.ndim
     if dimensions == fork.V.ndim == 2:  # one head, one sequence
         weights = labelled_step(fork, "weights")
-        yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
+        is_text = weights.axes[1].has_tokens and _is_of_itself(weights)
+        if is_text and weights.is_weights:
+            yield _sentence(weights)
+        else:
+            yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights)}"
         for name in COLLAPSED:
-            if getattr(fork, name) is None:  # GPT-2's scores have no bias
+            is_shown = name == "weights" and not is_text
+            if is_shown or getattr(fork, name) is None:  # GPT-2's scores have no bias
                 continue
             step = labelled_step(fork, name)
-            details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
+            details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step)}"
             yield f"<details>{details}</details>"
     elif "concat" in attention._table_steps and dimensions == 3:
-        yield from _heads(fork, tokens)
+        yield _heads(fork)
     else:
         yield faint(say("Several sequences at once are shown as a table only."))
 
 
-def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
-    """The weights of a layer's heads as small heatmaps without labels."""
-    weights = labelled_step(attention, "weights")
-    _, *axes = weights.axes
-    indices = _indices(axes, SMALL_SHOWN, tokens)
-    yield f"<div>{escape(say(weights.heading))}</div>"
-    for h, matrix in enumerate(weights.array):
-        masked = None if weights.masked is None else weights.masked[h]
-        head = LabelledStep(weights.name, weights.heading, matrix, tuple(axes), masked)
-        cells = _cells(head, indices, css_class="map", size=8, has_labels=False)
-        style = "style=display:inline-block;margin-right:10px"
-        yield f"<div {style}>{faint(say('head {h}', h=h))}{cells}</div>"
-    yield _scale(weights)
-    yield _tokens_note(axes, indices, tokens)
-
-
-def _heatmap(step: LabelledStep, tokens: slice | None) -> str:
+def _heatmap(step: LabelledStep) -> str:
     """One matrix with labels, legend and a note on what is left out."""
-    indices = _indices(step.axes, TOKENS_SHOWN, tokens)
+    indices = [
+        indices_of(axis, TOKENS_SHOWN if axis.is_of_tokens else COLUMNS_SHOWN) for axis in step.axes
+    ]
     size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
     return (
         f"{_axes_caption(*step.axes)}{_cells(step, indices, css_class='map', size=size)}"
-        f"{_scale(step)}{_tokens_note(step.axes, indices, tokens)}"
+        f"{_scale(step)}{_tokens_note(step.axes, indices)}"
     )
-
-
-def _indices(axes: Sequence[Axis], limit: int, tokens: slice | None) -> list[list[int | None]]:
-    """The indices to show along each axis, at most `limit` of tokens."""
-    return [
-        indices_of(axis, limit if axis.is_of_tokens else COLUMNS_SHOWN, tokens) for axis in axes
-    ]
 
 
 def _axes_caption(rows: Axis, columns: Axis) -> str:
@@ -303,13 +244,11 @@ def _axes_caption(rows: Axis, columns: Axis) -> str:
     return faint(say("{rows} down, {columns} across", **names))
 
 
-def _tokens_note(
-    axes: Sequence[Axis], indices: Sequence[list[int | None]], tokens: slice | None
-) -> str:
+def _tokens_note(axes: Sequence[Axis], indices: Sequence[list[int | None]]) -> str:
     """A note on the rows and columns that are left out."""
     words = [*map(omission_note, axes, indices)]
     is_cut = any(word and axis.is_of_tokens for axis, word in zip(axes, words, strict=True))
-    hint = f"; .show(...): {say(SHOW_ALL)}" if is_cut and tokens is None else ""
+    hint = f"; .plot(...): {say(SHOW_ALL)}" if is_cut else ""
     return _cut_note(words, hint)
 
 
@@ -319,16 +258,13 @@ def _cells(
     *,
     css_class: str,
     size: int,
-    has_labels: bool = True,
 ) -> str:
     """The chosen rows and columns of a matrix as a table of coloured numbers."""
     rows, columns = step.axes
     scale = step.scale
-    lines = []
-    if has_labels:
-        lines.append(["<th></th>", *(_axis_label("c", columns, j) for j in indices[1])])
+    lines = [["<th></th>", *(_axis_label("c", columns, j) for j in indices[1])]]
     for i in indices[0]:
-        line = [_axis_label("r", rows, i)] if has_labels else []
+        line = [_axis_label("r", rows, i)]
         for j in indices[1]:
             if i is None or j is None:
                 line.append(f"<td>{ELLIPSIS}</td>")

@@ -1,4 +1,4 @@
-"""Pictures with matplotlib: a step of one head, all heads at once, lines between tokens.
+"""Pictures with matplotlib: a step of one head, all heads at once.
 
 Figures are created without pyplot, so none stays open. Tokens are drawn literally: `$`, `_` and
 `^` don't start a formula.
@@ -25,7 +25,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.steps import Result
-from attnlab.steps.labels import Axis, token_index
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import check_kind, importing_extra
 from attnlab.support.colours import LIGHT, ink_on
 from attnlab.support.console import StdoutSafe
@@ -34,7 +34,6 @@ from attnlab.support.language import CHINESE, ENGLISH, language_of, using_langua
 from attnlab.support.markup import page
 from attnlab.support.messages import counted, say, translations
 from attnlab.support.scale import SHADES, WEIGHTS, Scale
-from attnlab.support.sink import excess
 from attnlab.support.tables import ELLIPSIS, display_width, label, printable
 from attnlab.text.tokens import Token
 from attnlab.views.labelled_step import (
@@ -328,65 +327,6 @@ def plot_heads(
         head=at[1] // width,
     )
     return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
-
-
-def plot_tokens(attention: Result, query: int | str, into: Axes | None) -> Picture:
-    """Lines from one token to the tokens it attends to.
-
-    They are thicker the more weights exceed uniform attention; that to the first token, where
-    attention rests, is thin.
-    """
-    step = labelled_step(attention, "weights")
-    queries, keys = step.axes
-    query = token_index(attention, "query", query, len(queries.positions))
-    weights = step.array[query]
-    masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
-    others = ~masked & (np.arange(len(weights)) > 0)
-    strengths = np.clip(excess(weights, others), 0, 1)
-    largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
-    omitted = len(weights) - len(largest)
-    subtitle = say("weights of query {query}", query=queries.positions[query])
-    title = f"{say(attention.title)}\n{subtitle}"
-    words = Words([queries, keys], title)
-    ax = axes_for(into, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
-    middle = (len(largest) - 1) / 2
-    settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
-    for y, key in enumerate(largest):
-        colour = LIGHT.faint if masked[key] else LIGHT.ink
-        number = say("masked") if masked[key] else f"{weights[key]:.2f}"
-        number_of_key = f"{keys.positions[key]} " if omitted else ""
-        text = f"{number_of_key}{words.labels(keys)[key]}  {number}"
-        ax.text(-0.02, y, text, ha="right", color=colour, **settings)
-        if not masked[key]:
-            ax.plot(
-                [0, 1],
-                [y, middle],
-                color=LIGHT.positive if key else LIGHT.faint,
-                linewidth=0.5 + 7 * strengths[key],
-                alpha=0.3 + 0.7 * strengths[key],
-                solid_capstyle="butt",
-            )
-    if omitted:
-        others = f"{np.delete(weights, largest).sum():.2f}"
-        text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=omitted, sum=others)}"
-        ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
-    ax.text(1.02, middle, words.labels(queries)[query], ha="left", color=LIGHT.ink, **settings)
-    ax.set_xlim(-0.6, 1.4)
-    ax.set_ylim(len(largest) + bool(omitted) - 0.5, -0.5)
-    ax.set_axis_off()
-    note = say("shown: the {most} largest of {count}", most=len(largest), count=len(weights))
-    first = say(", ").join(
-        f"{keys.in_words(key)} {weights[key]:.2f}"
-        for key in np.argsort(-weights, kind="stable")[:3]
-    )
-    alt = say(
-        "Lines{of} ({query}): largest weight on {first}",
-        of=in_title(title),
-        query=queries.labels[query],
-        first=first,
-    )
-    # The alt text names the three largest only, whether or not others are omitted.
-    return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
 
 
 def axes_for(into: Axes | None, width: float, height: float) -> Axes:

@@ -14,10 +14,5 @@ test("jobs are mean weights on their keys", () => {
   assert.deepEqual({ attention, uniform }, { attention: 0.1, uniform: 1 / 4 }); // only token 3 repeats one, token 0
   close(jobs.induction.attention, 0.6);
   close(jobs.induction.uniform, 1 / 4);
-  // Of what isn't on token 0.
-  close(jobs.induction.ofRest, 0.6 / 0.9);
-  close(jobs.induction.uniformOfRest, 1 / 3);
-  close(jobs.previous.ofRest, (0.25 + 0.1) / (0.5 + 0.9)); // token 1 only has token 0 before it
-  close(jobs.previous.uniformOfRest, (1 / 3 + 1 / 4) / (2 / 3 + 3 / 4));
   assert.equal(jobsOf([1, 2, 3], (i) => rows[i]).induction, null);
 });

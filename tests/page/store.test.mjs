@@ -12,7 +12,7 @@ test("a change draws what depends on it, each once and in order", async () => {
   assert.deepEqual(drawn.splice(0), [["map", 3], "text"]);
   changed("head", "traces");
   assert.deepEqual(drawn.splice(0), ["head"]);
-  set({ zoom: 2 });
+  set({ hovered: null });
   assert.deepEqual(drawn, []);
 });
 

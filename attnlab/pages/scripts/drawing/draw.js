@@ -30,11 +30,12 @@ export function rowOf(heading, cells, digits) {
 
 /** A table; `rows` and `feet` are elements. */
 export function tableOf(caption, headings, rows, feet = []) {
+  const headingOf = (name) => (name ? make("th", { scope: "col" }, name) : make("td"));
   const table = make(
     "table",
     {},
     make("caption", {}, caption),
-    make("thead", {}, make("tr", {}, ...headings.map((name) => make("th", { scope: "col" }, name)))),
+    make("thead", {}, make("tr", {}, ...headings.map(headingOf))),
     make("tbody", {}, ...rows),
     make("tfoot", {}, ...feet),
   );
@@ -103,14 +104,12 @@ export const formulaOf = (step) => `${step} = ${sayStored(description.steps[step
 /** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
-export const isPrinted = () => document.documentElement.classList.contains("printed");
 export const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const themeOf = () => document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
-export const isDark = () => !isPrinted() && themeOf() === "dark";
+export const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
 
 /** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
 export function prepareCanvas(canvas, width, height) {
-  const ratio = isPrinted() ? 3 : devicePixelRatio;
+  const ratio = devicePixelRatio;
   const columns = Math.ceil(width * ratio);
   const rows = Math.ceil(height * ratio);
   if (canvas.width !== columns || canvas.height !== rows) {
@@ -134,9 +133,6 @@ export function clipText(context, text, maxWidth) {
   return `${shown}…`;
 }
 
-/** The largest height of a scrollable drawing; it isn't limited on paper. */
-export const maxHeight = () => (isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8));
-
 export const colourOf = (element) => getComputedStyle(element).color;
 
 /** A fill of diagonal lines. */
@@ -154,7 +150,7 @@ export function hatchPattern(context, colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** Run `draw` once before the next frame, as last requested, even if several times; immediately for printing. */
+/** Run `draw` once before the next frame, as last requested, even if several times. */
 export function onceAFrame(draw) {
   let given = null; // the arguments of the last request
   const run = () => {
@@ -163,7 +159,6 @@ export function onceAFrame(draw) {
     draw(...last);
   };
   return (...args) => {
-    if (isPrinted()) return draw(...args);
     if (!given) requestAnimationFrame(run);
     given = args;
   };
@@ -201,10 +196,10 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
   return () => drawings;
 }
 
-/** Fill a group, after its legend, with a radio button for each choice, [value, words, description]; choose one by its value, a string. */
+/** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */
 export function setChoices(id, choices, choose) {
-  const radioOf = (value, tip) => make("input", { type: "radio", name: id, value, change: () => choose(value), ...(tip && { "data-tip": tip }) });
-  const radios = choices.map(([value, words, tip]) => make("label", {}, radioOf(String(value), tip), make("span", {}, words)));
+  const radioOf = (value) => make("input", { type: "radio", name: id, value, change: () => choose(value) });
+  const radios = choices.map(([value, words]) => make("label", {}, radioOf(String(value)), make("span", {}, words)));
   byId(id).replaceChildren(byId(id).firstElementChild, ...radios);
 }
 

@@ -25,8 +25,8 @@ export function openArithmetic(cursor) {
 /** The cursor of the nth view's map. */
 export const cursorOf = (n) => byId("heatmaps").children.item(n)?.querySelector(".cursor");
 
-/** Move to the row of the pass's chosen step. */
-export const focusStrip = () => byId("strip").querySelector(".mark").focus();
+/** Move to the chosen number of the pass's chosen step. */
+export const focusComponent = () => byId("component").focus();
 
 /** Move to the open head among all heads. */
 export const focusHead = () => byId("every-head").querySelector("[aria-pressed=true]").focus();

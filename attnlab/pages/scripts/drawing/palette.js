@@ -10,12 +10,10 @@ import { byId } from "./elements.js";
 
 export let palette; // colours from the most negative number through zero, in the middle, to the largest
 let pixels; // the same colours as 32-bit canvas pixels
-export let inks; // a text colour that contrasts with each
 
 export function choosePalette() {
   const theme = description.palettes[isDark() ? "dark" : "light"];
   palette = theme.colours.match(/.{6}/g).map((colour) => `#${colour}`);
-  inks = [...theme.inks].map((isWhite) => (isWhite === "1" ? "#fff" : "#000"));
   pixels = Uint32Array.from(palette, (colour) => {
     const [red, green, blue] = colour.match(/[^#]{2}/g).map((level) => parseInt(level, 16));
     return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
@@ -24,7 +22,7 @@ export function choosePalette() {
 }
 
 /** The scale of numbers from -bound to bound, see `Scale` in attnlab/support/scale.py. */
-export const signedScale = (bound) => ({ bound, is_sqrt: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
+const signedScale = (bound) => ({ bound, is_sqrt: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
 
 export function scaleOf(view, step, bound) {
   if (step !== "weights") return signedScale(bound);
@@ -32,7 +30,7 @@ export function scaleOf(view, step, bound) {
 }
 
 /** Indices of numbers in the palette. */
-export const paletteIndices = (values, { bound, is_sqrt }) =>
+const paletteIndices = (values, { bound, is_sqrt }) =>
   equations.palette_index(new Nd(new Float64Array(values), [values.length]), bound, is_sqrt).data;
 
 /** A number's position in the legend, from 0 to 1. */

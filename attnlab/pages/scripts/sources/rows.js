@@ -5,7 +5,7 @@ import { Nd, nd, REST, stridesOf } from "../numbers/arrays.js";
 import { ablationOf, isAmong } from "../numbers/changes.js";
 import { Run } from "../numbers/run.js";
 
-export const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
+const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
 const RUNS_KEPT = 64; // the most recently used ones of a trace
 
 /** A layer from its pack "attention": its inputs and edited steps by path, and the heads. */
@@ -29,13 +29,8 @@ export function layerOf(trace, layer, values) {
     for (const name of names)
       edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
   const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
-  if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], attended: new Map() });
-  return { inputs, edits, heads, ...layerDrawings.get(values) };
+  return { inputs, edits, heads };
 }
-
-// A layer's drawings in the picture, by the layer's numbers: small maps by head; by query, where its attention goes.
-// Traces with the same numbers share them.
-const layerDrawings = new WeakMap();
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
 function makeHead({ trace, layer, h, inputs, edits }) {
@@ -96,14 +91,6 @@ export function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
   if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // for all heads; the head's step is a slice
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
-}
-
-/** The weights of query i in each head of a layer. */
-export function weightsInLayer(trace, layer, i) {
-  const { heads } = trace.loaded.get(layer);
-  if (isShort(trace)) return heads.map((head) => stepRow(head, "weights", i));
-  const weights = runOfQueries(trace, i, i + 1, { layers: [layer] }).value(`blocks.${layer}.attention.weights`);
-  return heads.map((_, h) => nd.item(weights, h).numbers());
 }
 
 /** Row i of a head's step without the step's own edit. */

@@ -3,11 +3,16 @@
 import { inHeading, printable } from "../numbers/bytepairs.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
 import { decodeUtf8, grouped } from "../numbers/formats.js";
+import { Refusal } from "../numbers/refusal.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
 import { predictionOfLogits } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 import { description, sayStored } from "./description.js";
 import { reports, Source } from "./source.js";
+
+const FORBIDDEN = new Refusal(
+  "This page computes in a worker, which the host of the page or the browser forbids. Save the page, and open the file.",
+).message;
 
 /** A source with a model. `names.get(id)` returns a token's description. */
 export class ModelSource extends Source {
@@ -15,12 +20,24 @@ export class ModelSource extends Source {
   #waiting = new Map(); // requests by number: {resolve, reject, progress}
   #count = 0;
   #started;
+  #isForbidden = false; // whether the page may not start a worker
 
   constructor() {
     super();
     const script = new Blob([document.getElementById("worker").textContent], { type: "text/javascript" });
-    this.#worker = new Worker(URL.createObjectURL(script));
-    this.#worker.addEventListener("message", ({ data }) => this.#receive(data));
+    try {
+      this.#worker = new Worker(URL.createObjectURL(script));
+      this.#worker.addEventListener("message", ({ data }) => this.#receive(data));
+      this.#worker.addEventListener("error", () => this.#forbid());
+    } catch {
+      this.#forbid();
+    }
+  }
+
+  /** Say to all who wait, now and later, that nothing can be computed. */
+  #forbid() {
+    this.#isForbidden = true;
+    for (const n of [...this.#waiting.keys()]) this.#receive({ n, error: { message: FORBIDDEN, values: {} } });
   }
 
   /** The page's model: its description from attnlab/pages/playground.py, and a promise of its parameters. */
@@ -118,8 +135,9 @@ export class ModelSource extends Source {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(n, { resolve, reject, progress: 1 }); // quick requests don't report progress
+      if (this.#isForbidden) return this.#forbid();
       signal?.addEventListener("abort", () => this.#abort(n));
-      this.#worker.postMessage({ n, method, parameters }, transferred);
+      return this.#worker.postMessage({ n, method, parameters }, transferred);
     });
   }
 

@@ -1,15 +1,12 @@
 // The page: its views, in the order in which they are drawn, and the controls of the whole page.
 
 import { description, language, LANGUAGES, sayStored } from "../sources/description.js";
-import { loadLayer, source } from "../sources/source.js";
-import { openTraces, point, setDepth, showLanguage } from "../state/actions.js";
+import { openTraces, setDepth, showLanguage } from "../state/actions.js";
 import { followLink, followWholeLink, updateLink } from "../state/link.js";
 import { changed, on, selection } from "../state/store.js";
 import { openStory } from "../state/story.js";
-import { traces } from "../state/traces.js";
-import { startCard } from "../drawing/card.js";
 import { choosePalette } from "../drawing/palette.js";
-import { isDark, isPrinted, prefersDark } from "../drawing/draw.js";
+import { isDark, prefersDark } from "../drawing/draw.js";
 import { byId } from "../drawing/elements.js";
 import { startAblated } from "../views/ablated.js";
 import { startArithmetic } from "../views/arithmetic.js";
@@ -22,20 +19,7 @@ import { startPass } from "../views/pass.js";
 import { startReasons } from "../views/reasons.js";
 import { startSentence } from "../views/sentence.js";
 import { startMenu } from "../views/menu.js";
-import { startStory } from "../views/story.js";
 import { startSummary } from "../views/summary.js";
-
-// Print in light colours, at a fixed width, without scrolling. The class is set before the browser lays
-// out the printed page, so that the drawings are placed correctly.
-const onPaper = matchMedia("print");
-
-function layOutForPaper(printed) {
-  if (printed === isPrinted()) return;
-  document.documentElement.classList.toggle("printed", printed);
-  point(null);
-  repaint();
-  changed("printed");
-}
 
 function repaint() {
   choosePalette();
@@ -43,7 +27,7 @@ function repaint() {
 }
 
 const FRAME = "header *, main, main *, dialog, dialog *";
-const LABELS = ["title", "aria-label", "data-tip"];
+const LABELS = ["title", "aria-label"];
 
 /** The frame's texts, each with what shows it in an element; called before the views add theirs. */
 function textsOfFrame() {
@@ -51,7 +35,10 @@ function textsOfFrame() {
   return [...document.querySelectorAll(FRAME)].flatMap((element) =>
     [
       { text: english.get(element.innerHTML.trim()), show: (words) => (element.innerHTML = words) },
-      ...LABELS.map((name) => ({ text: english.get(element.getAttribute(name)), show: (words) => element.setAttribute(name, words) })),
+      ...LABELS.map((name) => {
+        const show = (words) => element.setAttribute(name, words);
+        return { text: english.get(element.getAttribute(name)), show };
+      }),
     ].filter(({ text }) => text),
   );
 }
@@ -67,16 +54,6 @@ function showDepth() {
   Object.assign(document.body.dataset, { depth, level });
 }
 
-/** Load all layers of a small page in a file, so that it can be printed. */
-async function preloadLayers() {
-  for (const trace of traces.filter(({ id }) => id === undefined)) {
-    const { layers, H, Dh, T, Tk } = trace;
-    const isSmall = layers * H * Dh * (T + 2 * Tk) < 1_000_000;
-    for (let layer = 0; layer < layers; layer++)
-      if (isSmall && source.has(trace, `attention.${layer}`)) await loadLayer(trace, layer);
-  }
-}
-
 function makeControls() {
   showControls();
   byId("theme").addEventListener("click", () => {
@@ -84,12 +61,10 @@ function makeControls() {
     repaint();
   });
   prefersDark.addEventListener("change", repaint);
-  onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));
-  addEventListener("beforeprint", () => layOutForPaper(true));
-  addEventListener("afterprint", () => layOutForPaper(false));
   // Report the page's height, so that an embedding page can size its frame.
-  if (parent !== window)
-    new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.documentElement);
+  const { documentElement: root } = document;
+  const report = () => parent.postMessage({ height: root.offsetHeight }, "*");
+  if (parent !== window) new ResizeObserver(report).observe(root);
 }
 
 /** Show the page's traces, and make its controls work; startMore() starts further views. */
@@ -97,7 +72,6 @@ export function startPage(startMore = () => {}) {
   const frame = textsOfFrame();
   choosePalette();
   makeControls();
-  startCard();
   on("language", () => {
     for (const { text, show } of frame) show(sayStored(text));
     choosePalette(); // its button's words
@@ -114,13 +88,11 @@ export function startPage(startMore = () => {}) {
   startReasons();
   startHeatmaps();
   startAblated();
-  startStory();
   startPass();
   startMenu();
   startMore();
   on("head query key step depth level openCell chosenStep link settings language isPredicting", updateLink);
   openTraces(description.traces);
-  setTimeout(preloadLayers, 500);
   if (location.hash) followLink(location.hash);
   else setDepth(selection.depth);
   openStory();

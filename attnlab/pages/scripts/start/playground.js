@@ -12,14 +12,14 @@ import { startChange } from "../views/change.js";
 import { startEditing } from "../views/editing.js";
 import { startExplorer } from "../views/explorer.js";
 import { makeEditor, startTyping } from "../views/typing.js";
-import { completionOf, startWriting, toggleWriting } from "../views/writing.js";
+import { completionOf, toggleWriting } from "../views/writing.js";
 import { startPage } from "./page.js";
 
 function startWithModel() {
   description.traces = description.traces.map(source.withNames);
   startRequests();
   Object.assign(live, { editor: makeEditor(), open: openIds, write: writeToken, toggleWriting, complete: completionOf });
-  startPage(() => [startExplorer, startEditing, startChange, startTyping, startWriting].forEach((start) => start()));
+  startPage(() => [startExplorer, startEditing, startChange, startTyping].forEach((start) => start()));
   followLinkOfText(location.hash, true);
 }
 

@@ -3,7 +3,7 @@
 import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { changed, isAt, isLook, isSame, selection, set } from "./store.js";
+import { changed, correct, isAt, isLook, isSame, selection, set } from "./store.js";
 import { clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, queryIn, setTraces, traces, views } from "./traces.js";
 
 /** Select a query and a key; by default, the key with the largest weight. */
@@ -15,12 +15,9 @@ export function point(cell) {
   set({ hovered: cell });
 }
 
-/** The first view whose open head has a query, once its numbers are loaded. */
-export const viewOfQuery = (query) => views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
-
 /** The key with the largest weight for a query of the open head, in the first text that has both. */
-export function strongestKey(query) {
-  const view = viewOfQuery(query);
+function strongestKey(query) {
+  const view = views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
   if (!view) return undefined;
   const { layer, head } = selection;
   const weights = valuesOf(view, layer, head, "weights", view.rows.indexOf(query));
@@ -29,11 +26,11 @@ export function strongestKey(query) {
 
 /** Open a head, immediately if its numbers are loaded; then call `then`. */
 export function openHead(layer, head, then = () => {}) {
-  if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
-  Object.assign(selection, { layer, head });
+  if (!isSame(selection, { layer, head })) correct({ key: undefined }); // another head's strongest key may differ
+  correct({ layer, head });
   const loading = pendingTraces({ traces }, layer).map((trace) => loadLayer(trace, layer));
   const show = () => {
-    selection.key ??= strongestKey(selection.query) ?? 0;
+    correct({ key: selection.key ?? strongestKey(selection.query) ?? 0 });
     changed("head");
     then();
   };
@@ -49,13 +46,12 @@ export function openHead(layer, head, then = () => {}) {
 
 /** Show traces, described as in `description.traces`, instead of the current ones; of the same text, the selected tokens stay. */
 export function openTraces(descriptions) {
-  const { layer, head, query, key, level } = selection;
+  const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];
-  Object.assign(selection, { hovered: null, key: undefined, openCell: null });
-  if (level === "number") selection.level = "model";
+  correct({ hovered: null, key: undefined, openCell: null, level: "model" });
   setTraces(descriptions);
   const isSameText = textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
-  Object.assign(selection, clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
+  correct(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
   // First the next tokens' numbers, which a server or a worker computes while the rest is drawn.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
@@ -66,7 +62,7 @@ export function openTraces(descriptions) {
 
 /** Choose how much the page shows. */
 export function setDepth(depth) {
-  selection.depth = depth;
+  correct({ depth });
   views.forEach(labelView);
   closeArithmetic();
   changed("depth", "level");
@@ -84,7 +80,7 @@ export async function showLanguage(chosen) {
 
 /** Open a head that the reader has chosen; `then` is called when it is open. */
 export function chooseHead(layer, head, then) {
-  selection.isHeadChosen = true;
+  correct({ isHeadChosen: true });
   return openHead(layer, head, then);
 }
 
@@ -94,6 +90,6 @@ export const openCellAt = (openCell) => set({ openCell, ...(isLook() && { level:
 /** Close the arithmetic of a cell. */
 export const closeArithmetic = () => set({ openCell: null, ...(isAt("number") && { level: "model" }) });
 
-/** Go to a step of the pass and one of its numbers; the page's link then includes them. */
-export const goTo = (path, component = selection.chosenStep.component) =>
-  set({ chosenStep: { ...selection.chosenStep, path, component, isLinked: true } });
+/** Go to a step of a trace's pass and one of its numbers; the page's link then includes them. */
+export const goTo = (path, component = selection.chosenStep.component, trace = selection.chosenStep.trace) =>
+  set({ chosenStep: { trace, path, component, isLinked: true } });

@@ -4,8 +4,10 @@ import { passStepsOf } from "../numbers/run.js";
 import { language, LANGUAGES, languageWritten } from "../sources/description.js";
 import { loadLayer } from "../sources/source.js";
 import { closeArithmetic, goTo, openCellAt, openHead, setDepth, showLanguage } from "./actions.js";
-import { changed, DEPTHS, isLook, selection, set } from "./store.js";
+import { changed, correct, DEPTHS, isLook, selection, set } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";
+
+const PLACE = ["layer", "head", "query", "key"]; // of a cell
 
 // Written after a delay, because browsers limit how often a page may change its address.
 let linkTimer;
@@ -37,7 +39,7 @@ function writeLink() {
   clearTimeout(linkTimer);
   linkTimer = null;
   const write = selection.isNewEntry ? "pushState" : "replaceState";
-  selection.isNewEntry = false;
+  correct({ isNewEntry: false });
   try {
     history[write](history.state, "", `#${linkOfPage()}`);
   } catch {} // frames without an address (srcdoc) refuse it
@@ -46,7 +48,7 @@ function writeLink() {
 /** Show what follows as a new entry in the browser's history. */
 export function startEntry() {
   if (linkTimer) writeLink(); // of what is shown now
-  selection.isNewEntry = true;
+  correct({ isNewEntry: true });
   updateLink();
 }
 
@@ -59,11 +61,9 @@ export function followWholeLink(link) {
 /** Apply a link, such as #layer=1&head=2&query=9. */
 export function followLink(link) {
   const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
-  for (const name of ["layer", "head", "query", "key"])
-    values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
-  Object.assign(selection, { key: undefined }, clampedSelection(values));
-  selection.isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
-  selection.level = "model";
+  for (const name of PLACE) values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
+  const isHeadChosen = selection.isHeadChosen || PLACE.some((name) => values[name] >= 0);
+  correct({ key: undefined, ...clampedSelection(values), isHeadChosen, level: "model" });
   set({ isPredicting: "predict" in values });
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
@@ -84,7 +84,7 @@ function linkOfArithmetic() {
 /** Open the cell that a link names, if any. */
 async function followLinkOfArithmetic({ open = "" }) {
   const values = Object.fromEntries([...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]));
-  if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
+  if (!PLACE.every((name) => name in values)) return closeArithmetic();
   const { component = 0, ...cell } = values;
   const target = clampedSelection(cell);
   const shown = traces;

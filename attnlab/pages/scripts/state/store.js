@@ -10,7 +10,6 @@ export const selection = {
   step: "weights",
   query: 0,
   key: 0,
-  zoom: 1,
   depth: "look",
   level: "model",
   hovered: null, // the { query, key } under the pointer
@@ -38,9 +37,12 @@ export const on = (names, draw) => readers.push({ names: names.split(" "), draw 
 export const changed = (...names) =>
   Promise.all(readers.filter((reader) => reader.names.some((name) => names.includes(name))).map(({ draw }) => draw()));
 
+/** Set parts of the selection before what depends on them is drawn: the caller calls `changed`, once all is set. */
+export const correct = (values) => Object.assign(selection, values);
+
 /** Set parts of the selection, and draw what depends on them. */
 export function set(values) {
-  Object.assign(selection, values);
+  correct(values);
   return changed(...Object.keys(values));
 }
 

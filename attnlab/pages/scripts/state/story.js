@@ -1,7 +1,6 @@
 // The heads that affect the next token most, from the pack "story", see attnlab/pages/overview.py.
 
 import { worthOf } from "../numbers/looks.js";
-import { attendedBy } from "../sources/goals.js";
 import { headOf, stepRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { openHead, select } from "./actions.js";
@@ -30,7 +29,7 @@ async function readStory(trace) {
     const [after, newIds, newAfter, newBefore] = Array.from({ length: 4 }, () => numbers.splice(0, count));
     await loadLayer(trace, layer);
     const without = newIds.map((id, n) => ({ id, probability: newBefore[n], without: newAfter[n] })); // the most probable tokens
-    heads.push({ layer, head, attended: attendedBy(trace, layer, head, trace.T - 1), after, without });
+    heads.push({ layer, head, weights: stepRow(headOf(trace, layer, head), "weights", trace.T - 1), after, without });
   }
   return { ids, before, heads };
 }

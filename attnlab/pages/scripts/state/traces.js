@@ -14,7 +14,6 @@ export const MATRICES = Object.keys(description.steps).filter((name) => descript
 export const DIFFERENCE = "B − A";
 const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
 
-
 export let traces; // what is shown: one trace, or two to compare
 export let traceViews; // one of each trace
 export let views; // these and, of two traces, the difference

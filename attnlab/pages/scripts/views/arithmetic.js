@@ -12,7 +12,7 @@ import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, why
 import { boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { lineOf, noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
-import { cursorOf, focusStrip } from "../drawing/levels.js";
+import { cursorOf, focusComponent } from "../drawing/levels.js";
 import { prefixOf } from "../drawing/names.js";
 
 function showOpened() {
@@ -138,15 +138,14 @@ function chooseInTable(trace, name, value) {
 
 function componentsTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Q, K, V } = head;
-  // Link a vector's name to its computation in the forward pass; cached tokens have none. Not a button:
-  // browsers omit buttons from table headers that are repeated on printed pages.
+  // Link a vector's name to its computation in the forward pass; cached tokens have none.
   const vector = (name, position, words) => {
     if (position < 0) return words;
     const click = (event) => {
       event.preventDefault();
       goToVector(trace, position, name, component);
     };
-    return make("a", { href: "#pass", class: "leads", "data-tip": say("How it is computed"), click }, words);
+    return make("a", { href: "#pass", class: "leads", title: say("How it is computed"), click }, words);
   };
   const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(
@@ -228,10 +227,9 @@ function comparisonOf(shown) {
 async function goToVector(trace, position, name, component) {
   const { layer, head } = selection.openCell;
   if (queryIn(trace) !== position) select(queryOf(trace, position));
-  selection.chosenStep.trace = trace.number;
-  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
+  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component, trace.number);
   byId("pass").scrollIntoView();
-  focusStrip();
+  focusComponent();
 }
 
 export function startArithmetic() {

@@ -50,20 +50,29 @@ function toggleCell() {
   changeStep("mask", cells.length ? { kind: "mask", cells } : null);
 }
 
-/** What is ablated or edited, each with a button that undoes it. */
+/** A change in short: silenced heads as they are named in the sentence, such as 1.2. */
+function shortNameOf(change) {
+  const { layer, head } = change;
+  if (!isAblation(change)) return nameOfChange(change);
+  return head === undefined ? `MLP ${layer}` : `${layer}.${head}`;
+}
+
+/** What is silenced or edited, each with a button that gives it back, and one for all. */
 function listChanges() {
   const { changes } = requests.last;
-  const buttonOfChange = (change) => {
-    const name = nameOfChange(change);
-    const undo = () => {
-      byId("prompt").focus(); // this button is removed
-      toggleChange(change);
-    };
-    return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
+  const restore = (undo) => {
+    byId("prompt").focus(); // the button is removed
+    undo();
   };
+  const buttonOfChange = (change) => {
+    const words = `${shortNameOf(change)} ×`;
+    const label = `${words} (${say("give it back")})`;
+    return buttonOf(() => restore(() => toggleChange(change)), { "aria-label": label }, words);
+  };
+  const all = buttonOf(() => restore(() => requestChanges([])), { id: "give-back" }, say("give all back"));
   byId("ablated").hidden = !changes.length;
-  const words = changes.every(isAblation) ? say("Ablated:") : say("Edited:");
-  byId("ablated").replaceChildren(words, ...changes.map(buttonOfChange));
+  const words = changes.every(isAblation) ? say("Silenced:") : say("Edited:");
+  byId("ablated").replaceChildren(words, ...changes.map(buttonOfChange), ...(changes.length > 1 ? [all] : []));
 }
 
 /** Show the open head's changes in the controls that make them. */

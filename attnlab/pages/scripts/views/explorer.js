@@ -6,7 +6,6 @@ import { cancel, goBack, isShownTyped, latest, openModel, requests, restoreText 
 import { on, selection, set } from "../state/store.js";
 import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
-import { makeSliders, showSettings } from "./next.js";
 import { typingParts } from "./typing.js";
 import { generatingControls } from "./writing.js";
 
@@ -62,11 +61,9 @@ function controls() {
       checkboxOf({ id: "compare" }, say("Compare with the previous one"), compare),
       buttonOf(goBack, { id: "back" }, say("Back to the previous one")),
       generatingControls(),
-      make("div", { id: "sampling" }, ...makeSliders()),
       ...openingControls(),
     ),
     make("p", { id: "ablated", class: "note" }),
-    make("p", { id: "sampled", class: "note", role: "status" }),
   );
 }
 
@@ -74,7 +71,6 @@ function controls() {
 function makeAgain() {
   byId("special-names").replaceChildren(); // fields are matched by their number
   replaceWithFields(byId("explore"), controls());
-  showSettings();
   showBusy();
   showProgress(progress);
 }

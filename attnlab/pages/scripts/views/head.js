@@ -1,40 +1,18 @@
 // The open head: its title, what it attends to, and the controls of its views.
 
-import { brief } from "../numbers/formats.js";
-import { say, sayParts } from "../sources/description.js";
+import { say } from "../sources/description.js";
 import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
-import { valuesOf } from "../sources/rows.js";
-import { strongestKey, viewOfQuery } from "../state/actions.js";
 import { on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, onHead, traces } from "../state/traces.js";
-import { formulaOf, markBusy, markChoice, number, positionsInWords, setChoices, symbolOf } from "../drawing/draw.js";
+import { formulaOf, markBusy, markChoice, setChoices } from "../drawing/draw.js";
 import { byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
-
-/** Show the selected query's largest weight. */
-function showStrongest() {
-  const { layer, head, query } = selection;
-  const view = viewOfQuery(query);
-  if (!view) return byId("strongest").replaceChildren();
-  const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
-  byId("strongest").replaceChildren(
-    prefixOf(view),
-    ...sayParts("Largest weight of query {i} {query}: {weight}, on key {j} {key}", {
-      i: positionsInWords(view.queries[i]),
-      query: symbolOf(brief(view.queryLabels[i])),
-      weight: number(valuesOf(view, layer, head, "weights", i)[j], 4),
-      j: positionsInWords(view.keys[j]),
-      key: symbolOf(brief(view.keyLabels[j])),
-    }),
-  );
-}
 
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
   markChoice("steps", step);
   showJobs();
-  showStrongest();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
 }
 
@@ -72,16 +50,11 @@ function showJobs() {
   );
 }
 
-const zoom = (factor) => set({ zoom: Math.max(1, Math.min(32, selection.zoom * factor)) });
-
 export function startHead() {
   on("traces", () => {
-    for (const id of ["jobs", "strongest"]) byId(id).replaceChildren();
+    byId("jobs").replaceChildren();
   });
   onHead(showHead);
-  on("query key", showStrongest);
   on("isLoading", () => markBusy(document.querySelector("main"), selection.isLoading));
   setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));
-  byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
-  byId("larger").addEventListener("click", () => zoom(1.5));
 }

@@ -50,6 +50,7 @@ function smallDrawing(shown, rowOf) {
       drawing.append(own);
     }
   }
+  for (const path of drawing.children) path.setAttribute("vector-effect", "non-scaling-stroke");
   return drawing;
 }
 

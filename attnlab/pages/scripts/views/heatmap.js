@@ -1,27 +1,27 @@
 // One step of one head: queries down, keys across.
 
-import { brief, fixed, format } from "../numbers/formats.js";
+import { brief, format } from "../numbers/formats.js";
 import { say, sayStored } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
-import { describedCell, isAt, isSame, on, selection } from "../state/store.js";
+import { describedCell, isSame, on, selection } from "../state/store.js";
 import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
-import { bitmapOf, boundOf, inks, legendPosition, palette, paletteIndices, scaleOf } from "../drawing/palette.js";
-import { cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern, isPrinted,
-  maxHeight, moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale } from "../drawing/draw.js";
+import { bitmapOf, boundOf, legendPosition, palette, scaleOf } from "../drawing/palette.js";
+import {
+  cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern,
+  moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale,
+} from "../drawing/draw.js";
 import { byId, isPress, make } from "../drawing/elements.js";
 import { focusHead, openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
-const LARGEST_CELL = 40;
-const LARGEST_CELL_IN_LOOK = 96; // in Look, where one map fills the page, if the window has room
-const NUMBERED_CELL = 44; // cells from this size on show their numbers
+const LARGEST_CELL = 40; // pixels
+const SMALLEST_CELL = 4; // a map that is then larger than its place can be scrolled
 const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
 const LABEL_SIZE = 12; // font size of labels
 const SMALLEST_FRAME = 5; // of a cell, in pixels
-const SMALLEST_LABEL_SIZE = 5; // on paper, where all labels are shown
 
 class Heatmap {
   #matrix; // of the open head's selected step; null if this trace has no such head
@@ -52,7 +52,7 @@ class Heatmap {
     this.zeroNote = make("p", { class: "note why" });
     const axes = make("span", { class: "axes", "aria-hidden": "true" }, `${say("query")} ↓\n${say("key")} →`);
     this.frame = make("div", { class: "frame" }, axes, this.top, this.left, this.scroller);
-    const parts = [this.noHeadNote, this.readout, this.frame, this.legend, this.zeroNote];
+    const parts = [this.noHeadNote, this.readout, this.frame, this.zeroNote, this.legend];
     this.figure = make("figure", { class: "heatmap" }, ...nameOf(view), ...parts);
     byId("heatmaps").append(this.figure);
     this.draw = onceAFrame(() => this.#matrix && this.#draw());
@@ -119,15 +119,6 @@ class Heatmap {
 
   // ---- layout ----------------------------------------------------------------------------------
 
-  /** The largest cell size; for a map that fills the page, the size at which all rows fit in the window. */
-  #largestCell() {
-    if (!isAt("head", "matrix") || isPrinted()) return LARGEST_CELL;
-    const below = this.legend.offsetHeight + 28; // with the margins
-    const top = this.frame.getBoundingClientRect().top + scrollY;
-    const fitting = (innerHeight - top - this.#labelHeight - below) / this.view.T;
-    return Math.max(LARGEST_CELL, Math.min(LARGEST_CELL_IN_LOOK, fitting));
-  }
-
   layOut() {
     if (!this.#matrix) return;
     const { T, Tk, queryLabels, keyLabels } = this.view;
@@ -138,15 +129,15 @@ class Heatmap {
     const widthOf = (text) => context.measureText(brief(text)).width;
     const widest = (texts) => Math.min(LONGEST_LABEL * fontScale, Math.ceil(Math.max(...texts.map(widthOf))));
     this.#labelWidth = Math.max(56 * fontScale, widest(queryLabels) + 10); // room for the axes' names at least
-    this.#labelHeight = Math.max(32 * fontScale, widest(keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
+    this.#labelHeight = Math.max(32 * fontScale, widest(keyLabels) * Math.sin(SLANT) + 18);
     this.#width = figure.clientWidth;
     const available = Math.max(120, this.#width - this.#labelWidth - OVERHANG * fontScale);
-    const fit = Math.max(1, Math.min(this.#largestCell(), available / Tk));
-    this.#side = fit * (isPrinted() ? 1 : selection.zoom);
+    this.#side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, available / Tk));
     if (this.#side > 2) this.#side = Math.floor(this.#side);
     const [width, height] = [Tk * this.#side, T * this.#side];
     Object.assign(extent.style, { width: `${width}px`, height: `${height}px` });
-    Object.assign(scroller.style, { width: `${Math.min(available, width)}px`, height: `${Math.min(maxHeight(), height)}px` });
+    const most = Math.max(320, innerHeight * 0.8);
+    Object.assign(scroller.style, { width: `${Math.min(available, width)}px`, height: `${Math.min(most, height)}px` });
     // The frame's grid: canvases of labels get their sizes only when they are drawn.
     figure.style.setProperty("--height", scroller.style.height);
     figure.style.setProperty("--label", `${this.#labelWidth}px`);
@@ -177,45 +168,24 @@ class Heatmap {
       for (let column = j; column <= j + n; column++) context.fillRect(column * side - 0.5, y, 1, height);
       for (let row = i; row <= i + m; row++) context.fillRect(x, row * side - 0.5, width, 1);
     }
-    if (side >= NUMBERED_CELL) this.#drawNumbers(context, i, j, m, n);
     this.#drawAllLabels();
-  }
-
-  /** Write the numbers of m rows from i and n columns from j, all with the same decimals. */
-  #drawNumbers(context, i, j, m, n) {
-    const [matrix, side, { Tk }] = [this.#matrix, this.#side, this.view];
-    const digits = Math.max(1, 2 - Math.floor(Math.log10(Math.max(1, this.#scale.bound))));
-    const isHidden = hiddenIn(this.view, selection);
-    context.font = `${Math.min(LABEL_SIZE * 1.5, side / 3.8)}px ${getComputedStyle(this.left).fontFamily}`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    for (let row = i; row < i + m; row++)
-      for (let column = j; column < j + n; column++) {
-        const index = row * Tk + column;
-        if (isHidden(index) || !Number.isFinite(matrix[index])) continue;
-        context.fillStyle = inks[paletteIndices([matrix[index]], this.#scale)[0]];
-        context.fillText(fixed(matrix[index], digits), (column + 0.5) * side, (row + 0.5) * side);
-      }
   }
 
   #drawAllLabels() {
     const { clientWidth: width, clientHeight: height, scrollLeft: x, scrollTop: y } = this.scroller;
     const { query, key } = this.#nearestCell(describedCell());
-    const [side, fontScale] = [this.#side, textScale()];
-    // Printed labels are smaller and vertical, so that none is left out.
-    const sizeOnPaper = Math.min(LABEL_SIZE, Math.max(SMALLEST_LABEL_SIZE, Math.floor(side) - 1));
-    const size = isPrinted() ? sizeOnPaper : LABEL_SIZE * fontScale;
-    const isUpright = isPrinted() && side < 19;
-    const rowDistance = isPrinted() ? size + 1 : 14 * fontScale;
-    const rows = { size, minDistance: rowDistance, offset: y, length: height, chosen: query };
+    const fontScale = textScale();
+    const size = LABEL_SIZE * fontScale;
+    const rows = { size, minDistance: 14 * fontScale, offset: y, length: height, chosen: query };
     this.#drawLabels(this.left, [this.#labelWidth, height], this.view.queryLabels, rows, (context, middle) => {
       context.textAlign = "right";
       context.translate(this.#labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
     });
-    const columns = { size, minDistance: isUpright ? rowDistance : 19 * fontScale, offset: x, length: width, chosen: key };
-    this.#drawLabels(this.top, [width + OVERHANG * fontScale, this.#labelHeight], this.view.keyLabels, columns, (context, middle) => {
-      context.translate(middle + (isUpright ? 0 : 2), this.#labelHeight - 8);
-      context.rotate(isUpright ? -Math.PI / 2 : -SLANT);
+    const columns = { size, minDistance: 19 * fontScale, offset: x, length: width, chosen: key };
+    const topSize = [width + OVERHANG * fontScale, this.#labelHeight];
+    this.#drawLabels(this.top, topSize, this.view.keyLabels, columns, (context, middle) => {
+      context.translate(middle + 2, this.#labelHeight - 8);
+      context.rotate(-SLANT);
     });
   }
 
@@ -366,6 +336,5 @@ export function startHeatmaps() {
   const all = drawingsIn("heatmaps", () => views, (view) => new Heatmap(view));
   onHead(() => drawHeatmaps(all()));
   on("query key hovered", () => all().forEach((heatmap) => heatmap.mark()));
-  on("openCell zoom", () => all().forEach((heatmap) => heatmap.layOut()));
-  on("zoom", () => all().forEach((heatmap) => heatmap.scrollToCell()));
+  on("openCell", () => all().forEach((heatmap) => heatmap.layOut()));
 }

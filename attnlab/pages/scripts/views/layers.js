@@ -1,10 +1,9 @@
 // The whole model in one drawing: each token is a band on its way through the layers, as wide as its vector is long.
 // Curves are attention, from the token looked at to the one that looks; dots are what MLPs add.
 
-import { NOTABLE } from "../numbers/constants.js";
 import { wordOf } from "../numbers/words.js";
-import { attendedInLayer } from "../sources/goals.js";
 import { say } from "../sources/description.js";
+import { headOf, isAblatedIn, stepRow } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
 import { on, selection } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
@@ -18,6 +17,7 @@ const TITLES = 26; // height of the layers' names
 const WIDEST_BAND = 16;
 const LARGEST_DOT = 9; // radius
 const WIDEST_CURVE = 5;
+const MIN_WEIGHT = 0.12; // smaller weights have no curve
 const SHARE_OF_ATTENTION = 0.7; // of a layer's width; the rest is for its MLP
 
 /** Where a layer's attention starts and ends, and its MLP is. */
@@ -36,20 +36,23 @@ function bandOf(y, points) {
   return svg("path", { class: "band", d: `M${side(-1).join("L")}L${side(1).reverse().join("L")}Z` });
 }
 
-/** The curves of one layer's heads from the tokens that are drawn. */
+/** The curves of one layer's heads from the tokens that are drawn, as wide as the weight; none to the first token. */
 function curvesOf(trace, layer, first, { start, end }, yOf, query) {
+  const middle = (start + end) / 2;
   const curves = [];
-  for (let i = first; i < trace.T; i++) {
-    attendedInLayer(trace, layer, i).forEach(({ excess, visible, isAblated }, head) => {
-      if (isAblated) return;
-      for (const j of visible) {
-        const key = j - trace.cached;
-        if (excess[j] < NOTABLE || key < first) continue;
-        const middle = (start + end) / 2;
-        const names = ["curve", i === query && "of-query", layer === selection.layer && head === selection.head && "of-head"].filter(Boolean).join(" ");
-        curves.push(svg("path", { class: names, d: `M${start} ${yOf(key)}C${middle} ${yOf(key)},${middle} ${yOf(i)},${end} ${yOf(i)}`, "stroke-width": (WIDEST_CURVE * Math.min(1, excess[j])).toFixed(2) }));
+  for (let head = 0; head < trace.H; head++) {
+    const isOpen = layer === selection.layer && head === selection.head;
+    for (let i = first; i < trace.T && !isAblatedIn({ traces: [trace] }, layer, head); i++) {
+      const weights = stepRow(headOf(trace, layer, head), "weights", i);
+      const names = ["curve", i === query && "of-query", isOpen && "of-head"].filter(Boolean).join(" ");
+      for (let key = Math.max(1 - trace.cached, first); key < trace.T; key++) {
+        const weight = weights[trace.cached + key];
+        if (weight < MIN_WEIGHT || key === i) continue;
+        const d = `M${start} ${yOf(key)}C${middle} ${yOf(key)},${middle} ${yOf(i)},${end} ${yOf(i)}`;
+        const width = WIDEST_CURVE * Math.min(1, weight);
+        curves.push(svg("path", { class: names, d, "stroke-width": width.toFixed(2) }));
       }
-    });
+    }
   }
   return curves;
 }

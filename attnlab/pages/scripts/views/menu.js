@@ -19,7 +19,7 @@ const ACTIONS = {
     startEntry();
     setDepth(isLook() ? "lab" : "look");
   },
-  predict: () => set({ isPredicting: !selection.isPredicting }),
+  "predict-first": () => set({ isPredicting: !selection.isPredicting }),
   "copy-link": async () => {
     await copyText(location.href.replace(/#.*|$/, `#${linkOfPage()}`));
     announce(say("Link copied."));
@@ -35,11 +35,9 @@ export function startMenu() {
     menu.open = false;
     menu.firstElementChild.focus();
   };
-  for (const [id, act] of Object.entries(ACTIONS))
-    byId(id).addEventListener("click", () => {
-      close();
-      act();
-    });
+  // An item closes the menu before it acts: Help takes the focus.
+  menu.addEventListener("click", ({ target }) => target.matches("button") && close(), true);
+  for (const [id, act] of Object.entries(ACTIONS)) byId(id).addEventListener("click", act);
   // A click elsewhere, or Escape, closes the menu.
   addEventListener("pointerdown", ({ target }) => {
     if (!menu.contains(target)) menu.open = false;
@@ -51,7 +49,7 @@ export function startMenu() {
   });
   const mark = () => {
     byId("all-numbers").setAttribute("aria-pressed", String(!isLook()));
-    byId("predict").setAttribute("aria-pressed", String(selection.isPredicting));
+    byId("predict-first").setAttribute("aria-pressed", String(selection.isPredicting));
   };
   on("depth isPredicting", mark);
   mark();

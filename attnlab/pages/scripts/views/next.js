@@ -7,24 +7,22 @@ import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { select } from "../state/actions.js";
 import { changed, isLook, on, selection, settings } from "../state/store.js";
 import { alignment, queryIn, traces } from "../state/traces.js";
-import { checkboxOf, drawingsIn, number, onceAFrame, positionsInWords, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { drawingsIn, number, onceAFrame, positionsInWords, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { byId, make } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
-const ROWS = 10; // rows of the table, unless all are shown
+const ROWS = 20; // of the table
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
-let showsAllRows = false;
 let positionSlider;
-const settingSliders = []; // in two places, which show the same settings
+let settingSliders = [];
 
 /** The largest number of tokens that predictions include. */
 const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
 
 /** Make the controls above the predictions. */
 function makeSettings() {
-  settingSliders.length = 0;
   positionSlider = slider(say("after position"), {
     shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spokenText(n) {
@@ -34,22 +32,19 @@ function makeSettings() {
     },
     onChange: (n) => select(n),
   });
-  const all = checkboxOf(showsAllRows ? { checked: "" } : {}, say("more rows"), ({ target }) => {
-    showsAllRows = target.checked;
-    drawPredictions();
-  });
-  byId("settings").replaceChildren(positionSlider.element, ...makeSliders(), all);
+  settingSliders = makeSliders();
+  byId("settings").replaceChildren(positionSlider.element, ...settingSliders.map(({ element }) => element));
 }
 
-/** Sliders for the settings; all sets show the same values. */
-export function makeSliders() {
+/** Sliders for the settings. */
+function makeSliders() {
   const temperatures = [0, ...description.sliders.temperatures];
   const topPs = [...description.sliders.topPs, null];
   const set = (values) => {
     Object.assign(settings, values);
     changed("settings");
   };
-  const sliders = [
+  return [
     slider(say("temperature"), {
       shownText: (n) => temperatures[n].toFixed(1),
       spokenText: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
@@ -70,11 +65,9 @@ export function makeSliders() {
       state: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
     }),
   ];
-  settingSliders.push(...sliders);
-  return sliders.map(({ element }) => element);
 }
 
-export const showSettings = () => settingSliders.forEach(({ set, state }) => set(...state()));
+const showSettings = () => settingSliders.forEach(({ set, state }) => set(...state()));
 
 /**
  * A slider from 0. Its value is shown by `shownText`, and by `spokenText` for screen readers; `state` returns
@@ -110,7 +103,7 @@ class Prediction {
     this.table = make("div", { class: "table", tabindex: "0", role: "region" });
     this.following = make("p", { class: "sum" });
     this.heading = make("h3");
-        this.note = make("p", { class: "note" });
+    this.note = make("p", { class: "note" });
     byId("predictions").append(make("article", { "data-trace": trace.number }, this.heading, this.note, this.steps, this.table, this.following));
     this.draw = onceAFrame(() => this.#draw());
   }
@@ -134,7 +127,6 @@ class Prediction {
     table.replaceChildren(candidatesTable(trace.prediction.rows, candidates));
     this.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
   }
-
 }
 
 /** The settings that differ from the defaults; "" if none do. */
@@ -173,7 +165,7 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
 function candidatesTable(unusedRows, candidates) {
   const { vocab, logits, exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
-  const count = showsAllRows ? tokens.length : Math.min(ROWS, tokens.length);
+  const count = Math.min(ROWS, tokens.length);
   const contentOf = (x) => (typeof x === "number" ? number(x, 4) : x);
   const tokenRow = (name, logit, steps, ...ends) => {
     const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax

@@ -51,7 +51,6 @@ function showNotice() {
     byId("notice").append(element);
     noticeOnBlank(trace, element);
   }
-
 }
 
 export const startNotice = () => on("traces language", showNotice);

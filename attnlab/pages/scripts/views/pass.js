@@ -8,17 +8,15 @@ import { description, say, sayParts, sayStored } from "../sources/description.js
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { goTo, openHead } from "../state/actions.js";
-import { changed, isLook, on, selection } from "../state/store.js";
+import { correct, isLook, on, selection } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { queryIn, traces } from "../state/traces.js";
-import { bitmapOf, signedScale } from "../drawing/palette.js";
-import { cellAfterKey, cellUnder, formulaOf, markBusy, markChoice,
-  moveFrame, number, onceAFrame, setChoices, tokenElement, withSymbol } from "../drawing/draw.js";
+import {
+  formulaOf, markBusy, markChoice, number, onceAFrame, setChoices, tokenElement, withSymbol,
+} from "../drawing/draw.js";
 import { buttonOf, byId, isPress, make } from "../drawing/elements.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
-import { cursorOf, focusStrip } from "../drawing/levels.js";
-
-const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
+import { cursorOf, focusComponent } from "../drawing/levels.js";
 
 let shownStep; // from `readPass`, with its `step` and `part`
 let shownTrace; // whose parts are listed
@@ -26,18 +24,16 @@ let latestChoice = 0; // the number of choices so far; results for earlier ones 
 
 /** Show the pass of a token in the current traces. */
 function openPass() {
-  const { chosenStep } = selection;
   markBusy(byId("pass"), true);
-  chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
+  const chosen = Math.min(selection.chosenStep.trace, traces.length - 1);
   byId("pass-traces").hidden = traces.length < 2;
-  setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), (n) => {
-    selection.chosenStep.trace = Number(n);
-    openPass();
-  });
-  markChoice("pass-traces", chosenStep.trace);
-  const trace = (shownTrace = traces[chosenStep.trace]);
+  const chooseTrace = (n) => goTo(selection.chosenStep.path, selection.chosenStep.component, Number(n));
+  setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), chooseTrace);
+  markChoice("pass-traces", chosen);
+  const trace = (shownTrace = traces[chosen]);
   const steps = passStepsOf(trace);
-  if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
+  const path = steps.some(({ path }) => path === selection.chosenStep.path) ? selection.chosenStep.path : "embedding";
+  correct({ chosenStep: { ...selection.chosenStep, trace: chosen, path } });
   const blocks = Array.from({ length: trace.layers }, (_, layer) => [String(layer), say("Block {layer}", { layer })]);
   const goToFirst = (part) => goTo(steps.find((step) => partOf(step) === part).path);
   setChoices("pass-parts", [["", say("Embedding")], ...blocks, ["end", say("Logits")]], goToFirst);
@@ -181,23 +177,12 @@ function optionOf(step) {
   const row = rowAt(shownStep, step);
   const isChosen = step === shownStep.step;
   const norm = row && !VOCABULARY_STEPS.has(step.name) ? format(Math.hypot(...row), 2) : "";
-  const canvas = make("canvas", { "aria-hidden": "true" });
-  if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, canvas);
-  canvas.classList.toggle("short", row?.length <= LONGEST_SHORT_ROW);
-  const label = norm ? say("{name}, norm {size}", { name: step.name, size: norm }) : step.name;
-  const states = { tabindex: isChosen ? "0" : "-1", "aria-selected": String(isChosen), "aria-label": label };
-  const parts = [make("code", {}, step.name), canvas, make("span", { class: "size" }, norm)];
+  const states = { tabindex: isChosen ? "0" : "-1", "aria-selected": String(isChosen) };
+  const parts = [make("code", {}, step.name), " ", make("span", { class: "size" }, norm)];
   const option = make("li", { role: "option", "data-path": step.path, ...states }, ...parts);
   option.classList.toggle("stream", STREAM.has(step.name));
   option.addEventListener("click", () => goTo(step.path));
   return option;
-}
-
-/** A colour scale that saturates for the 2% of a row that are largest in size. */
-function stripScale(row) {
-  const sizes = Float64Array.from(row, Math.abs).sort();
-  const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
-  return signedScale(bound);
 }
 
 /** Move through the list of steps with the keyboard; Enter moves to the chosen step's numbers. */
@@ -208,7 +193,7 @@ function moveByKey(event) {
   const to = { ArrowUp: steps[index - 1], ArrowDown: steps[index + 1], Home: inPart[0], End: inPart.at(-1) };
   if (isPress(event)) {
     event.preventDefault();
-    focusStrip();
+    focusComponent();
   }
   if (!(event.key in to)) return;
   event.preventDefault();
@@ -228,7 +213,7 @@ function showChosenStep() {
   byId("step-purpose").textContent = sayStored(purpose);
   byId("step-missing").hidden = row !== undefined;
   byId("step-missing").textContent = whyMissing(shownStep);
-  for (const id of ["step-shape", "strip", "step-arithmetic"]) byId(id).hidden = row === undefined;
+  for (const id of ["step-shape", "row-number", "step-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
   const [size, least, most] = [Math.hypot(...row), Math.min(...row), Math.max(...row)].map((x) => number(x, 4));
   const values = { shape: shapeOf(trace, axes).join(" × "), i: String(shownStep.position), n: String(row.length), size, least, most };
@@ -236,8 +221,7 @@ function showChosenStep() {
     ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", values)
     : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", values);
   byId("step-shape").replaceChildren(...shape);
-  strip.show(row);
-  return showComponent(Math.min(selection.chosenStep.component, row.length - 1));
+  return showComponent(row, Math.min(selection.chosenStep.component, row.length - 1));
 }
 
 /** A step with its formula, as the library writes it. */
@@ -250,21 +234,14 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
 }
 
 /** Mark a component of the row, and show how it is computed. */
-async function showComponent(c) {
+async function showComponent(row, c) {
   const choice = latestChoice;
-  selection.chosenStep.component = c;
-  strip.choose(c);
+  correct({ chosenStep: { ...selection.chosenStep, component: c } });
+  readComponent(row, c);
   const explanation = await explanationOf(shownStep, shownStep.step, c);
   if (choice !== latestChoice || c !== selection.chosenStep.component) return;
   const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
   byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
-}
-
-/** Choose a component by pointer or keys. */
-function chooseComponent(c) {
-  Object.assign(selection.chosenStep, { component: c, isLinked: true });
-  changed("link");
-  return showComponent(c);
 }
 
 /** Why a step's row or arithmetic isn't available. */
@@ -288,122 +265,21 @@ function componentOf({ name }, c) {
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
-const MAX_CELL_SIDE = 24; // in pixels
-const STRIP_HEIGHT = 180; // in pixels, approximate
-
-/** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and a cell's side. */
-function stripLayout(count, width, unit) {
-  const largestSide = Math.min(MAX_CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
-  const fitting = Math.floor(width / largestSide);
-  const maxColumns = Math.max(16, unit, fitting - (fitting % unit));
-  let columns = maxColumns;
-  while (count % columns && columns - unit >= 0.75 * maxColumns) columns -= unit;
-  columns = Math.min(count, count % columns ? maxColumns : columns);
-  return { columns, side: Math.max(1, Math.floor(Math.min(largestSide, width / columns))) };
+/** Read a number of the row, chosen in the field. */
+function readComponent(row, c) {
+  const field = byId("component");
+  field.max = row.length - 1;
+  field.value = c;
+  const name = componentOf(shownStep.step, c);
+  field.ariaLabel = `${name}: ${format(row[c], 6)}`;
+  byId("reading").replaceChildren(`${name}: `, make("strong", {}, number(row[c])));
 }
-
-/** The row as coloured cells; one is chosen by pointer or keys. */
-class Strip {
-  #row = [];
-  #columns;
-  #side; // of a cell, in pixels
-  #chosen;
-
-  constructor() {
-    this.mark = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
-    this.markRow = make("div", { role: "row" }, this.mark); // a grid needs rows for screen readers
-    this.canvas = make("canvas", { "aria-hidden": "true" });
-    this.cells = make("div", { role: "grid", class: "cells" }, this.canvas, this.markRow);
-    this.reading = make("p", { class: "reading", "aria-live": "polite" });
-    this.legend = make("p", { class: "note" });
-    byId("strip").append(this.reading, this.cells, this.legend);
-    this.cells.addEventListener("pointermove", (event) => this.#read(this.#componentUnder(event) ?? this.#chosen));
-    this.cells.addEventListener("pointerleave", () => this.#read(this.#chosen));
-    this.cells.addEventListener("click", (event) => {
-      const c = this.#componentUnder(event);
-      if (c !== undefined) chooseComponent(c);
-    });
-    this.mark.addEventListener("keydown", (event) => this.#pressKey(event));
-    new ResizeObserver(onceAFrame(() => this.#layOut())).observe(byId("strip"));
-  }
-
-  /** Show the numbers of the shown step. */
-  show(row) {
-    this.#row = row;
-    this.#chosen = Math.min(selection.chosenStep.component, row.length - 1);
-    this.cells.ariaLabel = shownStep.step.path;
-    this.#layOut();
-  }
-
-  choose(c) {
-    this.#chosen = c;
-    this.#moveMark();
-    this.#read(c);
-    this.mark.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(this.#row[c], 6)}`;
-  }
-
-  #layOut() {
-    const width = byId("strip").clientWidth;
-    const { length } = this.#row;
-    if (!width || !length) return;
-    const { Dh } = shownStep.trace;
-    const isWholeHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width; // per line of the strip
-    const { columns, side } = stripLayout(length, width, isWholeHeads ? Dh : 8);
-    const rows = Math.ceil(length / columns);
-    const scale = stripScale(this.#row);
-    bitmapOf(this.#row, columns, rows, scale, () => false, this.canvas);
-    Object.assign(this.canvas.style, { width: `${columns * side}px`, height: `${rows * side}px` });
-    Object.assign(this.cells, { ariaRowCount: rows, ariaColCount: columns });
-    const bound = format(scale.bound);
-    this.legend.textContent = this.#row.every((x) => x >= 0)
-      ? say("Orange above 0; darkest at {most} and above.", { most: bound })
-      : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
-    [this.#columns, this.#side] = [columns, side];
-    this.#moveMark();
-  }
-
-  #moveMark() {
-    if (this.#columns === undefined) return; // not laid out yet
-    const [i, j] = this.#cellOf(this.#chosen);
-    moveFrame(this.mark, i, j, this.#side, 9);
-    this.markRow.ariaRowIndex = i + 1;
-    this.mark.ariaColIndex = j + 1;
-  }
-
-  #cellOf(c) {
-    return [Math.floor(c / this.#columns), c % this.#columns];
-  }
-
-  #read(c) {
-    this.reading.replaceChildren(`${componentOf(shownStep.step, c)} `, make("strong", {}, number(this.#row[c])));
-  }
-
-  #componentUnder(event) {
-    const [i, j] = cellUnder(event, this.canvas, this.#side);
-    const c = i * this.#columns + j;
-    return j >= 0 && j < this.#columns && c >= 0 && c < this.#row.length ? c : undefined;
-  }
-
-  #pressKey(event) {
-    const last = this.#row.length - 1;
-    if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      event.preventDefault();
-      const to = this.#chosen + (event.key === "ArrowLeft" ? -1 : 1);
-      return chooseComponent(Math.max(0, Math.min(last, to)));
-    }
-    const to = cellAfterKey(event, ...this.#cellOf(this.#chosen), Math.ceil((last + 1) / this.#columns), this.#columns);
-    if (to) chooseComponent(Math.min(last, to[0] * this.#columns + to[1]));
-  }
-}
-
-const strip = new Strip();
 
 // ---- one number ------------------------------------------------------------------------------------
 
 /** A number of another step, linked to it. */
 function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
-  return buttonOf(() => goTo(step.path, c).then(focusStrip), { class: "leads" }, words);
+  return buttonOf(() => goTo(step.path, c).then(focusComponent), { class: "leads" }, words);
 }
 
 const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
@@ -507,4 +383,7 @@ export function startPass() {
   on("palette", () => isLook() || showPass());
   on("chosenStep", () => (shownTrace === traces[selection.chosenStep.trace] ? showPass() : openPass()));
   byId("pass-steps").addEventListener("keydown", moveByKey);
+  byId("component").addEventListener("input", ({ target: { valueAsNumber: c, max } }) => {
+    if (c >= 0 && c <= max) goTo(selection.chosenStep.path, Math.floor(c));
+  });
 }

@@ -6,11 +6,11 @@ import { say } from "../sources/description.js";
 import { headOf } from "../sources/rows.js";
 import { goTo, openHead, select, setDepth } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
-import { isLook, on, selection } from "../state/store.js";
+import { correct, isLook, on, selection } from "../state/store.js";
 import { alignment, queryIn, queryOf, traces } from "../state/traces.js";
 import { barOf, exact, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
-import { cursorOf, focusHead, focusStrip } from "../drawing/levels.js";
+import { cursorOf, focusHead, focusComponent } from "../drawing/levels.js";
 import { nameOfReadPart, readReason, reasonInWords } from "../drawing/reasons.js";
 
 /** The open cell in a trace, and the key that it is compared with, or null for the mean of the row. */
@@ -34,10 +34,10 @@ async function goToPart(trace, { kind, layer, head }, position) {
     setDepth("lab");
   }
   choose();
-  selection.chosenStep.trace = trace.number;
-  await goTo({ token: "token_embedding", position: "position_embedding", mlp: `blocks.${layer}.mlp.output` }[kind]);
+  const paths = { token: "token_embedding", position: "position_embedding", mlp: `blocks.${layer}.mlp.output` };
+  await goTo(paths[kind], undefined, trace.number);
   byId("pass").scrollIntoView();
-  focusStrip();
+  focusComponent();
 }
 
 /** A part's name, which leads to it. */
@@ -79,7 +79,7 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
 /** The keys of the row, to compare with: a button for each, and one for their mean. */
 function rivalsOf(trace, { visible, key }) {
   const choose = (other) => {
-    selection.openCell.other = other;
+    correct({ openCell: { ...selection.openCell, other } });
     for (const section of byId("sums").querySelectorAll(".reasons")) section.update();
   };
   const chipOf = (n, words) => Object.assign(buttonOf(() => choose(n), { class: "chip" }, words), { other: n });

@@ -10,7 +10,7 @@ import { loadLayer, source, withProbabilities } from "../sources/source.js";
 import { chooseHead, openCellAt, select } from "../state/actions.js";
 import { END_OF_TEXT, live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
-import { changed, isSame, on, selection, settings } from "../state/store.js";
+import { changed, isSame, on, selection, set, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
@@ -116,7 +116,7 @@ function otherHeadWords({ trace, keys }) {
   const own = trace.cached + trace.T - 1;
   const jobOf = ({ layer, head }) => FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
   const said = jobOf(headShown());
-  const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, attended: { weights } }) => {
+  const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
     const key = mostLookedAt(weights, own);
     const job = jobOf({ layer, head });
     const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
@@ -228,7 +228,7 @@ function drawRow(text, query) {
   const scores = isEdited ? null : [...stepRow(loaded, "masked_scores", query)];
   const openNumber = (step, j) => {
     startEntry();
-    selection.step = step;
+    set({ step });
     select(queryOf(trace, query), j);
     openCellAt({ layer, head, query: selection.query, key: j, component: 0 });
     byId("arithmetic-title").focus();

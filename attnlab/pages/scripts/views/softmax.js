@@ -33,6 +33,7 @@ export function softmaxRow(shown, query, row, scores = null, open = null) {
   });
   const headings = scores ? [say("key"), "score = q · k / √Dk", "exp(score − largest)", say("÷ {sum}, their sum", { sum: fixed(sum, 3) }), ""] : [say("key"), say("weight"), ""];
   const caption = make("caption", {}, ...sayParts("Where “{query}” looks, word by word", { query: make("bdi", {}, shown.queries[query].trim()) }));
-  const head = make("thead", {}, make("tr", {}, ...headings.map((words) => make(words ? "th" : "td", words ? { scope: "col" } : {}, words))));
+  const headingOf = (words) => (words ? make("th", { scope: "col" }, words) : make("td"));
+  const head = make("thead", {}, make("tr", {}, ...headings.map(headingOf)));
   return make("table", {}, caption, head, make("tbody", {}, ...rows));
 }

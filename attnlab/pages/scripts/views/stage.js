@@ -12,6 +12,7 @@ const SMALLEST_LETTERS = 22; // pixels
 const LARGEST_LETTERS = 46;
 const LARGEST_ON_PHONE = 34;
 const ROOM_FOR_NEXT = 300; // pixels beside the sentence
+const SHARE_HEIGHT = 12; // pixels above the letters
 const MIN_SHARE = 0.01; // smaller shares aren't written under a word
 const MIN_ARC = 0.004; // of the word that looks
 const MIN_FAINT_ARC = 0.12; // of the other words, whose arcs are faint
@@ -38,7 +39,8 @@ export class Stage {
     this.beside = make("div", { class: "beside" }, this.next, ...(controls ? [controls] : []));
     this.lines = make("div");
     // An editor that were put in its place again would lose the focus.
-    element.replaceChildren(this.arcs, this.lines, ...(editor ? [editor] : []), this.beside);
+    this.caret = make("span", { class: "caret", hidden: "" });
+    element.replaceChildren(this.arcs, this.lines, ...(editor ? [editor, this.caret] : []), this.beside);
     if (editor) this.#listenToEditor();
     let width;
     new ResizeObserver(() => {
@@ -82,8 +84,10 @@ export class Stage {
    */
   #listenToEditor() {
     const { editor } = this;
-    const wordUnder = ({ clientX: x, clientY: y }) =>
-      this.words.findIndex((word) => [...word.getClientRects()].some((box) => x >= box.left && x < box.right && y >= box.top && y < box.bottom));
+    const wordUnder = ({ clientX: x, clientY: y }) => {
+      const isInside = (box) => x >= box.left && x < box.right && y >= box.top && y < box.bottom;
+      return this.words.findIndex((word) => [...word.getClientRects()].some(isInside));
+    };
     editor.addEventListener("pointermove", (event) => {
       if (event.pointerType !== "mouse" || this.isTyping) return;
       const n = wordUnder(event);
@@ -92,19 +96,44 @@ export class Stage {
     editor.addEventListener("pointerleave", () => this.isTyping || this.choose(null));
     editor.addEventListener("click", (event) => {
       const n = wordUnder(event);
-      if (n >= 0 && !this.isTyping) this.choose(n, true);
+      if (n < 0 || this.isTyping) return;
+      if (this.isFolding) editor.selectionStart = editor.selectionEnd = this.#endOf(n);
+      this.choose(n, true);
     });
     editor.addEventListener("keyup", ({ key }) => {
       if (!/^(Arrow|Home|End)/.test(key) || this.isTyping) return;
       const n = this.#wordAt(editor.selectionStart);
       if (n >= 0) this.choose(n, true);
     });
+    for (const event of ["focus", "blur", "input", "keyup", "click"])
+      editor.addEventListener(event, () => this.#placeCaret());
   }
 
+  /** Where the nth word ends in the text. */
+  #endOf = (n) => this.words.slice(0, n + 1).reduce((sum, { firstChild }) => sum + firstChild.textContent.length, 0);
+
   /** The word that ends at the caret or has it inside. */
-  #wordAt(caret) {
-    let end = 0;
-    return (this.shown.letters ?? this.shown.queries).findIndex((text) => (end += text.length) >= caret);
+  #wordAt = (caret) => this.words.findIndex((_, n) => this.#endOf(n) >= caret);
+
+  /** Where words are folded, the text area's lines are others, and its caret is hidden: draw one at its letter. */
+  #placeCaret() {
+    const { editor, caret, element } = this;
+    if (!editor) return;
+    const n = Math.max(0, this.#wordAt(editor.selectionEnd));
+    caret.hidden = !this.isFolding || this.isTyping || document.activeElement !== editor;
+    editor.style.caretColor = caret.hidden ? "" : "transparent";
+    if (caret.hidden) return;
+    // In a word that is folded, it stands at the fold.
+    const word = this.words[n].hidden ? this.words.slice(n).find(({ hidden }) => !hidden) : this.words[n];
+    const range = document.createRange();
+    const [letters] = word.firstChild.childNodes;
+    const end = word === this.words[n] ? letters.length - (this.#endOf(n) - editor.selectionEnd) : 0;
+    range.setStart(letters, Math.max(0, end - 1));
+    range.setEnd(letters, Math.max(1, end));
+    const box = [...range.getClientRects()].at(-1);
+    const place = element.getBoundingClientRect();
+    const left = (end > 0 ? box.right : box.left) - place.left;
+    Object.assign(caret.style, { left: `${left}px`, top: `${box.top - place.top}px`, height: `${box.height}px` });
   }
 
   /** While what is typed isn't what is shown, the typed text stands alone. */
@@ -185,6 +214,7 @@ export class Stage {
     this.#placeShares(row, places);
     this.arcs.replaceChildren(...this.#arcs(rowOf, query, own, places, from, namesFirst));
     this.#drawNext(next, isChanged, from.at(-1));
+    this.#placeCaret();
   }
 
   #markWords(row, query, own, namesFirst) {
@@ -202,7 +232,7 @@ export class Stage {
     });
   }
 
-  /** Write the shares under the words; where two would overlap, the larger one. */
+  /** Write the shares under the words, or above those of another sentence; where two would overlap, the larger one. */
   #placeShares(row, places) {
     const shares = this.keys.map(({ lastChild }) => lastChild);
     const widths = shares.map((share) => (share.textContent ? share.offsetWidth : 0));
@@ -210,10 +240,11 @@ export class Stage {
     for (const j of [...places.keys()].sort((a, b) => row[b] - row[a])) {
       if (!widths[j] || !places[j]) continue;
       const { x, bottom, line } = places[j];
+      const top = this.shown.isSelf ? bottom : places[j].top - SHARE_HEIGHT;
       const [start, end] = [x - widths[j] / 2 - 2, x + widths[j] / 2 + 2];
       const isFree = !taken.some((other) => other.line === line && other.start < end && start < other.end);
       shares[j].classList.toggle("crowded", !isFree);
-      Object.assign(shares[j].style, { left: `${x}px`, top: `${bottom}px` });
+      Object.assign(shares[j].style, { left: `${x}px`, top: `${top}px` });
       if (isFree) taken.push({ line, start, end });
     }
   }

@@ -4,15 +4,13 @@ import { say } from "../sources/description.js";
 import { source } from "../sources/source.js";
 import { END_OF_TEXT } from "../state/live.js";
 import { latest, request, showTrace, writeToken } from "../state/requests.js";
-import { on, selection, set, settings } from "../state/store.js";
-import { barOf, number, tokenElement } from "../drawing/draw.js";
+import { selection, set, settings } from "../state/store.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 
 const LONGEST_PIECES = 3; // further tokens of a word
 const MILLISECONDS_A_WORD = 700; // while the page writes by itself
 
 let turn = 0; // the number of times that the page has begun to write by itself
-let generated = null; // the tokens that were generated last, and the temperature, while they are shown
 
 /** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
 export async function completionOf({ ids, changes, names }, id) {
@@ -55,29 +53,13 @@ function generate() {
     const count = byId("count").valueAsNumber;
     const seed = byId("seed").value;
     const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
-    const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
+    const { ids, text } = await source.generate(trace, { count, ...options }, signal);
     const continued = await source.open({ ids }, trace.changes, signal);
     return () => {
       set({ typed: text });
       showTrace(continued);
-      generated = { chosen, temperature: options.temperature };
-      showGenerated();
     };
   });
-}
-
-/** Show the generated tokens, each with a probability. */
-function showGenerated() {
-  if (!generated) return byId("sampled").replaceChildren();
-  const { chosen, temperature } = generated;
-  const words = temperature
-    ? say("Generated tokens, each with the probability it was sampled with:")
-    : say("Generated greedily; probabilities are the model's, at temperature 1:");
-  const items = chosen.map((token) => {
-    const probability = temperature ? token.probability : token.share;
-    return make("li", {}, tokenElement(token), barOf(probability), number(probability, 4));
-  });
-  return byId("sampled").replaceChildren(words, make("ol", {}, ...items));
 }
 
 /** A button that generates, with the number of tokens and the seed. */
@@ -86,9 +68,4 @@ export function generatingControls() {
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
   const labels = [make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)];
   return make("span", {}, buttonOf(generate, { id: "write" }, say("Generate")), " ", ...labels);
-}
-
-export function startWriting() {
-  on("traces", () => (generated = null));
-  on("traces language", showGenerated);
 }

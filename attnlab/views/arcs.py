@@ -1,0 +1,209 @@
+"""Attention drawn over words, as the page draws it (`pages/scripts/drawing/arcs.js`).
+
+Arcs run from the word that looks to those that it looks at. They are as wide as the weight, and
+grey to the first word, where attention rests. Lengths are in sizes of the letters; y is downward.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from attnlab.equations import AnyArray
+from attnlab.support.colours import LIGHT
+from attnlab.support.markup import safe
+from attnlab.support.tables import display_width
+
+# From a line to the next one, above the first one, half the height of the letters, and the width of
+# a letter in a monospaced font.
+LINE, ABOVE, HALF, LETTER = 3.2, 3.8, 0.6, 0.6
+
+# The longest line, and the size of the letters in pixels.
+LONGEST_LINE, PIXELS = 48, 16
+
+# Of a longer text, the last words are drawn, and those that are looked at most.
+MANY_WORDS, LAST_WORDS, MOST_LOOKED_AT = 60, 24, 12
+
+# Smaller shares aren't written below a word; the room that a share takes.
+MIN_SHARE, SHARE_WIDTH = 0.01, 2.4
+
+# A small drawing of one head, in its own units; of longer texts only the last word's arcs.
+SMALL_WIDTH, SMALL_HEIGHT, GAP, MANY_ROWS = 100, 30, 4, 64
+
+
+class Shape(NamedTuple):
+    """How arcs look: they rise with the distance of their words, up to a height."""
+
+    rise: float
+    steepness: float
+    highest: float
+    widest: float  # the width of weight 1
+    thinnest: float
+    least: float  # smaller weights have no arc
+
+
+SENTENCE = Shape(0.39, 0.36, 2.9, 0.23, 0.04, 0.004)
+SMALL = Shape(18, 0.3, 20, 2.2, 0.4, 0.08)
+
+
+class Place(NamedTuple):
+    """A word's middle, and where arcs start or end: above it, or below it on the way to a line."""
+
+    x: float
+    top: float
+    bottom: float
+    room: float = math.inf  # the height above the word, below another line
+
+
+def path_of(start: Place, end: Place, shape: Shape) -> str:
+    """The path of an arc: on one line it rises above the words; else it runs between the lines."""
+    if start.top == end.top:
+        distance = abs(start.x - end.x)
+        room = start.room * (0.5 + 0.5 * min(1, distance / 9))
+        rise = min(shape.highest, shape.rise + shape.steepness * distance, room)
+        # A curve reaches three quarters of the height of its control points.
+        ys = start.top, start.top - 1.3 * rise, end.top
+    else:
+        is_above = end.top < start.top
+        first, last = (start.top, end.bottom) if is_above else (start.bottom, end.top)
+        ys = first, (first + last) / 2, last
+    points = (start.x, ys[0]), (start.x, ys[1]), (end.x, ys[1]), (end.x, ys[2])
+    one, *others = (f"{x:.4g} {y:.4g}" for x, y in points)
+    return f"M{one}C{','.join(others)}"
+
+
+def _arcs(
+    start: Place,
+    places: Sequence[Place | None],
+    row: AnyArray,
+    shape: Shape,
+    opacity: Callable[[float], float],
+) -> Iterator[tuple[str, str]]:
+    """The arcs of the query at `start`, the strongest last: how each is drawn, and its path."""
+    for key in np.argsort(row, kind="stable").tolist():
+        end, weight = places[key], float(row[key])
+        if end and end != start and weight >= shape.least:
+            width = max(shape.thinnest, shape.widest * weight)
+            style = (
+                f'stroke="{LIGHT.positive if key else LIGHT.faint}" stroke-width="{width:.3g}" '
+                f'opacity="{opacity(weight):.2g}"'
+            )
+            yield style, path_of(start, end, shape)
+
+
+def _drawn(arcs: Iterable[tuple[str, str]]) -> str:
+    """Arcs as SVG elements; those that are drawn alike are one element."""
+    paths: dict[str, str] = {}
+    for style, path in arcs:
+        paths[style] = paths.get(style, "") + path
+    return "".join(f'<path d="{path}" {style}/>' for style, path in paths.items())
+
+
+def _opacity(least: float, slope: float, weight: float) -> float:
+    return min(1, least + slope * weight)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{int(0.995 <= share < 0.9995)}f} %"
+
+
+def sentence(texts: Sequence[str], row: AnyArray) -> str:
+    """A text's words with the arcs of the last one, whose weights are `row`, as SVG."""
+    own = len(texts) - 1
+    places, height = _laid_out(texts, row)
+    start = places[own]
+    assert start is not None  # the last word isn't folded
+    parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, 0.35, 1)))]
+    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # of those besides the first word
+    inks = {most: LIGHT.positive, own: LIGHT.negative}
+    taken = list[Place]()
+    for n in np.argsort(-row, kind="stable").tolist():
+        if not (place := places[n]):
+            continue
+        text = texts[n].strip()
+        length = f'textLength="{LETTER * display_width(text):.4g}"' if text else ""
+        parts.append(
+            f'<text x="{place.x:.4g}" y="{place.bottom - 0.25:.4g}" {length} '
+            f'fill="{inks.get(n, LIGHT.ink)}">{safe(text)}</text>'
+        )
+        # Of two shares that would overlap, the larger one is written.
+        near = (one for one in taken if one.top == place.top)
+        if row[n] >= MIN_SHARE and all(abs(one.x - place.x) > SHARE_WIDTH for one in near):
+            taken.append(place)
+            parts.append(
+                f'<text x="{place.x:.4g}" y="{place.bottom + 0.65:.4g}" font-size=".75" '
+                f'fill="{LIGHT.faint}">{_percent(row[n])}</text>'
+            )
+    width = max(place.x for place in places if place) + 4
+    style = 'font-family="ui-monospace,monospace" font-size="1" text-anchor="middle"'
+    return _svg(width, height, PIXELS, f"<g {style}>{''.join(parts)}</g>")
+
+
+def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], float]:
+    """The words' places in lines, None for those that are folded, and the height of all."""
+    shown = {*range(len(texts))}
+    if len(texts) > MANY_WORDS:
+        most = np.argsort(-row, kind="stable")[:MOST_LOOKED_AT]
+        shown = {int(n) for n in most if row[n] >= MIN_SHARE}
+        shown |= {*range(len(texts) - LAST_WORDS, len(texts))}
+    x, line, places = 0.0, 0, list[Place | None]()
+    for n, text in enumerate(texts):
+        if n not in shown:
+            places.append(None)
+            continue
+        x += 1.5 if n and places[-1] is None else 0  # a gap for what is folded
+        width = LETTER * display_width(text)
+        if x and x + width > LONGEST_LINE:
+            x, line = 0.0, line + 1
+        middle = ABOVE + LINE * line
+        # The arc is above the letters, not the space before.
+        lead = LETTER if text.startswith(" ") else 0
+        room = 1.2 if line else math.inf
+        places.append(Place(x + (lead + width) / 2, middle - HALF, middle + HALF, room))
+        x += width
+    return places, ABOVE + LINE * line + 1.6
+
+
+def small_heads(weights: AnyArray, is_self: bool, size: float) -> str:
+    """A layer's heads (H, T, Tk) as small drawings side by side, each `size` pixels wide.
+
+    If the keys aren't the text itself (`is_self`), they are above the queries.
+    """
+    H, T, Tk = weights.shape
+    ground, parts, rounded = SMALL_HEIGHT - 1, list[str](), np.round(20 * weights) / 20
+    for head in range(H):
+        left = head * (SMALL_WIDTH + GAP)
+        keys, queries = (
+            [Place(left + SMALL_WIDTH * (n + 0.5) / count, y, y) for n in range(count)]
+            for count, y in ((Tk, ground if is_self else 1), (T, ground))
+        )
+        starts = keys[Tk - T :] if is_self else queries
+        parts.append(f'<path d="M{left} {ground + 0.5}h{SMALL_WIDTH}" stroke="{LIGHT.masked}"/>')
+        arcs = list[tuple[str, str]]()
+        for i in range(T - 1 if T > MANY_ROWS else 0, T):
+            least, slope = (0.25, 1.0) if i == T - 1 else (0.05, 0.28)  # the last one's stand out
+            opacity = partial(_opacity, least, slope)
+            arcs += _arcs(starts[i], keys, rounded[head, i], SMALL, opacity)
+        parts.append(_drawn(arcs))
+    return _svg(H * (SMALL_WIDTH + GAP), SMALL_HEIGHT, size / SMALL_WIDTH, "".join(parts))
+
+
+def _svg(width: float, height: float, scale: float, content: str) -> str:
+    size = f'width="{math.ceil(width * scale)}" height="{math.ceil(height * scale)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.4g} {height:.4g}" '
+        f'fill="none" stroke-linecap="round">{content}</svg>'
+    )
+
+
+def image(svg: str, alt: str) -> str:
+    """A drawing as an image. Notebooks that aren't trusted keep it, and drop SVG elements."""
+    source = b64encode(svg.encode()).decode()
+    alt = escape(alt, quote=True)
+    return f'<img alt="{alt}" src="data:image/svg+xml;base64,{source}">'
