@@ -1,8 +1,6 @@
-// What heads do on a text, see numbers/heads.js.
+// What heads do on other texts, as a model's card measures it.
 
-import { jobsOf } from "../numbers/heads.js";
 import { say } from "./description.js";
-import { headOf, stepRow } from "./rows.js";
 
 export const jobsInWords = () => ({
   adjective: say("the deciding adjective"),
@@ -14,9 +12,3 @@ export const jobsInWords = () => ({
   induction: say("what followed the token last time"),
   subject: say("the subject that a pronoun stands for"),
 });
-
-/** How well a head does each job on a text; see `jobsOf`. */
-export function jobsOfHead(trace, layer, head) {
-  const loaded = headOf(trace, layer, head);
-  return jobsOf(trace.tokens.map(({ id }) => id), (i) => stepRow(loaded, "weights", i));
-}

@@ -1,12 +1,11 @@
 // The open head: its title, what it attends to, and the controls of its views.
 
 import { say } from "../sources/description.js";
-import { jobsInWords, jobsOfHead } from "../sources/jobs.js";
+import { jobsInWords } from "../sources/jobs.js";
 import { on, selection, set } from "../state/store.js";
 import { editedIn, hasHead, MATRICES, onHead, traces } from "../state/traces.js";
 import { formulaOf, markBusy, markChoice, setChoices } from "../drawing/draw.js";
 import { byId, make } from "../drawing/elements.js";
-import { prefixOf } from "../drawing/names.js";
 
 function showHead() {
   const { layer, head, step } = selection;
@@ -16,11 +15,10 @@ function showHead() {
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
 }
 
-/** Show how much of its attention the open head gives to each job, in each text. */
+/** Show what the open head does on other texts, from each model's card. */
 function showJobs() {
-  if (!byId("head").checkVisibility()) return; // it is shown again when it becomes visible
   const { layer, head } = selection;
-  const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
+  const shown = traces.filter((trace) => hasHead(trace, layer, head));
   const words = jobsInWords();
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
@@ -33,27 +31,10 @@ function showJobs() {
     const prefix = isOneModel ? "" : `${name}: `;
     return listed ? [make("p", {}, prefix, say("On other texts, from the model card: "), listed)] : [];
   });
-  byId("jobs").replaceChildren(
-    ...shown.map((trace) => {
-      const measured = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
-      const parts = measured.flatMap(([name, job], n) => {
-        const weight = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
-        weight.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const uniform = say("({weight} if uniform)", { weight: job.uniform.toFixed(2) });
-        const part = make("span", { "data-job": name }, words[name], " ", weight, " ", uniform);
-        return n ? [" · ", part] : [part];
-      });
-      const label = parts.length ? say("Mean weight on this text: ") : "";
-      return make("p", {}, prefixOf(trace), label, ...parts);
-    }),
-    ...cards,
-  );
+  byId("jobs").replaceChildren(...cards);
 }
 
 export function startHead() {
-  on("traces", () => {
-    byId("jobs").replaceChildren();
-  });
   onHead(showHead);
   on("isLoading", () => markBusy(document.querySelector("main"), selection.isLoading));
   setChoices("steps", MATRICES.map((step) => [step, step]), (step) => set({ step }));
