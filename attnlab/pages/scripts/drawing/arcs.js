@@ -12,13 +12,14 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
- * The path of an arc between two places, {x, top, bottom, line, room}; room: the height above the words, if it is limited. On one line it rises above the words, the further apart
- * the higher; from one line to another it runs through the space between the lines.
+ * The path of an arc between two places, {x, top, bottom, line, room}; room: the height above the words, if limited. On
+ * one line it rises, the further apart the higher; from one line to another it runs through the space between them.
  */
 function pathOf(from, to, { steepness, highest }) {
   if (from.line === to.line) {
     const distance = Math.abs(from.x - to.x);
-    const rise = Math.min(highest, 18 + steepness * distance, (from.room ?? Infinity) * (0.5 + 0.5 * Math.min(1, distance / 400)));
+    const room = (from.room ?? Infinity) * (0.5 + 0.5 * Math.min(1, distance / 400));
+    const rise = Math.min(highest, 18 + steepness * distance, room);
     const peak = from.top - rise * 1.3; // a curve reaches three quarters of the height of its control points
     return `M${from.x} ${from.top}C${from.x} ${peak},${to.x} ${peak},${to.x} ${to.top}`;
   }

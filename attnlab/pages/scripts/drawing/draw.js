@@ -105,7 +105,8 @@ export const formulaOf = (step) => `${step} = ${sayStored(description.steps[step
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 export const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-export const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+const themeOf = () => document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light");
+export const isDark = () => themeOf() === "dark";
 
 /** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
 export function prepareCanvas(canvas, width, height) {
@@ -164,7 +165,7 @@ export function onceAFrame(draw) {
   };
 }
 
-const SLOW_MILLISECONDS = 300; // before they have passed, nothing shows that something is computed: quick answers don't flicker
+const SLOW_MILLISECONDS = 300; // what takes less doesn't show that it is computed, so quick answers don't flicker
 const slowTimers = new WeakMap(); // by element
 
 /** Mark an element as busy or not; when it has been busy for long, it is also `slow`, which shows. */
@@ -196,7 +197,7 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
   return () => drawings;
 }
 
-/** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose one by its value, a string. */
+/** Fill a group, after its legend, with a radio button for each choice, [value, words]; choose(value) is called. */
 export function setChoices(id, choices, choose) {
   const radioOf = (value) => make("input", { type: "radio", name: id, value, change: () => choose(value) });
   const radios = choices.map(([value, words]) => make("label", {}, radioOf(String(value)), make("span", {}, words)));

@@ -28,7 +28,7 @@ function focusOne(elements, n) {
 /** Whether a key presses the focused element. */
 export const isPress = ({ key }) => key === "Enter" || key === " ";
 
-/** Let arrow keys move the focus among elements in rows of `columns`, and Enter or the space bar click the focused one. */
+/** Let arrow keys move the focus among elements in rows of `columns`, and Enter or the space bar click. */
 export function moveByArrows(box, elementsOf, columns = 1) {
   box.addEventListener("keydown", (event) => {
     const elements = elementsOf();

@@ -44,7 +44,7 @@ export function openHead(layer, head, then = () => {}) {
   });
 }
 
-/** Show traces, described as in `description.traces`, instead of the current ones; of the same text, the selected tokens stay. */
+/** Show other traces, described as in `description.traces`; of the same text, the selected tokens stay. */
 export function openTraces(descriptions) {
   const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];

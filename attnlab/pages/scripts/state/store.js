@@ -14,7 +14,7 @@ export const selection = {
   level: "model",
   hovered: null, // the { query, key } under the pointer
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
-  chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the page's link
+  chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the link
   isPredicting: false, // whether next words, consequences and reasons are hidden until asked for
   isLoading: false, // whether the open head's numbers are being loaded
   isHeadChosen: false, // by the reader; the page then doesn't open another by itself
@@ -30,7 +30,7 @@ export const selection = {
 
 const readers = []; // {names, draw}, in the order in which they are called
 
-/** Call `draw` after each change of these parts of the selection, or of "traces", "palette", "settings" and the like. */
+/** Call `draw` after each change of these parts of the selection, or of "traces", "palette" and the like. */
 export const on = (names, draw) => readers.push({ names: names.split(" "), draw });
 
 /** Draw what depends on these parts, each view once; the promise is fulfilled when all is drawn. */

@@ -33,7 +33,8 @@ function smallDrawing(shown, rowOf) {
   // Words that look at another sentence are below it.
   const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, bottom: 1, line: 0 }));
   const from = shown.isSelf ? places : centresOf(shown.queries).map((x) => placeOf(x, 1));
-  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least: shown.queries.length > MANY_ROWS ? MIN_SMALL_ARC_OF_LONG : MIN_SMALL_ARC, firstRests: shown.isSelf };
+  const least = shown.queries.length > MANY_ROWS ? MIN_SMALL_ARC_OF_LONG : MIN_SMALL_ARC;
+  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least, firstRests: shown.isSelf };
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   drawing.append(svg("path", { class: "ground", d: `M0 ${baseline + 0.5}H${WIDTH}` }));
   const count = shown.queries.length;

@@ -140,12 +140,21 @@ function draw() {
   texts.forEach((shown, n) => {
     if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
     const isChanged = isSilenced && settings.temperature === 1 && withoutHead(shown, open) !== null;
-    stages[n].draw({ rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst, next: nextWords(shown), isChanged, isPointed: pointed.query !== null || pointed.head !== null });
+    const isPointed = pointed.query !== null || pointed.head !== null;
+    const drawn = { rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst };
+    stages[n].draw({ ...drawn, next: nextWords(shown), isChanged, isPointed });
   });
   const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
   const effect = isAtEnd ? effectWords(text) : [];
   keepHeight(byId("said"));
-  byId("said").replaceChildren(...look.words, ...effect, isAtEnd ? decisionWords(text) : "", ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []), ...(effect.length ? [" ", silenceButton()] : []), ...(isHidden(text) ? [" ", revealButton(text)] : []));
+  byId("said").replaceChildren(
+    ...look.words,
+    ...effect,
+    isAtEnd ? decisionWords(text) : "",
+    ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []),
+    ...(effect.length ? [" ", silenceButton()] : []),
+    ...(isHidden(text) ? [" ", revealButton(text)] : []),
+  );
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);

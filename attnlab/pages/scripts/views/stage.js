@@ -50,7 +50,7 @@ export class Stage {
     }).observe(element);
   }
 
-  /** Show a sentence: {queries, keys, isSelf, isCausal, hasNext}, see sources/attention.js; letters: what is written for each query, if not its name. */
+  /** Show a sentence, see sources/attention.js; letters: what is written for each query, if not its name. */
   show(shown) {
     Object.assign(this, { shown, drawn: null, folded: "" });
     this.isFolding = shown.isSelf && shown.queries.length > MANY_WORDS;
@@ -185,7 +185,7 @@ export class Stage {
       const [text] = word.children;
       const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
-      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters, not the space before
+      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters
       const half = 0.6 * this.letters;
       return { x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half, bottom: middle + half, line: Math.round(middle) };
     });
