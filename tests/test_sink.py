@@ -1,6 +1,5 @@
 """Where attention rests: the definitions in Python and on the page, on GPT-2's own patterns."""
 
-
 import numpy as np
 from numpy.typing import NDArray
 from pages import Open, gpt2_shaped
