@@ -336,6 +336,22 @@ def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     return list(answer)
 
 
+# JavaScript: what is done first, the ablations that were asked for, or a longer request after them.
+ORDER = """async () => {
+    const [trace, order] = [traces.at(-1), []];
+    const settings = { count: 20, seed: 0, temperature: 1, top_k: null, top_p: null };
+    await Promise.all([
+        source.read(trace, "story").then(() => order.push("ablations")),
+        source.generate(trace, settings).then(() => order.push("text")),
+    ]);
+    return order;
+}"""
+
+
+def test_ablations_wait_for_all_else(pocket: GPT2, play: Play) -> None:
+    assert play(pocket, "The cat").evaluate(ORDER) == ["text", "ablations"]
+
+
 @pytest.mark.parametrize("name", ["pocket", "odd"])
 def test_it_writes_what_the_library_writes(name: str, play: Play) -> None:
     model = model_named(name)

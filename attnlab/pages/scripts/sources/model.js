@@ -465,6 +465,7 @@ export function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
+  let urgent = 0; // running requests besides ablations, which wait for all others
   // Between two blocks, the worker handles other messages.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
   const resolvers = [];
@@ -477,12 +478,15 @@ export function serveModel() {
   onmessage = async ({ data: { n, method, parameters, stop } }) => {
     if (stop) return aborted.add(n);
     let reported = performance.now();
+    const isUrgent = parameters.name !== "story";
+    urgent += isUrgent;
     const tick = async (progress) => {
       if (performance.now() > reported + REPORT_MILLISECONDS) {
         postMessage({ n, progress });
         reported = performance.now();
       }
-      await nextEvent();
+      do await nextEvent();
+      while (urgent && !isUrgent && !aborted.has(n));
       if (aborted.has(n)) throw new DOMException("", "AbortError");
     };
     try {
@@ -492,6 +496,7 @@ export function serveModel() {
       const { name, message, values = null } = error;
       postMessage({ n, error: { name, message, values } });
     }
+    urgent -= isUrgent;
     aborted.delete(n);
   };
 }
