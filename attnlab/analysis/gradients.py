@@ -53,7 +53,6 @@ class GradientRun(Run):
     The target is None for the loss. Steps without a gradient are the base's.
     """
 
-    base: Run
     target: Target | None
 
     @classmethod
@@ -64,6 +63,12 @@ class GradientRun(Run):
         new.target = target
         return new
 
+    @property
+    def forward(self) -> Run:
+        """The forward pass."""
+        assert self.base is not None
+        return self.base
+
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
         return step.name not in CONSTANTS and not step.optional
@@ -71,10 +76,10 @@ class GradientRun(Run):
     def is_stored(self, path: str) -> bool:
         return not self.depends(path) or super().is_stored(path)  # tables show all constants
 
-    def _computed_first(self, path: str, node: Node) -> Iterator[str]:
+    def _compute_first(self, path: str, node: Node) -> None:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, parse(path).layer or 0, -1):
-                yield f"blocks.{later}.input"
+                self._stored(f"blocks.{later}.input")
 
     def _input(self, path: str) -> Any:
         node = self.graph[path]
@@ -86,7 +91,7 @@ class GradientRun(Run):
         try:
             return self._gradient(path, node)
         except FloatingPointError:  # of this step: those of others are InvalidValueErrors already
-            dtype = self.base.value(path).dtype
+            dtype = self.forward.value(path).dtype
             raise overflow_error(f"the gradient of {path}", dtype) from None
 
     def _gradient(self, path: str, node: Node) -> Any:
@@ -99,7 +104,7 @@ class GradientRun(Run):
             return self._through_head(path.removesuffix(name), layer, name)
         if layer is not None and name == "score_bias":  # which heads may share
             d_scores = self._input(path.removesuffix("score_bias") + "scores")
-            return summed_to(self.base.value(path).shape, d_scores)
+            return summed_to(self.forward.value(path).shape, d_scores)
         *_, container = enclosing_steps(self.graph, path)
         if container != path:
             return select_part(self, path, self._input(container))
@@ -109,7 +114,7 @@ class GradientRun(Run):
         """The sum of the gradients from all steps that need a step."""
         if path == "logits":
             return self._gradient_of_logits()
-        if path == "final" and self.target is not None and not self.base.is_edited("logits"):
+        if path == "final" and self.target is not None and not self.forward.is_edited("logits"):
             return self._gradient_of_final(self.target)
         if path.endswith(".attention.X"):
             return self._through_projections(path.removesuffix("X"))
@@ -127,7 +132,7 @@ class GradientRun(Run):
         if path == "W_E":  # the embedding reads its rows under another name
             contributions.append(self._input("rows_of_W_E"))
         if not contributions:
-            return np.zeros_like(self.base.value(path))
+            return np.zeros_like(self.forward.value(path))
         first, *others = contributions
         return sum(others, start=first)
 
@@ -136,14 +141,14 @@ class GradientRun(Run):
         if name == "d_y":
             return self._before_edits(consumer)
         path = consumer if name == "y" else paths[name]
-        return self.base._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
+        return self.forward._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
 
     def _before_edits(self, path: str) -> Any:
         """The gradient of a step's value before its edits: 0 where edited."""
         d_y = self._input(path)
-        for edited, edit in self.base.edits_of(path):
+        for edited, edit in self.forward.edits_of(path):
             d_y = np.array(d_y)
-            part = select_part(self.base, edited, d_y)
+            part = select_part(self.forward, edited, d_y)
             for index, replacement in edits_in(edit)[::-1]:
                 if callable(replacement) and part[index].any():
                     raise InvalidValueError(no_gradient(edited))
@@ -156,38 +161,38 @@ class GradientRun(Run):
     def _through_head(self, head: str, layer: str, source: str) -> Array:
         """The gradient of X, or of memory, through one head alone."""
         node = self.graph[f"{head}X"]
-        n_head = self.base.value(node.n_head)
+        n_head = self.forward.value(node.n_head)
         of_source = {"X": "Q", "memory": "KV"}[source]
         names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
-        rows = self.base.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
+        rows = self.forward.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
         parts = {
             name: equations.head_slice(self._before_edits(f"{layer}{name}"), node.number, n_head)
             for name in names
         }
         through = [
-            affine_x(self.base.value(f"{head}W_{name}"), d[..., -rows:, :])
+            affine_x(self.forward.value(f"{head}W_{name}"), d[..., -rows:, :])
             for name, d in parts.items()
         ]
         return reduce(np.add, reversed(through))
 
     def _through_projections(self, layer: str) -> Array:
         """The gradient of a block's X through Q, K and V, by one product, as these are computed."""
-        X = self.base._input(f"{layer}X")
+        X = self.forward._input(f"{layer}X")
         d_QKV = [new_rows(X, self._before_edits(f"{layer}{name}")) for name in "QKV"]
-        W_QKV = side_by_side(*(self.base.value(f"{layer}W_{name}") for name in "QKV"))
+        W_QKV = side_by_side(*(self.forward.value(f"{layer}W_{name}") for name in "QKV"))
         return affine_x(W_QKV, np.concatenate(d_QKV, axis=-1))
 
     def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""
-        d_final: Array = np.zeros_like(self.base.value("final"))
-        d_final[target.position] = target.difference(self.base.value("W_U"))
+        d_final: Array = np.zeros_like(self.forward.value("final"))
+        d_final[target.position] = target.difference(self.forward.value("W_U"))
         return d_final
 
     def _gradient_of_logits(self) -> Array:
-        logits: Array = self.base._input("logits")
+        logits: Array = self.forward._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
-            ids = self.base.value("ids")
+            ids = self.forward.value("ids")
             _, d_logits[:-1] = cross_entropy(logits[:-1], ids[1:])
             return d_logits
         d_logits[self.target.position, self.target.token.id] = 1
@@ -204,12 +209,12 @@ class AttentionGradientRun(GradientRun):
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        is_absent = step.equation is None and self.base.value(path) is None  # such as a bias
+        is_absent = step.equation is None and self.forward.value(path) is None  # such as a bias
         return step.name not in CONSTANTS and not is_absent
 
     def _sum_over_consumers(self, path: str) -> Array:
         total = self.d if path == self.last else super()._sum_over_consumers(path)
-        return summed_to(self.base.value(path).shape, total)
+        return summed_to(self.forward.value(path).shape, total)
 
 
 def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
@@ -231,7 +236,7 @@ def gradients(
 @overload
 def gradients(result: AttentionType, *, d: ArrayLike = 1.0) -> AttentionType: ...
 def gradients(
-    result: Trace | Traces | AttentionType,
+    result: Trace | Traces | Attention,
     target: Any = None,
     *,
     at: int | str = -1,

@@ -91,6 +91,7 @@ def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
+    # W_Q, W_K and W_V each have a third of the columns of W_QKV: (D, 3 D) -> (D, D).
     return {
         path: (*rest, width // len(parts))
         for stored, (*rest, width) in stored_shapes(config).items()
@@ -101,6 +102,7 @@ def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 def parameter_count(config: GPT2Config) -> int:
     """The number of trained values; 124,439,808 for GPT-2 small."""
+    # W_E counts once, though a tied model also uses it as W_U.
     in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
     return config.n_layer * _total_size(in_block) + _total_size(others)
 
@@ -121,22 +123,21 @@ class Parameters(Mapping[str, Array]):
 
     # Compared by identity: comparing mappings by value would read all parameters.
     __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  # Mapping has none
 
     @abstractmethod
     def stored(self, path: str) -> Array:
         """An array as it is stored, in files too, such as `blocks.0.attention.W_QKV`, then kept."""
 
     def __getitem__(self, path: str) -> Array:
-        if not isinstance(path, str):
-            raise no_parameter(path)
-        stored = stored_path(path)
-        parts = parts_of(stored)
-        if path not in parts:  # W_QKV, which isn't a parameter but three
+        # `_arrays` has W_QKV too, which isn't a parameter but three.
+        if not isinstance(path, str) or path.endswith("QKV"):
             raise no_parameter(path)
         if path not in self._arrays:
             # Views: `fast.side_by_side` finds that they are one array, so that the product with all
             # three needs no copy. Beside them the array itself, if it is one parameter.
+            stored = stored_path(path)
+            parts = parts_of(stored)
             views = np.split(self.stored(stored), len(parts), axis=-1)
             for part, view in zip(parts, views, strict=True):
                 self._arrays.setdefault(part, view)
@@ -164,8 +165,7 @@ class Parameters(Mapping[str, Array]):
         if not isinstance(path, str):
             raise no_parameter(path)
         # The same array in memory; from a file, only the rows that are indexed are read.
-        name = path.removeprefix("rows_of_")
-        return self[path] if name == path else self.rows(name)
+        return self.rows("W_E") if path == "rows_of_W_E" else self[path]
 
     def frozen(self) -> Parameters:
         """The same parameters, unaffected by later changes."""
@@ -204,6 +204,7 @@ class ParameterVector(Parameters):
         self.vector = vector
         self.dtype = self.vector.dtype
         self._arrays = {}
+        # One parameter after the other, in the order of the forward pass.
         start = 0
         for path, shape in stored_shapes(config).items():
             stop = start + math.prod(shape)

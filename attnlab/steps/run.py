@@ -182,7 +182,7 @@ class Run:
 
     def _input(self, path: str) -> Any:
         """A step that another step needs; a transient one isn't kept."""
-        run = self.owner(path)
+        run = self if self.base is None else self.owner(path)  # called for each step and parameter
         if path in run.values:
             return run.values[path]
         node = run.graph[path]
@@ -190,19 +190,18 @@ class Run:
 
     def _store(self, path: str) -> Any:
         node = self.graph[path]
-        for earlier in self._computed_first(path, node):
-            self._stored(earlier)
+        self._compute_first(path, node)
         value = self.compute(path, node)  # which asks for its inputs, each computed in this way
         if node.is_input and self.base is None:
             return value  # the model's parameters keep it, unless it is changed
         # setdefault: if another thread was faster, its array is the one that all users see.
         return self.values.setdefault(path, read_only(value))
 
-    def _computed_first(self, path: str, node: Node) -> Iterator[str]:
-        """The blocks before a step, one by one: each would recurse into the one before."""
+    def _compute_first(self, path: str, node: Node) -> None:
+        """Run the blocks before a step, one by one: each would recurse into the one before."""
         if node.step.after_blocks:
             for layer in self.blocks_to_run(node.number):
-                yield f"blocks.{layer}.output"
+                self._stored(f"blocks.{layer}.output")
 
     def blocks_to_run(self, stop: int) -> range:
         """The layers before `stop` that haven't run yet."""
