@@ -157,7 +157,7 @@ class Attribution(Analysis, MeansOfTexts):
     def _measure_all(self, traces: Traces, target: Any, at: int | str) -> None:
         """Set the means over several texts."""
         targets = value_for_each(target, len(traces), "target")
-        self._average(traces, lambda i, one: Attribution(one, targets[i], at))
+        self._average(traces, lambda i, one: type(self)(one, targets[i], at))
         self.target = self.each[0].target
         is_shared = not isinstance(target, list)
         self.title = Message(
@@ -171,12 +171,13 @@ class Attribution(Analysis, MeansOfTexts):
 
         This needs one text, and contexts that no edit replaced.
         """
-        if len(self.each) > 1:
+        first, *others = self.each
+        if others:
             raise InvalidTypeError(
                 "texts have different tokens. Use .by_token() of one text, such as "
                 ".each[0].by_token()"
             )
-        return ByToken(self.each[0])
+        return ByToken(first)
 
     def _project_heads(self, vectors: Array, block: Block) -> Array:
         """Each head's vectors projected on u: vector W_O · u, (H, ..., Dh) -> (H, ...)."""

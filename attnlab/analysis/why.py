@@ -425,11 +425,12 @@ def grid_of(pairs: Array, query: Sequence[str], key: Sequence[str]) -> tuple[Any
     for axis, (name, labels) in enumerate(zip(SIDES, (query, key), strict=True)):
         order = np.argsort(-np.abs(pairs).max(axis=1 - axis), kind="stable")
         shown, others = np.sort(order[:PARTS_SHOWN]), order[PARTS_SHOWN:]
+        names = [*labels]
         if others.size:
             rest = pairs.take(others, axis).sum(axis, keepdims=True)
             pairs = np.concatenate([pairs.take(shown, axis), rest], axis)
-            labels = (*(labels[i] for i in shown), other_parts(len(others)))
-        axes.append(named_axis(name, tuple(labels)))
+            names = [*(labels[i] for i in shown), other_parts(len(others))]
+        axes.append(named_axis(name, tuple(names)))
     return pairs, axes[0], axes[1]
 
 

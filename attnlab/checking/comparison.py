@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -181,8 +180,10 @@ def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[st
 
 def join_words(words: Iterable[str]) -> str:
     """Join words with commas; the words and commas are translated."""
-    first, *others = [*words] or [""]
-    return reduce(lambda x, y: Message("{first}, {second}", first=x, second=y), others, first)
+    joined, *others = [*words] or [""]
+    for word in others:
+        joined = Message("{first}, {second}", first=joined, second=word)
+    return joined
 
 
 def axes_of(result: Result, name: str) -> list[str]:

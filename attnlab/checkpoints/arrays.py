@@ -135,7 +135,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             values = array if hasattr(array, "dtype") else np.asarray(array)
             # Under its path W_U is (D, vocab), in files (vocab, D).
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
-            entries[bare].shape, entries[bare].dtype  # either may raise anything, so read here
+            _ = entries[bare].shape, entries[bare].dtype  # either may raise anything, so read here
     blocks = [match for name in entries if (match := IN_BLOCK.fullmatch(name))]
     matrices = [block[0] for block in blocks if block[2] in MATRICES]
     QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
@@ -193,7 +193,8 @@ def config_of(model: Any) -> GPT2Config:
         to_dict = attribute(attribute(inner, "config"), "to_dict")
         if callable(to_dict):
             with reraised_as(ConfigError, "the model's config can't be read"):
-                return GPT2Config.from_dict(to_dict())
+                settings: Any = to_dict()
+                return GPT2Config.from_dict(settings)
         inner_models = (attribute(inner, name) for name in WRAPPER_ATTRIBUTES)
         inner = next((value for value in inner_models if value is not None), None)
     raise InvalidTypeError(
@@ -211,7 +212,7 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
     to_str = attribute(attribute(tokenizer, "backend_tokenizer") or tokenizer, "to_str")
     if callable(to_str):
         with reraised_as(VocabularyError, "the tokenizer can't be read"):
-            content = to_str().encode()
+            content = str(to_str()).encode()
         return Tokenizer(parse_json(content, "the tokenizer", VocabularyError))
     if attribute(tokenizer, "_mergeable_ranks") is not None:
         with reraised_as(VocabularyError, "the tiktoken encoding can't be read"):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -269,7 +269,7 @@ class Checkpoint(Parameters):
             return self._arrays.setdefault(path, read_only(parameter))
         return self._arrays[path]
 
-    def __getstate__(self) -> dict[str, object]:
+    def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_arrays": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:

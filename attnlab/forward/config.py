@@ -159,7 +159,9 @@ class GPT2Config:
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)
         ]
-        known = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        known: dict[str, Any] = {
+            f.name: settings[f.name] for f in fields(cls) if f.name in settings
+        }
         if problems := problems + _invalid_settings(known):
             raise ConfigError("; ".join(problems))
         return cls(**known)

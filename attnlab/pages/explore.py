@@ -83,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"  # keeps connections open
     disable_nagle_algorithm = True  # else a response waits for the acknowledgement of its headers
-    server: Server
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         name = unquote(self.path[1:])
@@ -118,5 +118,5 @@ class Handler(BaseHTTPRequestHandler):
         if stop > start:
             self.connection.sendfile(content, start, stop - start)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *_: Any) -> None:
         """Print nothing for each request."""

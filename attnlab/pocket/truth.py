@@ -64,7 +64,8 @@ class Truth(Document):
     def __init__(
         self, sentences: Sequence[Sentence], table: NDArray[np.float32], scores: NDArray[np.float64]
     ) -> None:
-        self.sentences, self.parts, self.table = tuple(sentences), PARTS, read_only(table)
+        self.sentences, self.parts = tuple(sentences), PARTS
+        self.table = read_only(table)  # pyright: ignore[reportIncompatibleMethodOverride]
         self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
@@ -173,7 +174,7 @@ class Shapley(Analysis):
         return {"standard_error": self.standard_errors}
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [(*header("task"), *self._parts)]
+        lines: list[tuple[str, ...]] = [(*header("task"), *self._parts)]
         for task, values, errors in zip(
             self._tasks, self.values, self.standard_errors, strict=True
         ):

@@ -27,6 +27,7 @@ from attnlab.support.messages import Message, say
 from attnlab.support.names import dots_hint
 from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import align, header
+from attnlab.text.tokens import Tokens
 
 
 class Computation(NamedTuple):
@@ -72,10 +73,10 @@ class Result(ReadOnly, StdoutSafe):
     _children: ClassVar[dict[str, type[Result]]] = {}
     # The steps of a head that are parts of its layer's steps of the same names.
     _parts_of_layer: ClassVar[tuple[str, ...]] = ()
-    path: str
+    path: str  # such as "blocks.3.attention"
     _title: str
-    _run: Run
-    _prefix: str
+    _run: Run  # which has the arrays, and computes those that are missing
+    _prefix: str  # the path with a dot, such as "blocks.3.attention.", or ""
 
     def __init_subclass__(cls) -> None:
         # A subclass has its parent's steps, and may declare some of them otherwise.
@@ -134,7 +135,7 @@ class Result(ReadOnly, StdoutSafe):
         return self._run.derivative_of
 
     @property
-    def tokens(self) -> Any:
+    def tokens(self) -> Tokens | None:
         return self._run.tokens
 
     @property
@@ -158,6 +159,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _with_run(self, run: Run) -> Self:
         """The same view of another run."""
+        # A trace edited, forked or differentiated is the same view of another run.
         # `copy` leaves out the parts, which are views of the old run: see `__getstate__`.
         other = copy(self)
         vars(other)["_run"] = run
@@ -180,6 +182,7 @@ class Result(ReadOnly, StdoutSafe):
     def _computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
+        # For explanations, which show the numbers that a step was computed from.
         # A head's step without an equation, or of one number, is selected from its layer's step.
         while node.select and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
@@ -307,7 +310,7 @@ def at(result: Result, path: str) -> Any:
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     part: Any = result
     walked: list[str] = []
-    for name in path.split("."):
+    for name in path.split("."):  # blocks, 3, attention: one part further down each time
         names = parts_of(part)
         if name not in names:
             options = ""

@@ -120,8 +120,8 @@ def progress_bar(progress: bool, **settings: Any) -> Any:
 
 def _escape_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

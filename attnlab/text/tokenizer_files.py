@@ -37,9 +37,11 @@ SpecialTokens = Mapping[str, Sequence[JsonObject]]
 # Classes of transformers that modify the files' settings, and their default special tokens. GPT-2's
 # class is the default.
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
-GPT2_SPECIAL = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
+GPT2_SPECIAL: Mapping[str, str] = dict.fromkeys(
+    ("bos_token", "eos_token", "unk_token"), END_OF_TEXT
+)
 BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-BERT_SPECIAL = {
+BERT_SPECIAL: Mapping[str, str] = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
     "pad_token": "[PAD]",
@@ -192,13 +194,13 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
     """Convert merges, each a pair or two symbols separated by a space, to pairs."""
     if not isinstance(merges, Sequence):
         raise VocabularyError(f"merges must be a list; got {quoted(merges)}")
-    pairs = []
-    try:
-        for merge in merges:
+    pairs: list[tuple[str, str]] = []
+    for merge in merges:
+        try:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
-            pairs.append((first, second))
-    except (TypeError, ValueError):
-        raise invalid_merge(len(pairs) + 1, merge) from None
+        except (TypeError, ValueError):
+            raise invalid_merge(len(pairs) + 1, merge) from None
+        pairs.append((first, second))
     return pairs
 
 

@@ -71,7 +71,7 @@ class Symbol(NDArrayOperatorsMixin):
             )
         if ufunc is np.square:
             return apply("**", *inputs, 2)
-        return apply(OPERATORS.get(ufunc, ufunc.__name__), *inputs)
+        return apply(OPERATORS.get(ufunc) or ufunc.__name__, *inputs)
 
     def __array_function__(self, function: Any, _: Any, arguments: Any, named: Any) -> Any:
         return apply("if", *arguments) if function is np.where else NotImplemented
