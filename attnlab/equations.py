@@ -37,6 +37,7 @@ Value = TypeVar("Value")
 
 
 def token_embedding(ids: Ids, W_E: Array) -> Array:
+    # A table look-up: the same as a one-hot matrix (T, vocab) times W_E, without the product.
     return W_E[ids]  # (T, D)
 
 
@@ -45,12 +46,16 @@ def position_embedding(positions: Ids, W_P: Array) -> Array:
 
 
 def embedding(token_embedding: Array, position_embedding: Array) -> Array:
+    # Added, not concatenated: the model learns to keep the two apart within D components.
     return token_embedding + position_embedding  # (T, D)
 
 
 # ---- a block's attention -------------------------------------------------------------------------
 #
 # X = layer_norm(input, gain, bias, epsilon)
+#
+# PyTorch calls gain and bias the weight and bias of LayerNorm; the paper, g and b (others γ and β).
+# GPT-2 normalises before attention and before the MLP (pre-norm), the Transformer of 2017 after.
 #
 # GPT-2's file has W_Q, W_K and W_V side by side in one matrix; from loading on they are three.
 
@@ -60,6 +65,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
+    # PyTorch's Linear; but GPT-2's files, like this function, have W as (in, out).
     return x @ W if b is None else x @ W + b  # (T, D) (D, H·Dh) -> (T, H·Dh)
 
 
@@ -77,6 +83,7 @@ def V(memory: Array, W_V: Array, b_V: Array | None, n_head: int, V_cache: Cache 
 
 
 def scale(K: Array) -> float:
+    # The variance of a dot product of Dk independent terms is Dk times that of one term.
     return math.sqrt(K.shape[-1])  # √Dk
 
 
@@ -85,6 +92,7 @@ def scale_of_layer(K: Array, divide_by_sqrt_d: bool, layer_number: int | None) -
 
 
 def raw_scores(Q: Array, K: Array) -> Array:
+    # One dot product for each query and key. Before the softmax they are also called logits.
     return Q @ transpose(K)  # (H, Tq, Tk)
 
 
@@ -93,14 +101,17 @@ def scores(raw_scores: Array, scale: float) -> Array:
 
 
 def masked_scores(scores: Array, mask: Mask, score_bias: Array | None) -> Array:
+    # GPT-2's own code subtracts 1e10 instead, which also ends as a weight of 0.
     return np.where(mask, biased(scores, score_bias), scores.dtype.type(-math.inf))
 
 
 def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
+    # Over the last axis, the keys: each query's weights sum to 1. Also called attention pattern.
     return apply_dropout(softmax(masked_scores), dropout_mask)
 
 
 def context(weights: Array, V: Array) -> Array:
+    # Row i is the mean of the rows of V, weighted by row i of the weights. Often called z.
     return weights @ V  # (H, Tq, Dh)
 
 
@@ -109,6 +120,7 @@ def concat(context: Array) -> Array:
 
 
 def head_output(context: Array, W_O: Array) -> Array:
+    # concat W_O is the sum of these over all heads: each head's context meets its own rows of W_O.
     return context @ W_O  # (Tq, D), one head's contribution
 
 
@@ -122,10 +134,12 @@ def head_output(context: Array, W_O: Array) -> Array:
 
 
 def residual(stream: Array, update: Array) -> Array:
+    # A skip connection: the gradient of the sum reaches earlier blocks unchanged.
     return stream + update  # (T, D)
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
+    # One number at a time; its columns are called the neurons of the MLP.
     return activation(hidden)  # (T, F)
 
 
@@ -179,6 +193,7 @@ def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), without overflow
 
 
 def W_U(W_E: Array) -> Array:
+    # "Weight tying": one matrix to read tokens and to predict them. In files it is lm_head.
     return transpose(W_E)  # (D, vocab)
 
 
@@ -187,6 +202,7 @@ def logits(final: Array, W_U: Array) -> Array:
 
 
 def next_logits(final: Array, W_U: Array) -> Array:
+    # Row t predicts token t + 1, so only the last row matters for what comes next.
     return final[..., -1, :] @ W_U  # (vocab,)
 
 
@@ -254,6 +270,7 @@ def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
 
 
 def head_slice(x: AnyArray, head: int, n_head: int) -> AnyArray:
+    # (..., H, Tq, Tk) -> (..., Tq, Tk)
     shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # heads may share one mask
     return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
 
@@ -288,11 +305,14 @@ def deviation(centred: Array, epsilon: float) -> Array:
 
 
 def split_heads(x: Array, n_head: int) -> Array:
+    # Head h has the columns from h · Dh on. The axis of heads moves before T, so that a matrix
+    # product with the last two axes is one product for each head.
     width = x.shape[-1] // n_head
     return x.reshape(*x.shape[:-1], n_head, width).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
 
 
 def merge_heads(x: Array) -> Array:
+    # The inverse of `split_heads`.
     *leading, n_head, T, width = x.shape
     return x.swapaxes(-3, -2).reshape(*leading, T, n_head * width)  # (H, T, Dh) -> (T, H·Dh)
 
@@ -302,6 +322,7 @@ def transpose(x: Array) -> Array:
 
 
 def apply_dropout(x: Array, dropout_mask: Array | None) -> Array:
+    # None outside of training: then a model uses all weights.
     return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
 
 
@@ -309,7 +330,7 @@ def biased(scores: Array, score_bias: Array | None) -> Array:  # GPT-2 has no bi
     return scores if score_bias is None else scores + score_bias
 
 
-def identity(x: Value) -> Value:
+def identity(x: Any) -> Any:  # not a TypeVar: for type checkers, the declaration has the type
     return x
 
 

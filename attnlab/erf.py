@@ -47,8 +47,10 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
     Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
     form of his `CALERF` (1990).
     """
+    # erf(-x) = -erf(x), so only magnitudes are computed. A cap keeps exp and powers in range.
     magnitude = np.minimum(np.abs(x), LARGEST)
     square = np.square(magnitude)
+    # Both are computed for all x, then chosen from: in NumPy that is faster than splitting x.
     near = magnitude * rational(square, *NEAR)
     far = 1.0 - np.exp(-square) * rational(magnitude, *FAR)
     values: NDArray[Any] = np.copysign(np.where(magnitude <= THRESHOLD, near, far), x)
@@ -66,6 +68,7 @@ def rational(
 
 def polynomial(x: NDArray[Any], coefficients: Sequence[float]) -> NDArray[Any]:
     """A polynomial by Horner's method."""
+    # ((a x + b) x + c) x + ...: one product and one sum for each coefficient, no powers.
     highest, second, *others = coefficients
     total = highest * x + second
     for coefficient in others:

@@ -26,7 +26,6 @@ from attnlab.forward.products import Circuits
 from attnlab.steps import Numbered, Result, Run, Step, step_at
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
-from attnlab.text.tokens import Tokens
 from attnlab.views.shown import ShownResult
 
 if TYPE_CHECKING:
@@ -75,9 +74,8 @@ class Attention(ShownResult):
         *("Q", "K", "V", "raw_scores", "scale", "scores", "score_bias", "mask"),
         *("masked_scores", "dropout_mask", "weights", "context"),
     )
-    if TYPE_CHECKING:
-        tokens: Tokens | None
 
+    # The chain of one head, in order. Reading an attribute computes the step and those before it.
     # Inputs: a step without an equation. Tq, Tk, ... are names of axes, see above.
     Q = Step[Array]("Tq Dk")
     K = Step[Array]("Tk Dk")
@@ -88,7 +86,9 @@ class Attention(ShownResult):
     # None unless dropout is asked for: a trace has none.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     # No axes: one number. The equation uses only the shape of K.
+    # √Dk, not Dk: dot products of Dk random components grow like √Dk.
     scale = Step("", "√Dk", equations.scale)
+    # Of raw_scores, scores and weights, other libraries often name only one, or each "attention".
     # Transient: each T x T step is needed once, by the next one. Only what a user reads is kept.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
@@ -96,10 +96,12 @@ class Attention(ShownResult):
     masked_scores = Step(
         "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
     )
+    # Softmax over the keys, the last axis: each row sums to 1.
     # finite: too large scores are noticed here, since in masked_scores -inf is right.
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
     )
+    # Also called z, or the attention output, before W_O.
     # fast: by blocks of queries, without keeping the (Tq, Tk) weights.
     context = Step("Tq Dv", "weights V", equations.context, fast=fast.context, finite=True)
 
@@ -249,22 +251,25 @@ class SelfAttention(Attention):
         *Attention._table_steps,
     )
 
+    # One vector for each token. Queries are made of X, keys and values of memory.
     X = Step[Array]("Tq D", "the input of attention")
     # In cross-attention memory is an input, and this equation isn't used.
     memory = Step[Array]("Tk D'", "the attended sequence", equations.identity, x="X")
+    # Three learned maps: what a token looks for, what it is found by, and what it passes on.
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
     W_K = Step[Array]("D' Dk")
     b_K = Step["Array | None"]("Dk")
     W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
+    # (Tq, D) (D, Dk) -> (Tq, Dk): the product works on each row, so tokens don't mix yet.
     Q = affine_step("Tq Dk", "X", "W_Q", "b_Q")
     K = affine_step("Tk Dk", "memory", "W_K", "b_K")
     V = affine_step("Tk Dv", "memory", "W_V", "b_V")
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
-        # memory is X, so its width is the same.
+        # D' is the width of memory, D that of X. memory is X, so its width is the same.
         return axes.replace("D'", "D") if self._is_self_attention() else axes
 
     def formula_of(self, name: str) -> str:
@@ -280,6 +285,7 @@ class SelfAttention(Attention):
         return "X" if name == "memory" else formula.replace("memory", "X")
 
     def _steps_shown(self) -> tuple[str, ...]:
+        # Two rows for one array would only confuse.
         hidden = {"memory"} if self._is_self_attention() else set()
         return tuple(name for name in self._table_steps if name not in hidden)
 
@@ -364,6 +370,7 @@ class MultiHeadAttention(SelfAttention):
     _children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
     # The columns of all heads side by side. A head's are found by the axes: see `select_head`.
+    # In GPT-2 H·Dk = D: more heads are narrower heads, not more numbers.
     n_head = Step[int]("", "H")
     W_Q = Step[Array]("D H·Dk")
     b_Q = Step["Array | None"]("H·Dk")
@@ -371,6 +378,7 @@ class MultiHeadAttention(SelfAttention):
     b_K = Step["Array | None"]("H·Dk")
     W_V = Step[Array]("D' H·Dv")
     b_V = Step["Array | None"]("H·Dv")
+    # The output projection, c_proj in GPT-2's files: from the heads back to the residual stream.
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
     # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.

@@ -60,7 +60,7 @@ class CachedRows:
         if self._cache is None or self._cache.length != self._length:
             # A copy: newer tokens may be cached, which an edit of this pass must not overwrite.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
-        end = self._length + new.shape[-2]
+        end = self._length + new.shape[-2]  # T new rows
         self._rows[:, self._length : end] = new
         return self._rows[:, :end]
 
@@ -165,6 +165,7 @@ class MLP(Explainable):
         fast=fast.layer_norm,
         transient=True,
     )
+    # Each token's vector alone, without the others: only attention moves information between them.
     # x @ W, as GPT-2 stores it (PyTorch's Linear stores Wᵀ). F = 4 D in GPT-2.
     W_1 = Step[Array]("D F")
     b_1 = Step[Array]("F")
@@ -172,7 +173,7 @@ class MLP(Explainable):
     b_2 = Step[Array]("D")
     # Not kept: (T, F) is four times as large as the residual stream.
     hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
-    # A step whose value is a function.
+    # A step whose value is a function. Without one, W_1 and W_2 would be a single linear map.
     activation = Step[Activation]("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
@@ -196,6 +197,7 @@ class BlockAttention(MultiHeadAttention):
     and the attributes of `MultiHeadAttention`
     """
 
+    # Under its own name here: attention reads the stream, but doesn't change it.
     residual = Step[Array]("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -240,6 +242,7 @@ class Block(Explainable):
     _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
+    # Called resid_pre, resid_mid and resid_post in TransformerLens.
     input = Step[Array](
         "T D",
         "the previous block's output; for the first block, embedding",
@@ -248,6 +251,7 @@ class Block(Explainable):
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
     )
+    # A sum, so each block only adds to what the blocks before it have written.
     mid = Step(
         "T D",
         "input + attention.output",
@@ -320,15 +324,17 @@ class ForwardPass(Explainable):
     parameters: Parameters
     config: GPT2Config
 
+    # Read top to bottom: ids, embeddings, the blocks (a part with steps of its own), logits.
     ids = Step[Ids]("T", "token ids")
     # Absolute positions: W_P has a learned row for each, up to n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True = may attend")
-    cached = Step[int]("", "the number of cached tokens")
+    cached = Step[int]("", "the number of cached tokens")  # 0 except in generation
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")
     activation = Step[Activation]("", "GELU")
     divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
+    # wte and wpe in GPT-2's files.
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
     # W_E is a third of GPT-2 small; for 12 tokens, only their rows are read from the disk.
@@ -344,8 +350,9 @@ class ForwardPass(Explainable):
         "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
     # Positions enter here and nowhere else.
+    # Where the residual stream starts.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
-    gain = Step[Array]("D")
+    gain = Step[Array]("D")  # ln_f in GPT-2's files
     bias = Step[Array]("D")
     # GPT-2 normalises before attention and MLP, so the last sum still needs it.
     final = Step(
@@ -359,6 +366,7 @@ class ForwardPass(Explainable):
     )
     W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)
     # The output matrix is the embedding again: a token is likely if `final` points its way.
+    # Row t scores every possible token t + 1; softmax of it is the model's prediction.
     logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
 
     def __init__(
@@ -370,12 +378,13 @@ class ForwardPass(Explainable):
     ) -> None:
         config = parameters.config
         cached = 0 if cache is None else cache.length
-        new_ids = ids_of_pass(ids, config, cached)
+        new_ids = ids_of_pass(ids, config, cached)  # (..., T)
         T = new_ids.shape[-1]
         values = {
             "ids": new_ids,
             # With a cache, positions and queries go on after the cached tokens.
             "positions": np.arange(cached, cached + T),
+            # GPT-2 is causal: it learned to predict each token without seeing it.
             "mask": causal_mask(T, cached),  # (T, cached + T)
             "cached": cached,
             "n_head": config.n_head,
@@ -408,6 +417,7 @@ class ForwardPass(Explainable):
             heads=counted(config.n_head, "head"),
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
+        # Nothing is computed here: a step is when it is read.
         Result.__init__(self, title, run)
         vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 

@@ -62,6 +62,7 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
     """Split the columns of x into heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
+    # Each function here: check, convert, then call the equation of the same name.
     x = as_floats(x)
     if x.ndim < 2:
         raise InvalidValueError(f"x must have shape (..., T, H·Dh); got {x.shape}")
@@ -122,7 +123,7 @@ def attention(
            [0., 1.]])
     """
     # Copies: a later change of your arrays must not change the result.
-    inputs = _floats(Q=Q, K=K, V=V)
+    inputs = _floats(Q=Q, K=K, V=V)  # by the names of the steps, as `Run` takes them
     settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
@@ -240,8 +241,9 @@ def multi_head_attention(
 
 def _floats(**inputs: Any) -> dict[str, Any]:
     """Copy arrays to a common float dtype; biases may be None."""
+    # A bias that was left out stays None; as_floats raises for any other None.
     arrays = {
-        name: None if value is None and name.startswith("b_") else as_floats(value, name)
+        name: None if name.startswith("b_") and value is None else as_floats(value, name)
         for name, value in inputs.items()
     }
     # One dtype for all: float64 if any of them is.
@@ -254,9 +256,9 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
-    if Q.shape[-1] != K.shape[-1]:
+    if Q.shape[-1] != K.shape[-1]:  # each score is a dot product of two rows
         raise InvalidValueError(f"Q and K must have the same number of columns; {shapes}")
-    if K.shape[-2] != V.shape[-2]:
+    if K.shape[-2] != V.shape[-2]:  # a weight for each key multiplies that key's value
         raise InvalidValueError(f"K and V must have the same number of rows, one per key; {shapes}")
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
@@ -347,11 +349,13 @@ def _attention_result(
         raise InvalidValueError(f"{hiding} all keys from query {query}")
     check_seed(rng)  # even without dropout, so that a wrong seed never passes
     inputs |= _as_dropout(dropout, scores_shape, rng, dtype)
+    # `inputs` now has all that the chain starts from; the graph says how the rest follows.
     Tq, Tk = scores_shape[-2:]
     # Keys have their own labels only in cross-attention.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
         keys = ()  # without names; None would mean the queries' names
+    # A given scale isn't computed from K, so this result's graph has it as an input.
     given = tuple(name for name in GIVEN if name in inputs)
     formulas = tuple(FORMULAS_WITH[name] for name in given if name in FORMULAS_WITH)
     run = Run(
@@ -360,7 +364,7 @@ def _attention_result(
         scores_shape=scores_shape,
         tokens=as_tokens(tokens, Tq, "tokens", "query"),
         memory_tokens=keys,
-        is_long=Tq > fast.SHORT,
+        is_long=Tq > fast.SHORT,  # then by blocks of rows, see `forward.fast`
     )
     # Nothing is computed yet: each step is when it is read.
     return result_class(Message(title), run)
@@ -382,8 +386,8 @@ def sample_dropout(
 def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     """The mask, broadcast to the last two axes of the scores."""
     if mask is None:
-        return np.ones(scores_shape[-2:], dtype=bool)
-    array = np.array(as_array(mask, "mask"))
+        return np.ones(scores_shape[-2:], dtype=bool)  # (Tq, Tk), as in an encoder
+    array = np.array(as_array(mask, "mask"))  # a copy, as of all inputs
     # Libraries differ in what 1 means in a mask, so it isn't guessed.
     if array.dtype != bool:
         raise InvalidTypeError(
@@ -445,6 +449,7 @@ def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> An
             f"{name} must broadcast to the scores' shape, {scores_shape}; got shape "
             f"{array.shape}{hint}"
         ) from None
+    # Leading axes stay as they are: one mask for all heads isn't repeated in memory.
     return np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
 
 
@@ -465,7 +470,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
     axis = as_index(axis, "axis", x.ndim) if x.ndim else 0
     if x.ndim == 0 or x.shape[axis] == 0:
         raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
-    x = np.moveaxis(x, axis, -1)
+    x = np.moveaxis(x, axis, -1)  # the equation works on the last axis
     # The maximum of a row with NaN is NaN, so this finds every invalid row.
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():

@@ -83,7 +83,7 @@ def layer_norm_gradient(
 
     Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
     """
-    normalised: Array = x - mean(x)
+    normalised: Array = x - mean(x)  # x̂ after the division below, (..., D)
     divisor = deviation(normalised, eps)
     normalised /= divisor
     leading_axes = tuple(range(x.ndim - 1))
@@ -156,6 +156,7 @@ ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
 }
 
 
+# y = weights V, so as for y = x W above, d_weights = d_y Vᵀ and d_V = weightsᵀ d_y.
 def context_weights(V: Array, d_y: Array) -> Array:
     return d_y @ transpose(V)  # (..., Tq, Tk)
 
@@ -181,6 +182,7 @@ def scores_raw_scores(scale: float, d_y: Array) -> Array:
     return d_y / scale
 
 
+# y = Q Kᵀ, so d_Q = d_y K, and d_K = d_yᵀ Q.
 def raw_scores_Q(K: Array, d_y: Array) -> Array:
     return d_y @ K  # (..., Tq, Dk)
 
@@ -220,7 +222,8 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
             f"got logits {logits.shape} and targets {targets.shape}"
         )
     check_ids(targets.ravel(), logits.shape[-1])
-    d_logits = softmax(logits)
+    # -log softmax(z)[target] = log Σ exp(z) - z[target], whose gradient is softmax(z) - one-hot.
+    d_logits = softmax(logits)  # (..., vocab)
     loss = float(equations.surprisal(d_logits, logits, targets).mean())
     rows = d_logits.reshape(-1, logits.shape[-1])  # a view: d_logits changes with it
     rows[np.arange(len(rows)), targets.ravel()] -= 1.0

@@ -75,13 +75,13 @@ class Product(Document):
                 return Product(self.left, middle @ other.right)
             return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
-        right = multiply(self.right, array)
+        right = multiply(self.right, array)  # (r, m) (m, k) -> (r, k), the smaller product first
         # A product with a vector is a vector: there is nothing to gain by factors.
         return self.left @ right if array.ndim == 1 else Product(self.left, right)
 
     def __rmatmul__(self, other: Any) -> Any:
         array = as_floats(other, "the factor")
-        left = multiply(array, self.left)
+        left = multiply(array, self.left)  # (k, n) (n, r) -> (k, r)
         return left @ self.right if array.ndim == 1 else Product(left, self.right)
 
     def svd(self) -> tuple[Array, Array, Array]:
@@ -90,9 +90,11 @@ class Product(Document):
         With left = Q R and rightᵀ = Q' R', only R R'ᵀ (r, r) is decomposed. Columns of U and rows
         of Vᵀ are unique up to a common sign.
         """
+        # n and m are D, some hundreds or thousands; r is a head's width, such as 64.
         (Q, R), (Q_right, R_right) = np.linalg.qr(self.left), np.linalg.qr(transpose(self.right))
         U, values, Vt = np.linalg.svd(R @ transpose(R_right), full_matrices=False)
-        return Q @ U, values, Vt @ transpose(Q_right)
+        # Q and Q' have orthonormal columns, so the products below are singular vectors again.
+        return Q @ U, values, Vt @ transpose(Q_right)  # (n, r), (r,), (r, m)
 
     @property
     def singular_values(self) -> Array:
@@ -160,6 +162,7 @@ class Circuits:
         left out; where they are 0, raw_scores = X QK Xᵀ.
         """
         name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
+        # Q Kᵀ = (X W_Q) (X W_K)ᵀ = X (W_Q W_Kᵀ) Xᵀ, so scores depend on the product only.
         return Product(self.W_Q, transpose(self.W_K), name)  # (D, Dk), (Dk, D')
 
     @property
@@ -170,6 +173,7 @@ class Circuits:
         stream. b_V is left out.
         """
         name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
+        # weights (X W_V) W_O = weights X (W_V W_O): how a vector changes if it is attended to.
         return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
 
 

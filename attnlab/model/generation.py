@@ -128,32 +128,36 @@ def generation_steps(
     positions change all keys and values. Edits are applied to each step's trace. `run_last_token`
     adds a step that computes the rows of the last sampled token.
     """
+    # Autoregressive: each token is drawn from what the model predicts after all tokens before it.
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
     candidates = vocabulary.ids  # without unused rows of the embedding
 
     def run(ids: list[int]) -> Trace:
-        if len(ids) > positions:
+        if len(ids) > positions:  # W_P has no row for a later position
             trace = Trace(vocabulary.tokens(ids[-positions:]), vocabulary, parameters)
         else:
+            # The whole prompt in the first step (prefill), then one token a step (decoding).
             new = vocabulary.tokens(ids[cache.length :])
             trace = Trace(new, vocabulary, parameters, cache)
         if edits is not None:
             trace = trace.edited(edits)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
-        cache.length = len(ids)
+        cache.length = len(ids)  # only now: the next pass may add its rows after these
         return trace
 
     ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
+        # The embedding may have rows that stand for no token: `index` counts the others only.
         index, sampled_with = sampling.draw(trace.next_logits[candidates], rng)
         id = int(candidates[index])
         probability = float(equations.softmax(trace.next_logits)[id])
         token = trace._candidate(id, probability, sampled_with)
         yield GenerationStep(trace, token)
         ids.append(token.id)
+        # Bytes, not text: a stop may end within a token, and a character be spread over several.
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
         if any(stop in generated for stop in stops):
             break

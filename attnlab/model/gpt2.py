@@ -116,6 +116,7 @@ class GPT2:
             )
         except DownloadError as error:
             raise DownloadError(f"{error}. {BUILT_IN_HINT}") from error.__cause__
+        # From here on, all is in a directory: the hub's cache, the package, or the user's.
         weight_files(directory)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype)  # reads no weights yet
@@ -264,7 +265,7 @@ class GPT2:
 
             texts = [self._tokens_to_trace(text, special) for text in text_or_ids]
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
-        tokens = self._tokens_to_trace(text_or_ids, special)
+        tokens = self._tokens_to_trace(text_or_ids, special)  # T of them
         # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
@@ -377,6 +378,8 @@ class GPT2:
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
+        # All tokens in one pass. The steps computed their rows with the cache: the same numbers, up
+        # to rounding, since a product may round differently with more rows.
         whole = Tokens([*tokens, *new])
         trace_of_all = None
         if trace:
@@ -423,7 +426,7 @@ class GPT2:
                 "can be traced, not continued"
             )
         if not isinstance(text_or_ids, str | Tokens):
-            text_or_ids = single_row(text_or_ids)
+            text_or_ids = single_row(text_or_ids)  # (1, T), a mapping or a tensor -> (T,)
         if isinstance(text_or_ids, str):
             return self.tokenizer.prompt_tokens(text_or_ids, special=special)
         return self.tokenizer.tokens(text_or_ids)

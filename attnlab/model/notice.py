@@ -74,6 +74,7 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
         advice_on, on_training = advice_of(parameters), training_of(parameters)
         advised = dict.fromkeys(advice_on[script] for script in scripts if script in advice_on)
         on_words += [on_training, *map(Message, advised)]
+    # A model rarely saw a blank at the end: in most vocabularies it belongs to the next word.
     text = b"".join(tokens.bytes).decode(errors="replace")
     blank = text[len(text.rstrip()) :].encode()
     last = tokens.bytes[-1]  # may be a part of the blank, and is empty if its token has no text

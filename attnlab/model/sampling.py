@@ -75,15 +75,17 @@ class Sampling:
 
     def probabilities(self, logits: ArrayLike) -> Array:
         """The probability with which each token is sampled, float64 (vocab,), given the logits."""
-        scores = np.asarray(logits, np.float64)
-        if self.temperature == 0:
+        scores = np.asarray(logits, np.float64)  # (vocab,)
+        if self.temperature == 0:  # greedy decoding, the limit of ever lower temperatures
             return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
         with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
+            # Softmax ignores a constant. Without it, a low temperature would make scores infinite.
             scores = (scores - scores.max()) / self.temperature
         if self.top_k is not None and self.top_k < scores.size:
             kth_largest = np.partition(scores, -self.top_k)[-self.top_k]
-            scores[scores < kth_largest] = -math.inf
+            scores[scores < kth_largest] = -math.inf  # a probability of 0, as for masked keys
         if self.top_p is not None and self.top_p < 1:
+            # Nucleus sampling. From the least probable on, tokens go while they sum to 1 - top_p.
             ascending = np.argsort(scores, kind="stable")
             cumulative = equations.softmax(scores)[ascending].cumsum()
             # The last one, the most probable, is always kept.
@@ -99,5 +101,6 @@ class Sampling:
         """Sample an id; return it with its probability."""
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()  # ends at 1 up to rounding
+        # A random point on a line of length 1, on which each token has a piece as long as its p.
         id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
         return id, float(probabilities[id])

@@ -59,7 +59,6 @@ class Trace(ForwardPass):
     _title_template: ClassVar[str] = "Trace of {tokens}{cached} through {blocks} of {heads}"
     _hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
-    tokens: Tokens
     vocabulary: Vocabulary
 
     # A product for one row, instead of the T rows of `logits`.
@@ -108,6 +107,10 @@ class Trace(ForwardPass):
             return super().__repr__()
         notice = [str(Paragraph(self.notice))] if self.notice else []
         return "\n".join([super().__repr__(), *notice])
+
+    @property
+    def tokens(self) -> Tokens:
+        return self._run.tokens  # None only for several texts side by side
 
     @property
     def notice(self) -> str:
@@ -200,6 +203,7 @@ class Trace(ForwardPass):
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
         # Divided by the sum over the whole vocabulary, not over the k shown.
+        # (vocab,) each
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
@@ -214,7 +218,9 @@ class Trace(ForwardPass):
 
         `losses[t]` is that of token t + 1, predicted from the tokens up to t.
         """
-        targets, final = self.ids[1:], self.final[:-1]
+        # Row t predicts token t + 1: the targets are the ids one place to the left. The last row
+        # predicts a token that isn't in the text.
+        targets, final = self.ids[1:], self.final[:-1]  # (T - 1,), (T - 1, D)
         has_logits = self._is_stored("logits") or self.is_edited("logits")
         losses = np.empty(len(targets), final.dtype)
         for start in range(0, len(targets), fast.ROWS):  # all logits would take T · vocab numbers

@@ -127,7 +127,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @property
     def loss(self) -> float:
         """The mean cross-entropy of all predicted tokens of all texts, in nats."""
-        losses = np.concatenate(self.losses)
+        losses = np.concatenate(self.losses)  # a mean over tokens, not over texts
         if not losses.size:
             raise InvalidValueError("the loss needs a text of at least two tokens")
         return float(losses.mean(dtype=np.float64))
@@ -168,6 +168,8 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         if len(alone) == 1 or self._edits:
             # The fork stands for the stack, so that its steps are stored separately.
             return first._with_run(first._run.fork()), alone
+        # ids (n, T): every step of the stack has a leading axis, one index for each text. A text's
+        # trace cuts its part out of that.
         stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
             trace._with_run(one_of_many(trace._run, stacked._run, number))
@@ -218,6 +220,7 @@ def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[i
     for i, key in enumerate(keys):
         by_key.setdefault(key, []).append(i)
     for key, indices in by_key.items():
+        # Texts of one key, at most `most` tokens of them, but at least one text.
         size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
         groups += [indices[start : start + size] for start in range(0, len(indices), size)]
     return groups

@@ -71,6 +71,7 @@ class Step(Generic[Value]):
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks, self.joint = after_blocks, joint
         self.inputs = inputs
+        # Such as ("Q", "K") for `raw_scores(Q, K)`.
         # The names of the equation's parameters are the graph's edges: nothing else declares them.
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
 
@@ -108,6 +109,7 @@ class Step(Generic[Value]):
     @overload
     def __get__(self, result: object, owner: type) -> Value: ...
     def __get__(self, result: Any, owner: type) -> Step[Value] | Value:
+        # A descriptor: Python calls this for `head.weights`, since the class has the Step.
         if result is None:  # on the class: Head.weights is the declaration
             return self
         # On a result: head.weights is the array, which the run computes now if it hasn't yet.

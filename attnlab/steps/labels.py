@@ -101,9 +101,11 @@ class Grid:
 def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[str, Any]:
     """Arrays with these axes as columns of one length: the indices of each number, and itself."""
     columns: dict[str, Any] = {}
+    # A long table (also called tidy): a line for each number, with its indices in columns.
     shape = [len(axis.positions) for axis in axes]
     indices = np.indices(shape).reshape(len(axes), math.prod(shape))
     for axis, index in zip(axes, indices, strict=True):
+        # Two axes of heads have the same names: the second's begin with other_.
         for name, values in axis.columns.items():
             is_text = isinstance(values[0], str)
             array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
