@@ -193,7 +193,7 @@ def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), without overflow
 
 
 def W_U(W_E: Array) -> Array:
-    # "Weight tying": one matrix to read tokens and to predict them. In files it is lm_head.
+    # "Weight tying": one matrix to read tokens and to predict them; also called unembedding.
     return transpose(W_E)  # (D, vocab)
 
 

@@ -19,7 +19,7 @@ from attnlab.forward import ForwardPass
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result, step_at
 from attnlab.views.explaining.derivations import ACTIVATIONS as DERIVED_ACTIVATIONS
-from attnlab.views.explaining.derivations import COMPUTING, Symbol, derivation
+from attnlab.views.explaining.derivations import Symbol, computing, derivation
 from attnlab.views.explaining.explain import explain
 from attnlab.views.explaining.explanation import Explanation, Line, Term, format_value
 from attnlab.views.explaining.formulas import leaves, write
@@ -278,7 +278,7 @@ def test_activations_of_relatives_by_hand(name: str, x: float, fraction: str) ->
     assert value == pytest.approx(ACTIVATIONS[name](x), abs=1e-6)
 
 
-@pytest.mark.parametrize("equation", COMPUTING, ids=lambda equation: equation.__name__)
+@pytest.mark.parametrize("equation", computing(Trace), ids=lambda equation: equation.__name__)
 def test_each_line_is_used_in_a_later_one(equation: Callable[..., Any]) -> None:
     for activation in DERIVED_ACTIVATIONS:
         lines = derivation(equation, {"activation": activation, "divide_by_sqrt_d": True})

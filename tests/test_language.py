@@ -33,13 +33,14 @@ from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
 from attnlab.corpus.measures import MEASURES
 from attnlab.errors import InvalidValueError
+from attnlab.model.trace import Trace
 from attnlab.pages.saved import FRAME_TEXT
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import Message, counted, say, translations
 from attnlab.support.tables import display_width
-from attnlab.views.explaining.derivations import ACTIVATIONS, COMPUTING, derivation
+from attnlab.views.explaining.derivations import ACTIVATIONS, computing, derivation
 from attnlab.views.labelled_step import SHOW_ALL
 from attnlab.views.purposes import PURPOSES
 
@@ -137,7 +138,7 @@ FORMULAS = {
 
 def collected() -> Iterator[str]:
     """The labels that stand in tables of the package, not in a call that shows them."""
-    for equation in COMPUTING:
+    for equation in computing(Trace):
         for activation in ACTIVATIONS:
             lines = derivation(equation, {"activation": activation, "divide_by_sqrt_d": True})
             yield from (text for line in lines for text in (line.heading, line.note) if text)

@@ -82,7 +82,7 @@ class Attention(ShownResult):
     V = Step[Array]("Tk Dv")
     mask = Step[Mask]("Tq Tk", "True = may attend")
     # Not `bias`, which in a block is LayerNorm's.
-    score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True)
+    score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
     # None unless dropout is asked for: a trace has none.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     # No axes: one number. The equation uses only the shape of K.
@@ -94,7 +94,11 @@ class Attention(ShownResult):
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     # -inf, so that softmax gives a weight of exactly 0: exp(-inf) = 0.
     masked_scores = Step(
-        "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
+        "Tq Tk",
+        "scores where the mask is True, else -inf",
+        equations.masked_scores,
+        transient=True,
+        infinite=True,
     )
     # Softmax over the keys, the last axis: each row sums to 1.
     # finite: too large scores are noticed here, since in masked_scores -inf is right.
@@ -378,7 +382,7 @@ class MultiHeadAttention(SelfAttention):
     b_K = Step["Array | None"]("H·Dk")
     W_V = Step[Array]("D' H·Dv")
     b_V = Step["Array | None"]("H·Dv")
-    # The output projection, c_proj in GPT-2's files: from the heads back to the residual stream.
+    # The output projection: from the heads back to the residual stream.
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
     # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.

@@ -439,7 +439,7 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = parse(path).step
     # -inf hides a key, and is an error in every other step.
-    hides = name in ("masked_scores", "score_bias")
+    hides = run.graph[path].step.infinite
     if not is_finite(np.where(np.isneginf(value), 0, value) if hides else value):
         return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):

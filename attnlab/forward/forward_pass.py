@@ -334,7 +334,7 @@ class ForwardPass(Explainable):
     epsilon = Step[float]("", "added to the variance")
     activation = Step[Activation]("", "GELU")
     divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
-    # wte and wpe in GPT-2's files.
+    # A row for each token of the vocabulary, and one for each position.
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
     # W_E is a third of GPT-2 small; for 12 tokens, only their rows are read from the disk.
@@ -352,7 +352,7 @@ class ForwardPass(Explainable):
     # Positions enter here and nowhere else.
     # Where the residual stream starts.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
-    gain = Step[Array]("D")  # ln_f in GPT-2's files
+    gain = Step[Array]("D")  # of the last LayerNorm
     bias = Step[Array]("D")
     # GPT-2 normalises before attention and MLP, so the last sum still needs it.
     final = Step(

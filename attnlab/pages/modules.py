@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from attnlab.forward.attention import Attention
 from attnlab.pages import overview, pairs
-from attnlab.pages.packs import PACKED_STEPS
+from attnlab.pages.packs import HEAD_STEPS, PACKED_STEPS
 from attnlab.pages.translate import equations_script
 from attnlab.text import words
 
@@ -33,9 +34,13 @@ ATLAS = ("start/atlas.js",)
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
 
-# The steps of a head that a reader can scale, at most by this factor, or take from another text.
-# Without masked_scores: -inf times 0 is NaN.
-STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
+# The steps of a head that a reader can scale, at most by this factor, or take from another text:
+# arrays of numbers. Without masked_scores: -inf times 0 is NaN.
+STEPS_TO_CHANGE = tuple(
+    name
+    for name in HEAD_STEPS
+    if name != "mask" and Attention.steps[name].axes and not Attention.steps[name].infinite
+)
 LARGEST_FACTOR = 10_000
 
 # The matrix product, compiled from `product.ts`; the fastest first.

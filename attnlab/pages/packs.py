@@ -20,14 +20,17 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.forward.attention import MultiHeadAttention
+from attnlab.forward.attention import Attention, MultiHeadAttention
 from attnlab.model.trace import Trace
 from attnlab.pages import overview, pairs, token_pass
 from attnlab.pages.prediction import positions_of, prediction
 from attnlab.steps import Result
 
-# A head's steps that are included if edited; a scale is in the description.
-PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+# A head's steps, from Q to context; a trace has no optional ones.
+HEAD_STEPS = tuple(name for name in Attention._table_steps if not Attention.steps[name].optional)
+
+# Those that are included if edited, in this order; a scale is in the description.
+PACKED_STEPS = tuple(name for name in HEAD_STEPS if name not in ("Q", "K", "V"))
 
 
 def pack(trace: Trace, name: str) -> bytes:
@@ -109,7 +112,7 @@ def _attention(trace: Trace, layer: int) -> bytes:
 
 def _step(result: Result, name: str) -> bytes:
     values = getattr(result, name)
-    is_masked = np.isneginf(values) & (name == "masked_scores")
+    is_masked = np.isneginf(values) & result.steps[name].infinite
     return _to_float32(values, name, is_masked)
 
 

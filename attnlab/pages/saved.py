@@ -40,7 +40,7 @@ from attnlab.pages.modules import (
     scripts_of,
     texts_said,
 )
-from attnlab.pages.packs import edited_heads, elements, pack
+from attnlab.pages.packs import HEAD_STEPS, edited_heads, elements, pack
 from attnlab.steps import as_data
 from attnlab.support.colours import DARK, LIGHT
 from attnlab.support.files import as_path, open_regular
@@ -54,7 +54,7 @@ from attnlab.views.explaining import derivations
 from attnlab.views.purposes import purpose
 
 # A head's steps that the page shows.
-STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+STEPS = tuple(name for name in HEAD_STEPS if name != "mask")
 
 # A built-in model's card, in its directory: it has a table of its heads' measured jobs.
 CARD = "MODEL_CARD.md"
@@ -157,7 +157,7 @@ def assembled(
         "scales": {"weights": asdict(WEIGHTS), "difference": asdict(DIFFERENCE)},
         "frame": FRAME_TEXT.findall(source("page.html")),
         "steps": {name: _step(result.head(0, 0), name) for name in STEPS},
-        "explanations": derivations.as_data(),
+        "explanations": derivations.as_data(type(result)),
         "sliders": prediction.SLIDERS,
         "traces": descriptions,
         "model": model,

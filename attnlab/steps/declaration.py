@@ -35,6 +35,7 @@ class Step(Generic[Value]):
         recompute. It is kept if a user accessed it.
     view : whether it shares memory with another step that is kept
     finite : whether NaN or infinity in it is an error, which names the step where it arose
+    infinite : whether -inf is right in it, since it hides a key
     fast : a faster equation for long texts. Parameters with a default are passed only if they are
         already computed.
     joint : computes this step and others at once, from steps of the same result that its
@@ -60,6 +61,7 @@ class Step(Generic[Value]):
         transient: bool = False,
         view: bool = False,
         finite: bool = False,
+        infinite: bool = False,
         fast: Callable[..., Value] | None = None,
         joint: Callable[..., Mapping[str, Callable[[], Value]]] | None = None,
         optional: bool = False,
@@ -69,7 +71,7 @@ class Step(Generic[Value]):
         self.name = ""  # set below by `__set_name__`
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
-        self.after_blocks, self.joint = after_blocks, joint
+        self.after_blocks, self.joint, self.infinite = after_blocks, joint, infinite
         self.inputs = inputs
         # Such as ("Q", "K") for `raw_scores(Q, K)`.
         # The names of the equation's parameters are the graph's edges: nothing else declares them.

@@ -10,7 +10,6 @@ base. All steps that the change doesn't affect are the base's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -320,9 +319,13 @@ class Run:
 
         def infinite_need(path: str) -> str | None:
             """The first step that this one needs and that isn't finite."""
-            # masked_scores contain -inf on purpose; what matters is whether the scores are finite.
-            needs = (re.sub("masked_scores$", "scores", need) for need in self.graph[path].needs)
-            return next((need for need in needs if not is_finite(lenient.value(need))), None)
+            for need in self.graph[path].needs:
+                # masked_scores contain -inf on purpose; what matters is whether scores are finite.
+                is_right = self.graph[need].step.infinite
+                found = infinite_need(need) if is_right else need
+                if found is not None and not is_finite(lenient.value(found)):
+                    return found
+            return None
 
         # Walk back from where it was noticed to the first step that isn't finite.
         while (need := infinite_need(path)) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.equations import AnyArray
+from attnlab.equations import AnyArray, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Result
 from attnlab.steps.labels import Axis, axis_of, numbered_label
@@ -105,7 +105,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         if fork.score_bias is not None:
             hidden = hidden | np.isneginf(fork.score_bias)
         masked = np.broadcast_to(hidden, array.shape)
-        if name in ("masked_scores", "weights"):  # an edit may put a number there
+        if result.steps[name].equation not in (None, identity):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result._heading_of(name), array, named, masked)
 

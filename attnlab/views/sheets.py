@@ -23,7 +23,7 @@ from attnlab.steps.labels import axis_of
 from attnlab.support.checks import importing_extra
 from attnlab.support.colours import LIGHT
 from attnlab.support.files import FilePath, check_writable, write_atomically
-from attnlab.views.explaining.derivations import COMPUTING, derivation
+from attnlab.views.explaining.derivations import computes, derivation
 from attnlab.views.explaining.formulas import (
     CONSTANTS,
     OPERATIONS,
@@ -350,7 +350,7 @@ class Sheets:
             return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
         inputs = [self.value(need) for need in node.needs]
         heading = f"{step.name} = {self._formula(path, step)}"
-        if step.equation in COMPUTING:
+        if computes(step.equation):
             formulas = self.formulas(step.equation, inputs, name, step.axes)
             cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
             return self.book.put(name, heading, cells, step.axes)

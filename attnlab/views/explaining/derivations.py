@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnlab import equations
+from attnlab.steps import Result, steps_below
 from attnlab.views.explaining.formulas import Tree, is_leaf, leaves, substitute, write
 
 OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
@@ -241,13 +242,16 @@ ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
     equations.relu: None,
 }
 
-# All other equations move numbers from one place to another.
-COMPUTING: dict[Callable[..., Any], Formulas] = {
-    **dict.fromkeys((equations.token_embedding, equations.position_embedding)),
-    **dict.fromkeys((equations.embedding, equations.residual, equations.affine)),
-    **dict.fromkeys((equations.scale, equations.scale_of_layer, equations.raw_scores)),
-    **dict.fromkeys((equations.scores, equations.masked_scores, equations.context)),
-    **dict.fromkeys((equations.head_output, equations.logits, equations.next_logits)),
+# Equations that move numbers from one place to another: no arithmetic to show. Heads' Q, K and V
+# are explained in one head.
+MOVING = (
+    *(equations.identity, equations.W_U, equations.concat),
+    *(equations.Q, equations.K, equations.V),
+    *(equations.columns_of_head, equations.rows_of_head, equations.head_slice, equations.shared),
+)
+
+# Equations of several lines; all others are one line.
+IN_LINES: dict[Callable[..., Any], Formulas] = {
     equations.layer_norm: layer_norm,
     equations.weights: weights,
     equations.softmax: lambda x: softmax(
@@ -257,9 +261,15 @@ COMPUTING: dict[Callable[..., Any], Formulas] = {
 }
 
 
+def computes(equation: Callable[..., Any] | None) -> bool:
+    """Whether this is an equation that computes numbers, rather than moves them."""
+    is_equation = isinstance(equation, FunctionType) and equation.__module__ == equations.__name__
+    return is_equation and equation not in MOVING
+
+
 def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formula]:
     """The formulas of an equation or activation function, given its parameters."""
-    if formulas := {**COMPUTING, **ACTIVATIONS}[equation]:
+    if formulas := {**IN_LINES, **ACTIVATIONS}.get(equation):
         return formulas(*arguments)
     return [Formula("", getattr(on_symbols, equation.__name__)(*arguments), "{heading}")]
 
@@ -304,15 +314,21 @@ def parts_of(tree: Tree) -> list[Any]:
     return [part.replace("-", "−") if part == " - " else part for part in parts]
 
 
-def as_data() -> dict[str, Any]:
-    """The derivations for the page, which has no dropout.
+def computing(root: type[Result]) -> list[Callable[..., Any]]:
+    """The equations of a class of results that compute numbers, and softmax for probabilities."""
+    used = dict.fromkeys(step.equation for _, step in steps_below(root))
+    return [*filter(computes, used), equations.softmax]
+
+
+def as_data(root: type[Result]) -> dict[str, Any]:
+    """The derivations of a result's equations for the page, which has no dropout.
 
     By equation or activation function; for the scale, also by whether it includes √Dk, and whether
     the layer's number.
     """
     absent = dict.fromkeys(("dropout_mask", "score_bias"))
     cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-        **{equation.__name__: (equation, {}) for equation in COMPUTING},
+        **{equation.__name__: (equation, {}) for equation in computing(root)},
         **{f.__name__: (equations.activated, {"activation": f}) for f in ACTIVATIONS},
     }
     del cases["activated"], cases["scale_of_layer"]

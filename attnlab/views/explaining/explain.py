@@ -29,16 +29,8 @@ Choice: TypeAlias = int | str | None
 # A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# The steps of a row of weights.
-STEPS = ("raw_scores", "scores", "masked_scores", "weights")
-
 # Columns of V in the table of a row.
 COLUMNS_SHOWN = 7
-
-# The steps that are explained before a weight.
-BEFORE_WEIGHTS = (
-    *("raw_scores", "scale", "scores", "score_bias", "mask", "masked_scores", "dropout_mask"),
-)
 
 # The kinds of axes by name; all others are components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
@@ -80,7 +72,7 @@ def explain(
         return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
-    is_from_weights = name in STEPS and (component is None or name == "weights")
+    is_from_weights = name == "weights" or (component is None and is_computed(result, name))
     if is_by_key and is_from_weights and "context" in result.steps:
         if len(result.scores_shape) > 2 or result.V.ndim > 2:
             raise error_for_several(result, "weights", result.scores_shape)
@@ -118,7 +110,7 @@ def explain_in_head(
     result: Any, name: str, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
     """Explain a number of a step with all heads; components are numbered across the heads."""
-    if name not in STEPS and getattr(result, name) is None:
+    if not is_computed(result, name) and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
         raise error_for_several(result, name, result.scores_shape)
@@ -164,13 +156,25 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
     )
 
 
+def steps_to_weights(attention: Any) -> list[str]:
+    """The steps from raw_scores to weights in the order of the table, without those left out."""
+    names = attention._table_steps
+    first = next(n for n, name in enumerate(names) if attention.axes_of(name) == "Tq Tk")
+    to_weights = names[first : names.index("weights") + 1]
+    return [name for name in to_weights if getattr(attention, name) is not None]
+
+
+def is_computed(result: Result, name: str) -> bool:
+    """Whether a step is computed, rather than an input or another name of a step."""
+    return result.steps[name].equation not in (None, equations.identity)
+
+
 def explain_weight(attention: Any, query: int, key: int) -> Explanation:
     """Explain one weight, beginning with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
-    names = [name for name in BEFORE_WEIGHTS if getattr(attention, name) is not None]
     earlier = {
-        name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
-        for name in names
+        name: StepNumber.of(attention, name, (query, key) if attention.axes_of(name) else ())
+        for name in steps_to_weights(attention)[:-1]
     }
     lines = [line for step in earlier.values() for line in lines_of(step, all_products=True)]
     lines += lines_of(weight)
@@ -206,14 +210,15 @@ def explain_weight(attention: Any, query: int, key: int) -> Explanation:
 
 def explain_row(attention: Any, query: int) -> Explanation:
     """Explain a row of weights in a table of all keys, then the values."""
-    names = [*STEPS[:2], "score_bias", "mask", *STEPS[2:], "dropout_mask"]
+    shown = steps_to_weights(attention)
     steps = {
         name: StepNumber.of(attention, name, (query, slice(None)))
-        for name in names
-        if getattr(attention, name) is not None
+        for name in shown
+        if attention.axes_of(name)
     }
-    for name in STEPS:
-        steps[name].verify(steps[name].expected)
+    for name, step in steps.items():
+        if is_computed(attention, name):
+            step.verify(step.expected)
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
     queries, keys = (axis.numbered_labels for axis in token_axes(attention))
     maximum = int(steps["masked_scores"].stored.argmax())
@@ -221,8 +226,8 @@ def explain_row(attention: Any, query: int) -> Explanation:
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
-    for name in ("raw_scores", "scores", "score_bias", "mask", "masked_scores"):
-        columns |= columns_of(steps[name]) if name in steps else {}
+    for name, step in steps.items():  # up to the softmax
+        columns |= {} if name in ("dropout_mask", "weights") else columns_of(step)
     columns |= {Message("- maximum"): intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
@@ -235,8 +240,6 @@ def explain_row(attention: Any, query: int) -> Explanation:
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
     footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
-    shown = ["raw_scores", "scale", "scores", "score_bias", "mask", "masked_scores", "weights"]
-    shown = [name for name in [*shown, "dropout_mask"] if name == "scale" or name in steps]
     (scaled,) = lines_of(scale)
     assert isinstance(scaled, Line)
     divisor = scaled.text if scale.equation else str(Term(scale.stored))

@@ -13,7 +13,7 @@ from attnlab.errors import DisagreementError
 from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
-from attnlab.views.explaining.derivations import COMPUTING, Formula, derivation
+from attnlab.views.explaining.derivations import Formula, computes, derivation
 from attnlab.views.explaining.explanation import Line, Parts, Term, TermTable, format_number
 from attnlab.views.explaining.formulas import (
     CONSTANTS,
@@ -35,9 +35,6 @@ MAX_FULL_PRODUCTS, MAX_FULL_TERMS, TERMS_SHOWN = 12, 64, 8
 # The allowed difference from the stored number: in units of `Rounded.bound`, and relative to the
 # number. Both are too small to be printed.
 NOISE, RELATIVE = 8.0, 1e-5
-
-# Steps that are computed in blocks of rows for long texts, which may round differently.
-IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +145,11 @@ class StepNumber:
         """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not self.result._run.is_long:
             return 0.0
-        is_of_result = self.needs[tree[1]][0] == f"{self.result._prefix}{tree[1]}"
-        if tree[1] not in IN_BLOCKS or not is_of_result:
+        if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # of another result
+            return 0.0
+        # For long texts, all with a number for each query and key: blocks may round differently.
+        is_by_key = self.result.axes_of(tree[1]) == "Tq Tk"
+        if not is_by_key or not computes(self.result.steps[tree[1]].equation):
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
@@ -293,7 +293,7 @@ def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | Ter
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
         return [Line(heading, [prefix, *value_parts(step)])]
-    if step.equation not in COMPUTING:  # it moves numbers from another step
+    if not computes(step.equation):  # it moves numbers from another step
         return [Line(heading, copy_parts(step))]
     lines: list[Line | TermTable] = []
     for formula, value in step.evaluations:
