@@ -59,8 +59,8 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     for said in (language, other):
         with using_language(said):
             bodies.append("\n".join(_body(atlas)))
-    texts = texts_said(ATLAS)
-    chinese = {text: words for text, words in translations().items() if text in texts}
+    spoken = texts_said(ATLAS)
+    chinese = {text: words for text, words in translations().items() if text in spoken}
     data = {
         "texts": _differing(*bodies),
         "description": [_shown(one) for one in atlas.details],

@@ -44,7 +44,9 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     # by step to raw_scores: each gradient is that of the equation's first parameter.
     name = next(iter(GRADIENTS[equations.masked_scores]))
     while name != "raw_scores":
-        name, gradient = next(iter(GRADIENTS[attention.steps[name].equation].items()))
+        equation = attention.steps[name].equation
+        assert equation is not None
+        name, gradient = next(iter(GRADIENTS[equation].items()))
         d_scores = gradient(
             **{
                 step: d_scores if step == "d_y" else getattr(attention, step)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import FunctionType, SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -261,7 +261,7 @@ IN_LINES: dict[Callable[..., Any], Formulas] = {
 }
 
 
-def computes(equation: Callable[..., Any] | None) -> bool:
+def computes(equation: Callable[..., Any] | None) -> TypeGuard[Callable[..., Any]]:
     """Whether this is an equation that computes numbers, rather than moves them."""
     is_equation = isinstance(equation, FunctionType) and equation.__module__ == equations.__name__
     return is_equation and equation not in MOVING
@@ -317,7 +317,7 @@ def parts_of(tree: Tree) -> list[Any]:
 def computing(root: type[Result]) -> list[Callable[..., Any]]:
     """The equations of a class of results that compute numbers, and softmax for probabilities."""
     used = dict.fromkeys(step.equation for _, step in steps_below(root))
-    return [*filter(computes, used), equations.softmax]
+    return [*(equation for equation in used if computes(equation)), equations.softmax]
 
 
 def as_data(root: type[Result]) -> dict[str, Any]:
