@@ -54,7 +54,7 @@ def log_computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             node.step.equation not in (None, identity)
             and not node.step.view
             and not node.layer_step
-            and (run.elsewhere is None or run.elsewhere(path, node) is None)
+            and (run.elsewhere is None or run.elsewhere(run, path, node) is None)
         ):
             paths.append(path)
         return original(run, path, node)

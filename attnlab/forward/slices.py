@@ -1,4 +1,4 @@
-"""Runs that take steps from another run: one text of several, or the later rows of a text.
+"""Runs that take steps from others: one text of several, later rows of a text, joined passes.
 
 A run of several texts of one length computes each product once for all of them. A run of later rows
 computes only the rows from one position on: in a causal model, a change at a position changes
@@ -7,7 +7,8 @@ nothing before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
     """
 
     # Heads' steps and transient ones are cheap, given the others: they are computed for this text.
-    def part_of_source(path: str, node: Node) -> Any:
+    def part_of_source(_: Run, path: str, node: Node) -> Any:
         return source.value(path)[number] if is_kept(node) else None
 
     return run.fork(elsewhere=part_of_source)
@@ -33,7 +34,7 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
 def later_rows(source: Run, start: int) -> Run:
     """The rows of a run from one position on, with all keys and values."""
 
-    def rows_of_source(path: str, node: Node) -> Any:
+    def rows_of_source(_: Run, path: str, node: Node) -> Any:
         step = node.step
         # Only the source has parameters that are edited, optional steps and edits of aliases.
         if is_kept(node) or node.is_input or step.optional or step.equation is identity:
@@ -50,6 +51,36 @@ def later_rows(source: Run, start: int) -> Run:
         for name in "KV"
     }
     return Run.like(source, values=caches, elsewhere=rows_of_source)
+
+
+def joined(run: Run, passes: Sequence[Run]) -> Run:
+    """The run of a text of which each pass, with a cache, has computed some rows, in order.
+
+    `run` has the inputs of the whole text. It computes what no pass needed: scores of later keys.
+    """
+
+    def from_passes(whole: Run, path: str, node: Node) -> Any:
+        axes = node.step.axes.removeprefix("H ").split()
+        if is_input_or_head(node) or not node.step.has_rows_for_tokens:
+            return None
+        if axes[0] == "Tk":  # K and V, which have the cached rows
+            return passes[-1].value(path)
+        parts = [one.value(path) for one in passes]
+        if path == "logits":  # the next token is drawn from a product with the last row alone
+            drawn = (one.value("next_logits")[np.newaxis] for one in passes)
+            parts = [np.concatenate([x[:-1], row]) for x, row in zip(parts, drawn, strict=True)]
+        if axes[-1] != "Tk":
+            return np.concatenate(parts, axis=-2)  # (..., T, n)
+        inputs = map(whole._input, node.needs)
+        numbers = np.array(whole._call(path, partial(node.step.equation, *inputs)))
+        start = 0
+        for part in parts:  # (..., Tq, Tk) of the pass: all keys up to its last query
+            stop = start + part.shape[-2]
+            numbers[..., start:stop, : part.shape[-1]] = part
+            start = stop
+        return numbers
+
+    return run.fork(elsewhere=from_passes)
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:
@@ -79,13 +110,13 @@ class EarlierRows:
 
 def is_kept(node: Node) -> bool:
     """Whether a step has a row for each token, and is kept once computed."""
-    step = node.step
-    return (
-        step.equation not in (None, identity)
-        and step.has_rows_for_tokens
-        and node.select is None
-        and not step.transient
-    )
+    has_rows = node.step.has_rows_for_tokens
+    return has_rows and not node.step.transient and not is_input_or_head(node)
+
+
+def is_input_or_head(node: Node) -> bool:
+    """Whether a step is an input, another step's name, or one head's."""
+    return node.step.equation in (None, identity) or node.select is not None
 
 
 def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:

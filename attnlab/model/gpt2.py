@@ -26,6 +26,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
+from attnlab.forward.slices import joined
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import (
@@ -378,14 +379,15 @@ class GPT2:
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
-        # All tokens in one pass. The steps computed their rows with the cache: the same numbers, up
-        # to rounding, since a product may round differently with more rows.
         whole = Tokens([*tokens, *new])
         trace_of_all = None
         if trace:
             trace_of_all = Trace(whole, self.tokenizer.vocabulary, self.parameters)
-            if edits is not None:
+            if edits is not None:  # a function is called with all rows
                 trace_of_all = trace_of_all.edited(edits)
+            else:  # the very numbers from which the tokens were drawn
+                passes = [step.trace._run for step in kept_steps]
+                trace_of_all = trace_of_all._with_run(joined(trace_of_all._run, passes))
         return Generation(
             prompt=tokens,
             new=new,

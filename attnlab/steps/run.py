@@ -50,8 +50,8 @@ class Run:
     base: Run | None = None
     # The paths of the steps that are computed otherwise, here or in an earlier base.
     changed: frozenset[str] = frozenset()
-    # Returns a step that is a part of another run's, by path and node; None for other steps.
-    elsewhere: Callable[[str, Node], Any] | None = None
+    # Returns a step of this run that comes from other runs, by path and node; None for other steps.
+    elsewhere: Callable[[Run, str, Node], Any] | None = None
 
     # Steps computed jointly with one that was asked for, until they are asked for too.
     _ready: dict[str, Callable[[], Any]] = field(default_factory=dict, init=False)
@@ -217,7 +217,7 @@ class Run:
     def compute(self, path: str, node: Node) -> Any:
         """Compute a step from those that it needs."""
         # One text of several, or the later rows of a text: most steps are slices of another run's.
-        if self.elsewhere is not None and (value := self.elsewhere(path, node)) is not None:
+        if self.elsewhere is not None and (value := self.elsewhere(self, path, node)) is not None:
             return value
         step = node.step
         if node.select is not None and self._selects_from_layer(node):
