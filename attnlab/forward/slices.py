@@ -53,16 +53,18 @@ def later_rows(source: Run, start: int) -> Run:
     return Run.like(source, values=caches, elsewhere=rows_of_source)
 
 
-def joined(run: Run, passes: Sequence[Run]) -> Run:
-    """The run of a text of which each pass, with a cache, has computed some rows, in order.
+class Passes:
+    """The steps of a text of which each pass, with a cache, has computed some rows, in order."""
 
-    `run` has the inputs of the whole text. It computes what no pass needed: scores of later keys.
-    """
+    # A class, not a function, so that copies and pickles have the same numbers.
+    def __init__(self, passes: Sequence[Run]) -> None:
+        self._passes = passes
 
-    def from_passes(whole: Run, path: str, node: Node) -> Any:
+    def __call__(self, whole: Run, path: str, node: Node) -> Any:
         axes = node.step.axes.removeprefix("H ").split()
         if is_input_or_head(node) or not node.step.has_rows_for_tokens:
             return None
+        passes = [one.fork() for one in self._passes]  # which keep nothing that is asked for here
         if axes[0] == "Tk":  # K and V, which have the cached rows
             return passes[-1].value(path)
         parts = [one.value(path) for one in passes]
@@ -71,6 +73,7 @@ def joined(run: Run, passes: Sequence[Run]) -> Run:
             parts = [np.concatenate([x[:-1], row]) for x, row in zip(parts, drawn, strict=True)]
         if axes[-1] != "Tk":
             return np.concatenate(parts, axis=-2)  # (..., T, n)
+        # Scores of later keys, which no pass needed, are computed here.
         inputs = map(whole._input, node.needs)
         numbers = np.array(whole._call(path, partial(node.step.equation, *inputs)))
         start = 0
@@ -80,7 +83,10 @@ def joined(run: Run, passes: Sequence[Run]) -> Run:
             start = stop
         return numbers
 
-    return run.fork(elsewhere=from_passes)
+
+def joined(run: Run, passes: Sequence[Run]) -> Run:
+    """The run of a whole text, whose inputs `run` has, with the numbers of passes over it."""
+    return run.fork(elsewhere=Passes(passes))
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:
