@@ -47,6 +47,7 @@ class NamedActivation(NamedTuple):
     name: str
 
 
+# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new. "gelu" is the exact.
 GELU = NamedActivation(equations.gelu, "GELU")
 EXACT_GELU = NamedActivation(equations.exact_gelu, "exact GELU")
 SILU = NamedActivation(equations.silu, "SiLU")
@@ -101,8 +102,8 @@ class GPT2Config:
 
     # Sizes have no defaults; the settings' defaults are those of GPT-2.
     vocab_size: int
-    n_positions: int
-    n_embd: int
+    n_positions: int  # the context window: W_P has a row for each
+    n_embd: int  # d_model in the paper of 2017
     n_layer: int
     n_head: int
     n_inner: int | None = None
@@ -129,6 +130,7 @@ class GPT2Config:
     @property
     def d_mlp(self) -> int:
         """F, width of the MLP's hidden layer."""
+        # The paper of 2017 has d_ff = 4 d_model, and so has GPT-2.
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
     @property

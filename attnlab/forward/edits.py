@@ -150,7 +150,7 @@ class EditedRun(Run):
             return select_part(self, path, self._before_edits(outermost))
 
     def compute(self, path: str, node: Node) -> Any:
-        if path not in self.changed:
+        if path not in self.changed:  # computed as in any run, from steps that may be changed
             return super().compute(path, node)
         value = self._before_edits(path)
         # The array's own edits first, then those of its parts.
@@ -161,6 +161,7 @@ class EditedRun(Run):
     def _before_edits(self, path: str) -> Any:
         """A step with the indirect effects of edits, but without edits of the step itself."""
         value = self._computed(path)
+        # Such as a head's output: no array of the layer holds it, but the layer's sum has it.
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value

@@ -149,6 +149,7 @@ def self_attention(
     Parameters are as in `cross_attention`, without `memory`. The result also has X and the
     parameters.
     """
+    # Without `memory`: its step is then X under another name.
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng, tokens)
     return _attention_result(SelfAttention, "Self-attention", inputs, shape, *settings)
@@ -290,7 +291,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
                 f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; got "
                 f"shape {W.shape}"
             )
-        if b is not None:
+        if b is not None:  # added to each row, (n,)
             check_shape(b, W.shape[1:], f"b_{letter}", f", one number for each column of {name}")
     # Each score is a dot product of a query and a key.
     if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
@@ -298,7 +299,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
             "W_Q and W_K must have the same number of columns; got shapes "
             f"{inputs['W_Q'].shape} and {inputs['W_K'].shape}"
         )
-    heads: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()  # one head has no axis of heads
     if n_head is not None:
         heads = (n_head,)
         # W_Q has as many columns as W_K.
@@ -343,7 +344,7 @@ def _attention_result(
             raise InvalidValueError("scale must not be 0, since scores are divided by it")
     if bias is not None:
         inputs["score_bias"] = _as_bias(bias, scores_shape, dtype)
-        visible = visible & (inputs["score_bias"] > -np.inf)
+        visible = visible & (inputs["score_bias"] > -np.inf)  # -inf hides a key as a mask does
     if query := query_without_keys(visible):  # softmax over no keys would be NaN
         hiding = "mask hides" if bias is None else "mask and bias hide"
         raise InvalidValueError(f"{hiding} all keys from query {query}")
@@ -351,6 +352,7 @@ def _attention_result(
     inputs |= _as_dropout(dropout, scores_shape, rng, dtype)
     # `inputs` now has all that the chain starts from; the graph says how the rest follows.
     Tq, Tk = scores_shape[-2:]
+    # Labels are for tables and plots only; no number depends on them.
     # Keys have their own labels only in cross-attention.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
@@ -421,6 +423,7 @@ def _as_dropout(
     """The dropout mask, sampled or given, by its step's name; empty without dropout."""
     p = as_number(dropout)
     if is_real(p) and 0 <= p < 1:
+        # Without dropout no random number is drawn, so a generator of yours stays as it is.
         rng = np.random.default_rng(rng) if p else None
         return {"dropout_mask": sample_dropout(scores_shape, p, rng, dtype)} if rng else {}
     if is_real(p) or isinstance(p, str) or not getattr(p, "ndim", isinstance(p, Sequence)):
@@ -478,7 +481,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
             raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
         raise InvalidValueError("x contains NaN or +inf")
     with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
-        return np.moveaxis(equations.softmax(x), -1, axis)
+        return np.moveaxis(equations.softmax(x), -1, axis)  # back in the order of x's axes
 
 
 def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5) -> Array:

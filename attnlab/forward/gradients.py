@@ -48,6 +48,7 @@ def affine_x(W: Array, d_y: Array) -> Array:
 
 
 def affine_W(x: Array, d_y: Array) -> Array:
+    # Every row uses the same W, so its gradient sums over rows: what the product does.
     return transpose(rows_of(x)) @ rows_of(d_y)  # (n, m), over all rows
 
 
@@ -233,6 +234,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 
 # For each equation, the gradients of its differentiable parameters.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
+    # By equation, then by parameter. Ids, masks and sizes are missing: they have no gradient.
     equations.identity: {"x": lambda d_y: d_y},
     # A sum passes its gradient on to both terms.
     equations.embedding: dict.fromkeys(("token_embedding", "position_embedding"), lambda d_y: d_y),

@@ -113,6 +113,7 @@ class Product(Document):
         if len(set(self.shape)) > 1:
             raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
         # A B and B A have the same eigenvalues, except zeros; here B A is only r x r.
+        # A positive eigenvalue of OV: a direction that the head writes as it reads it, so copies.
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order = np.argsort(-np.abs(values), kind="stable")
         return values[order]

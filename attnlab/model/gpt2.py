@@ -64,6 +64,7 @@ class GPT2:
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
         self.config: GPT2Config = parameters.config
+        # Two objects do the work: the tokenizer turns texts into ids, traces take parameters.
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
@@ -314,10 +315,13 @@ class GPT2:
         stride = as_count(stride, "stride", least=1, most=size - 1)
         if len(tokens) < 2:
             raise InvalidValueError(f"a loss needs at least two tokens; got {len(tokens)}")
+        # A token's loss depends on how much text the model sees before it. So windows overlap: in
+        # all but the first, each counted token has n_positions - stride tokens or more before it.
         losses: list[Array] = []
         end = 1  # of the tokens that need no loss any more
         for start in range(0, max(len(tokens) - size, 0) + stride, stride):
             trace = self.trace(tokens[start : start + size])
+            # losses[t] is that of token t + 1; those before `end` were counted in earlier windows.
             losses.append(trace.losses[end - start - 1 :])
             end = start + len(trace.tokens)
         return np.concatenate(losses)

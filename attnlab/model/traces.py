@@ -65,6 +65,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     @cached_property
     def _traces(self) -> Numbered[Trace]:
+        # Lazy as all traces are: a group computes a step when one of its traces is asked for it.
         traces: dict[int, Trace] = {}
         for indices in self._groups():
             _, traces_of_group = self._side_by_side(indices)
@@ -118,6 +119,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @property
     def losses(self) -> tuple[Array, ...]:
         """Each text's `Trace.losses`, whose lengths differ."""
+        # New traces, not those that `traces[i]` keeps: one group's steps are in memory at a time.
         losses: dict[int, Array] = {}
         for indices in self._groups():
             _, traces = self._side_by_side(indices)

@@ -41,6 +41,7 @@ class StepPath:
 @lru_cache(maxsize=10_000)
 def parse(path: str) -> StepPath:
     """Take a path apart; it needn't exist."""
+    # "blocks.3.attention.weights[-1]" -> its name and "-1", the index as written.
     name, index = path, None
     if found := re.fullmatch(r"([^\[\]]+)\[([^\[\]]*)\]", path):
         name, index = found.groups()

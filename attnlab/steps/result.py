@@ -233,6 +233,7 @@ class Result(ReadOnly, StdoutSafe):
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         path = self._path_of(name)
+        # "name = formula" for what is computed, "name: description" for inputs.
         is_given = not {path, self._run.graph[path].layer_step}.isdisjoint(self._run.graph.given)
         equals = " = " if self._step(name).equation and not is_given else Message(": ")
         product = formula.removesuffix(", split into heads")
@@ -253,6 +254,7 @@ class Result(ReadOnly, StdoutSafe):
         fork = self._fork()  # printing a table must not fill the memory
         for name in self._steps_shown():
             axes = self.axes_of(name)
+            # Printing must be quick: a large step is only named.
             if not self._is_stored(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", Message("not computed yet"), ""))
                 continue
