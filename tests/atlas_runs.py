@@ -1,16 +1,11 @@
-"""Runs over a small corpus, and as a program: runs that are killed at each of their writes in turn.
-
-python atlas_runs.py DIRECTORY            kills itself at each write, resumes, prints how often
-"""
+"""Runs over a small corpus."""
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from killed_run import killed_at_each_write
 
 import attnlab
 from attnlab import Trace
@@ -42,15 +37,3 @@ def deadly(trace: Trace) -> np.ndarray:
     if len(trace.tokens) == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     return np.full((2, 4), float(len(trace.tokens)))
-
-
-def main(top: Path) -> None:
-    unbroken, kills = bits(run(None)), 0
-    for directory in killed_at_each_write(top, run):
-        kills += 1
-        assert bits(run(directory)) == unbroken
-    print(kills)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -4,8 +4,6 @@ import math
 import multiprocessing
 import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -426,15 +424,6 @@ def test_a_directory_of_texts_is_not_a_run_directory(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
     for corpus_texts, output in ((corpus, tmp_path / "out"), (corpus / "one.txt", corpus)):
         assert measured("pocket", corpus_texts, ["loss"], directory=output).texts == 1
-
-
-@posix
-@pytest.mark.slow
-def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
-    """The program compares each resumed run, and prints how often it was killed."""
-    program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
-    process = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert int(process.stdout) > 15  # of four files
 
 
 def test_means_and_passages_of_a_head(serial: Atlas) -> None:
