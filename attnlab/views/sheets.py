@@ -201,19 +201,21 @@ def _each(function: Callable[..., Any], *arrays: Any) -> AnyArray:
 
 
 class Book:
-    """A workbook: a table of contents, then a sheet for each step, labelled with tokens."""
+    """A workbook: a sheet of notes, then one for each step, labelled with tokens."""
 
     def __init__(self, result: Result) -> None:
         self.result, self.stream, self.cell_count = result, BytesIO(), 0
         self.workbook = xlsxwriter.Workbook(self.stream, {"in_memory": True})
         self.bold = self.workbook.add_format({"bold": True})
         self.bold_right = self.workbook.add_format({"bold": True, "align": "right"})
-        self.masked = self.workbook.add_format(
-            {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
-        )
+        shown = {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
+        self.masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
+        self.masked["format"] = self.workbook.add_format(shown)
         self.names: list[str] = []
-        self.entries: list[tuple[str, str, str]] = []  # of the table of contents
-        self.contents = self._sheet("steps")
+        sheet = self._sheet("notes")
+        sheet.write_string(0, 0, result.title, self.bold)
+        for row, note in enumerate(NOTES, 1):
+            sheet.write_string(row, 0, note)
 
     def _sheet(self, name: str) -> Any:
         self.names.append(name)
@@ -254,9 +256,8 @@ class Book:
         sheet.set_column(FIRST_COLUMN, row_width, NUMBER_WIDTH)
         self._label(sheet, shape, axes.split())
         self._write(sheet, cells, size)
-        if cells.values.dtype.kind == "f" and shape:
-            self._colour(sheet, size, cells.values, name.endswith("weights"))
-        self.entries.append((name, heading, " x ".join(map(str, shape))))
+        last_row, last_column = FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1
+        sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, last_row, last_column, self.masked)
         return Cells(cells.values, addresses.reshape(shape))
 
     def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
@@ -289,35 +290,7 @@ class Book:
         """The labels along an axis."""
         return [""] * count if axis in ("", ONE) else axis_of(self.result, axis, count).labels
 
-    def _colour(
-        self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
-    ) -> None:
-        """Colour numbers as in a heatmap; the colours follow the numbers."""
-        last_row, last_column = FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1
-        area = (FIRST_ROW, FIRST_COLUMN, last_row, last_column)
-        masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
-        sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
-        finite = np.abs(values[np.isfinite(values)])
-        largest = 1.0 if is_weights else float(finite.max(initial=0)) or 1.0
-        ends = (("min", -largest, LIGHT.negative), ("mid", 0, LIGHT.zero))
-        colours: dict[str, Any] = {"type": "3_color_scale"}
-        for end, value, colour in (*ends, ("max", largest, LIGHT.positive)):
-            colours |= {f"{end}_type": "num", f"{end}_value": value, f"{end}_color": colour}
-        sheet.conditional_format(*area, colours)
-
     def file_content(self) -> bytes:
-        """Fill the table of contents; return the file."""
-        sheet = self.contents
-        sheet.set_column(0, 0, 34)
-        sheet.set_column(1, 1, 60)
-        sheet.write_string(0, 0, self.result.title, self.bold)
-        for row, note in enumerate(NOTES, 1):
-            sheet.write_string(row, 0, note)
-        start = len(NOTES) + 2
-        for row, (name, heading, shape) in enumerate(self.entries, start):
-            sheet.write_url(row, 0, f"internal:{quote_sheetname(name)}!A1", string=name)
-            sheet.write_string(row, 1, heading)
-            sheet.write_string(row, 2, shape)
         self.workbook.close()
         return self.stream.getvalue()
 
