@@ -216,7 +216,7 @@ def test_scripts_import_what_is_exported_and_declare_each_name_once() -> None:
     for module in MODULES:
         paths = imported(module)
         for names, other in zip(IMPORTED.findall(source(module)), paths, strict=True):
-            needed = [name.strip() for name in names.split(",")]
+            needed = [*filter(None, map(str.strip, names.split(",")))]
             assert {(other, name) for name in needed} <= exported
             words = Counter(re.findall(r"[\w$]+", source(module)))
             assert [name for name in needed if words[name] < 2] == [], module  # unused

@@ -99,7 +99,7 @@ function topText({ text, from, strength, query, key, weight, promotes, tokens, l
 const rowOfCells = (...cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, cell)));
 
 /** The rows of a table of columns. */
-const rowsOf = (table) =>
+const recordsOf = (table) =>
   Object.values(table)[0].map((_, n) =>
     Object.fromEntries(Object.entries(table).map(([name, column]) => [name, column[n]])),
   );
@@ -108,14 +108,14 @@ function fillDetails({ positions, distances, pairs, tops, writes, twins }) {
   const fill = (id, ...children) => byId(id).querySelector("tbody, .drawing").replaceChildren(...children);
   fill("positions", chart(positions));
   fill("distances", chart(distances));
-  fill("pairs", ...rowsOf(pairs).map(({ query, key, said, texts }) => rowOfCells(query, key, said, `${texts}`)));
-  fill("tops", ...rowsOf(tops).map(topText));
+  fill("pairs", ...recordsOf(pairs).map(({ query, key, said, texts }) => rowOfCells(query, key, said, `${texts}`)));
+  fill("tops", ...recordsOf(tops).map(topText));
   const { token, said } = writes; // first the promoted tokens, then as many demoted ones
   const half = token.length / 2;
   const pair = (n) => rowOfCells(token[n], said[n], token[half + n], said[half + n]);
   fill("writes", ...Array.from({ length: half }, (_, n) => pair(n)));
   const link = (layer, head) => make("a", { href: `#layer-${layer}-head-${head}` }, `${layer}.${head}`);
-  fill("twins", ...rowsOf(twins).map(({ layer, head, said }) => rowOfCells(link(layer, head), said)));
+  fill("twins", ...recordsOf(twins).map(({ layer, head, said }) => rowOfCells(link(layer, head), said)));
 }
 
 /** Show the details of the head that the address names, or of the first. "#beside" closes a head. */
