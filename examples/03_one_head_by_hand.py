@@ -48,6 +48,9 @@ X = np.array(
 W_Q = np.array([[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]])
 W_K = np.array([[0.1, 0.5], [0.3, 0.2], [0.6, 0.4], [0.2, 0.3]])
 W_V = np.array([[0.2, 0.4], [0.5, 0.1], [0.3, 0.6], [0.1, 0.2]])
+if W_K.shape[1] != W_Q.shape[1]:  # raw scores need queries and keys of one width
+    W_K = np.resize(W_K, (len(W_K), W_Q.shape[1]))
+    print(f"W_Q has {W_Q.shape[1]} columns, so W_K gets as many: its numbers, in order, repeated")
 
 print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
@@ -70,10 +73,6 @@ print(attnlab.table(X, rows=words, decimals=2))
 # and their sum. Take a pencil, work out a number of `Q`, and check it below.
 
 # %%
-if W_K.shape[1] != W_Q.shape[1]:  # raw scores need queries and keys of one width
-    W_K = np.resize(W_K, (len(W_K), W_Q.shape[1]))
-    print(f"\nW_Q has {W_Q.shape[1]} columns, so W_K gets as many: its numbers, in order, repeated")
-
 recorded = figures.load("cat_eats_fish")
 matrices = {"X": X, "W_Q": W_Q, "W_K": W_K, "W_V": W_V}
 

@@ -399,18 +399,8 @@ different
 # %% [markdown]
 # ### A class to keep
 #
-# Here is what 4.2 to 4.5 build, in one class for your own code. In PyTorch it is:
-#
-#     class CausalAttention(torch.nn.Module):
-#         def __init__(self, W_Q, W_K, W_V, W_O, n_head):
-#             super().__init__()
-#             self.maps = torch.nn.ParameterList(map(torch.tensor, (W_Q, W_K, W_V, W_O)))
-#             self.n_head = n_head
-#
-#         def forward(self, X):
-#             Q, K, V = (torch.stack((X @ W).chunk(self.n_head, 1)) for W in self.maps[:3])
-#             context = torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
-#             return torch.hstack([*context]) @ self.maps[3]
+# Here is what 4.2 to 4.5 build, in one class for your own code. [In
+# PyTorch](book/pages/en/articles.md#in-pytorch) it is as short.
 
 
 # %%

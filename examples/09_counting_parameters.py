@@ -308,13 +308,10 @@ def walk(T: int, D: int, Dh: int, H: int) -> dict[str, tuple[int, ...]]:
     return shapes | {"concat": joined.shape, "W_O": (H * Dh, D), "output": (T, D)}
 
 
-five, eight_by_four = np.arange(40).reshape(5, 8) % 3, np.arange(32).reshape(8, 4) % 5 - 2
-Q = five @ eight_by_four
-print("\nX, 5 x 8, times W_Q, 8 x 4, is Q, 5 x 4. Its first number:")
-terms = " + ".join(f"{a}·{b}" for a, b in zip(five[0], eight_by_four[:, 0], strict=True))
-print(f"  {terms} = {Q[0, 0]}")
-for name, matrix in {"X": five, "W_Q": eight_by_four, "Q": Q}.items():
-    print(f"{name}\n{attnlab.table(matrix, decimals=0)}")
+five, eight = np.arange(40).reshape(5, 8) % 3, np.arange(32).reshape(8, 4) % 5 - 2
+print("\nX, 5 x 8, times W_Q, 8 x 4, is Q, 5 x 4")
+for matrix in (five, eight, five @ eight):
+    print(attnlab.table(matrix, decimals=0))
 
 short, long = walk(5, 8, 4, 2), walk(1000, gpt3.n_embd, gpt3.d_head, gpt3.n_head)
 print("\nShapes: 'The next day is bright' with two heads; 1,000 tokens of GPT-3\n")

@@ -1,6 +1,5 @@
 """Tests with transformers and BertViz, in a Python that has them."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -412,9 +411,8 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
 
 
 def test_the_class_of_chapter_4(tmp_path: Path) -> None:
-    chapter = (ROOT / "examples" / "04_your_journey.py").read_text("utf-8")
-    block = re.findall(r"^#     class CausalAttention(?:.*\n)+?# {1,3}%%", chapter, re.MULTILINE)
-    listing = "\n".join(line[6:] for line in block[0].splitlines() if line.startswith("#  "))
+    page = (ROOT / "examples/book/pages/en/articles.md").read_text("utf-8")
+    listing = page.split("```python\n")[1].split("```")[0]
     checks = """
 X, W = np.random.default_rng(0).normal(size=(7, 6)), np.random.default_rng(1).normal(size=(4, 6, 6))
 expected = attnlab.multi_head_attention(X, *W, n_head=3, mask=attnlab.causal_mask(7)).output

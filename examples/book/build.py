@@ -185,7 +185,7 @@ def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGE
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case [directory, *languages] if {*languages} <= LANGUAGES.keys():
+        case [directory, *languages] if directory[0] != "-" and {*languages} <= LANGUAGES.keys():
             with tempfile.TemporaryDirectory() as work:
                 sys.exit(build(Path(directory), Path(work), languages or [*LANGUAGES]))
         case _:

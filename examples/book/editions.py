@@ -61,7 +61,7 @@ IN_CHINESE = dict(
         re.MULTILINE,
     )
 )
-SETTING = re.compile(r"^[A-Z_]+ = \Z", re.MULTILINE)  # what stands before a setting's value
+SETTING = re.compile(r'^[A-Z_]+ = \(?(?:"\w+", )*\Z', re.MULTILINE)  # before a setting's value
 FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
@@ -145,7 +145,7 @@ def link_of_script(match: re.Match[str]) -> str:
     link, title = match.groups()
     if title:
         return f"]({title})"
-    link = re.sub(r"zh/(\w+)\.md(?=#|$)", r"\1.py", normpath(f"zh/{link}"))
+    link = re.sub(r"(?<!pages/)zh/(\w+)\.md(?=#|$)", r"\1.py", normpath(f"zh/{link}"))
     return f"]({link})"
 
 

@@ -18,6 +18,7 @@ CODE = re.compile(r"`(?:attnlab\.)?(\w+)`")
 def address(file: Path, language: str) -> str | None:
     """Where the book in a language has a file of the repository, as a page or a notebook."""
     stems = {chapter.stem for chapter in (*CHAPTERS, *LATER)}
+    folders = {"examples", "zh", "en", "README"}
     path = file.relative_to(ROOT).as_posix()
     match path.split("/"):
         case ["attnlab", "__init__.py"]:
@@ -26,7 +27,7 @@ def address(file: Path, language: str) -> str | None:
             return f"../en/_modules/{path.removesuffix('.py')}.html"
         case ["examples", "book", "pages", edition, name]:
             return name if edition == language else f"../{edition}/{file.stem}.html"
-        case ["examples"] | ["examples", "zh"] | ["examples", "zh", "README.md"]:
+        case ["examples"] | ["examples", "zh" | "notebooks", *_] if file.stem in folders:
             edition = "zh" if "zh" in path else "en"
             return "index.md" if edition == language else f"../{edition}/index.html"
         case ["examples", *_] if file.stem in stems | {"walkthrough"}:

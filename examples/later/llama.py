@@ -64,7 +64,7 @@ def swiglu(X: Array, W_gate: Array, W_up: Array, W_down: Array) -> Array:
 # %%
 def attend(X: Array, p: Parameters, n: int, rotate: Any = rotated, group: Any = grouped) -> Any:
     name, theta = f"blocks.{n}.attention", p["config"]["rope_theta"]
-    n_head, groups = (p["config"][f"num_{kind}_heads"] for kind in ("attention", "key_value"))
+    n_head, groups = p["config"]["num_attention_heads"], p["config"]["num_key_value_heads"]
     q = rotate(split_heads(X @ p[f"{name}.W_Q"], n_head), theta)  # (H, T, Dh)
     k = rotate(split_heads(X @ p[f"{name}.W_K"], groups), theta)  # (groups, T, Dh)
     v = split_heads(X @ p[f"{name}.W_V"], groups)
@@ -116,13 +116,13 @@ def load(directory: str | Path) -> Parameters:
     p: Parameters = {"config": config}
     for file in weight_files(Path(directory)):
         for name, entry in read_header(file).items():
-            *parents, part, kind = name.split(".")  # such as model.layers.3.mlp.up_proj.weight
-            if part not in NAMES or kind != "weight":
+            *parents, part, _ = name.split(".")  # such as model.layers.3.mlp.up_proj.weight
+            if part not in NAMES or not name.endswith(".weight"):
                 raise ValueError(f"{name} in {file} isn't part of a Llama without biases")
             x = entry.read()
             if entry.dtype == "BF16":
                 x = (x.astype("<u4") << 16).view("<f4")  # bfloat16 is the upper half of a float32
-            block = f"blocks.{parents[2]}." if "layers" in parents else ""
+            block = f"blocks.{parents[2]}." if ".layers." in name else ""
             p[block + NAMES[part]] = x.astype(np.promote_types(x.dtype, np.float32))
     transposed = {path: x.T for path, x in p.items() if path != "config" and path != "W_E"}
     return {"W_U": p["W_E"].T, **p, **transposed}
@@ -131,7 +131,7 @@ def load(directory: str | Path) -> Parameters:
 # %%
 def stand_in(gpt2: attnlab.GPT2) -> Parameters:
     config = {"num_hidden_layers": gpt2.config.n_layer, "rms_norm_eps": 1e-5, "rope_theta": 1e4}
-    config |= {f"num_{kind}_heads": gpt2.config.n_head for kind in ("attention", "key_value")}
+    config |= dict.fromkeys(("num_attention_heads", "num_key_value_heads"), gpt2.config.n_head)
     p = {**gpt2.parameters, "config": config, "W_U": gpt2.parameters["W_E"].T}
     for mlp in (f"blocks.{n}.mlp" for n in range(gpt2.config.n_layer)):
         p[f"{mlp}.W_gate"] = p[f"{mlp}.W_up"] = p[f"{mlp}.W_1"]
@@ -152,7 +152,7 @@ tokenizer = Tokenizer.from_directory(DIRECTORY) if DIRECTORY else gpt2.tokenizer
 # %%
 tokens, seen = tokenizer.tokens(TEXT), Parameters()
 share = attnlab.softmax(llama(tokens.ids, p, seen)[-1])  # of each next token
-attentions = [value for path, value in seen.items() if path.endswith("attention")]
+attentions = [value for path, value in seen.items() if path.endswith(".attention")]
 to_key = np.stack([attention.weights[:, -1, KEY] for attention in attentions])
 layer, head = (int(n) for n in np.argwhere(to_key == to_key[1:].max())[-1])
 for name in ("Q", "K", "scores", "weights", "context"):

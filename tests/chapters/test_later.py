@@ -138,17 +138,10 @@ def test_a_llama_equals_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(silenced, page["llama"](ids, exact), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"model_type": "llama"', '"model_type": "qwen2"'),
-        ('"hidden_act": "silu"', '"hidden_act": "gelu"'),
-        ('"rope_type": "default"', '"rope_type": "llama3"'),
-    ],
-)
-def test_a_recipe_refuses_what_it_does_not_compute(old: str, new: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["llama", "silu", "default"])
+def test_a_recipe_refuses_what_it_does_not_compute(setting: str, tmp_path: Path) -> None:
     config = (REFERENCE / "llama" / "config.json").read_text("utf-8")
-    (tmp_path / "config.json").write_text(changed(config, {old: new}), "utf-8")
+    (tmp_path / "config.json").write_text(changed(config, {f': "{setting}"': ': "other"'}))
     with pytest.raises(ValueError, match="isn't a Llama with"):
         run_unchanged("llama")["load"](tmp_path)
 
