@@ -306,8 +306,8 @@ print(attnlab.table(measured, rows=[*variants], columns=columns, decimals=2))
 from attnlab.analysis.jobs import JOBS, measure_jobs
 from attnlab.pocket.grammar import Sample, sample
 
-RELATIONS = ["previous", "first", "induction", "adjective", "animal", "thing"]
-RELATIONS += ["separator", "determiner"]
+RELATIONS: tuple[str, ...] = ("previous", "first", "induction", "adjective", "animal", "thing")
+RELATIONS += ("separator", "determiner")
 
 
 def pair(text: Sample, *spans: tuple[int, int]) -> list[int]:

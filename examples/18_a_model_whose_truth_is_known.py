@@ -35,6 +35,7 @@ from attnlab.support.console import prepare_script
 prepare_script()  # for any terminal, and for pipes
 
 TASK = "pronoun"  # one of the eight tasks below
+ABLATIONS = ("mean", "zero")
 ABLATION = "mean"  # or zero
 SUBSET = ["0.2", "MLP 0", "1.2", "MLP 1"]  # the parts kept in 18.1
 FAITHFUL = 0.9  # how much of the effect a circuit must have in 18.4
@@ -93,7 +94,7 @@ others = [pocket.trace(text.text) for text in corpus(HELD_OUT_SEED, 200).samples
 def ablation_of(path: str, is_kept: Array) -> Callable[[Array], Array]:
     """Replace what is written by its mean over the other texts, or by 0, where it isn't kept."""
     written = np.concatenate([attnlab.at(other, path) for other in others], axis=-2)
-    replacement = written.mean(axis=-2, keepdims=True) if ABLATION == "mean" else np.zeros(1)
+    replacement = np.zeros(1) if ABLATIONS[1] == ABLATION else written.mean(axis=-2, keepdims=True)
     return lambda x: np.where(is_kept, x, replacement)
 
 
@@ -325,7 +326,7 @@ print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-both = [truth.shapley(ablation).values for ablation in ("mean", "zero")]
+both = [truth.shapley(ablation).values for ablation in ABLATIONS]
 mlp_columns = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
     [*by_mean[mlp_columns], *by_zero[mlp_columns], spearman(by_mean, by_zero)]

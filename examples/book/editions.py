@@ -61,7 +61,7 @@ IN_CHINESE = dict(
         re.MULTILINE,
     )
 )
-SETTING = re.compile(r'^[A-Z_]+ = \(?(?:"\w+", )*\Z', re.MULTILINE)  # before a setting's value
+SETTING = re.compile(r'^[A-Z_]+(?:: .*?)? \+?= \(?(?:"\w+", )*\Z', re.MULTILINE)  # before a value
 FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
