@@ -108,7 +108,8 @@ def test_who_sees_a_window(
 
 def test_ctrl_c_while_the_package_is_imported(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
-    paths = os.pathsep.join([str(tmp_path), str(EXAMPLES.parent)])
+    project = EXAMPLES.parent
+    paths = os.pathsep.join(map(str, [tmp_path, project, project / "attnlab" / "cli"]))
     code = "import sys, attnlab_command; sys.exit(attnlab_command.main())"
     process = start("-c", code, "--version", PYTHONPATH=paths)
     output, errors = process.communicate()

@@ -1,4 +1,5 @@
 """The command `attnlab`.
 
-`arguments` has the parser, `subcommands` computes and prints, `command` runs one.
+`attnlab_command` is what pip installs. `arguments` has the parser, `subcommands` computes and
+prints, `command` runs one.
 """

@@ -1,4 +1,7 @@
-"""The command `attnlab`, outside the package: Ctrl-C while that is imported shows one line, too."""
+"""The command `attnlab`: Ctrl-C while the package is imported shows one line, too.
+
+It is installed beside the package, whose import it watches.
+"""
 
 import sys
 
