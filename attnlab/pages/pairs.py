@@ -5,9 +5,9 @@ ablation it shows, in the pack "why". For each head and query from `first`: how 
 edit replaced a sum; the index of each one's part of the query, then of the key; each pair at each
 key, minus its mean over the visible ones; and at each key, the largest absolute value of the other
 pairs, which says which pairs of a difference are its largest. Then three keys, the first one and
-those with the largest weights, and the leading pairs, the largest of the total's sign, which a
-sentence names: for each key against the mean, and each of the three against the next: the parts of
-the query; those of the key; the numbers.
+those with the largest weights, and the pairs that a sentence names, the largest of the total's sign
+and the largest of the other: for each key against the mean, and each of the three against the next:
+the parts of the query; those of the key; the numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def description(trace: Trace) -> dict[str, Any]:
     """What a file has pairs for: the heads, and the first of their queries."""
     heads = story_heads(trace)
     T, Tk = trace.head(0, 0).scores_shape
-    floats = len(heads) * (10 + 2 * SHOWN + (SHOWN + 4) * Tk)  # at most, for each query
+    floats = len(heads) * (16 + 2 * SHOWN + (SHOWN + 7) * Tk)  # at most, for each query
     return {"heads": heads, "first": T - min(T, max(1, BUDGET // (4 * floats)))}
 
 
@@ -86,8 +86,10 @@ def row(pairs: AnyArray, scores: AnyArray, weights: AnyArray, visible: Mask) -> 
     strengths[visible.argmax()] = np.inf
     ranked = np.argsort(-strengths, kind="stable")[np.minimum(range(3), visible.sum() - 1)]
     compared = np.hstack([pairs, pairs[:, ranked[:2]] - pairs[:, ranked[1:]]])
-    leading = (compared * np.where(compared.sum(axis=0) < 0, -1, 1)).argmax(axis=0)
-    yield from (ranked, *divmod(leading, n), rounded(compared[leading, range(len(leading))]))
+    signed = compared * np.where(compared.sum(axis=0) < 0, -1, 1)
+    yield ranked
+    for extreme in (signed.argmax(axis=0), signed.argmin(axis=0)):
+        yield from (*divmod(extreme, n), rounded(compared[extreme, range(len(extreme))]))
 
 
 def rounded(x: AnyArray) -> AnyArray:

@@ -76,26 +76,27 @@ export function sumOf(run, layer, head, query, key, other) {
 
 /**
  * The same from the pack "why" of a file, with the queries from `first` of some `heads`; null if it doesn't have them.
- * Only pairs that are known to be the largest ones, and the leading one, the largest with the total's sign, if the
- * file has it; null if there are none.
+ * Only pairs that are known to be the largest ones, and if the file has them the largest with the total's sign and
+ * the largest with the other; null if there are none.
  */
 export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, query, key, other }) {
   const place = heads.findIndex(([n, h]) => n === layer && h === head);
   if (place < 0 || query < first) return null;
   let start = 0;
   const next = (count) => numbers.subarray(start, (start += count));
-  const lengthOf = ([count]) => (count ? 1 + count * (2 + Tk) + Tk + 3 + 3 * (Tk + 2) : 1);
+  const lengthOf = ([count]) => (count ? 1 + count * (2 + Tk) + Tk + 3 + 6 * (Tk + 2) : 1);
   for (let before = place * (T - first) + query - first; before > 0; before--) next(lengthOf(numbers.subarray(start)));
   const [count] = next(1);
   if (!count) return [];
-  const [ofQuery, ofKey, values, bounds, ranked, ...leading] = [count, count, count * Tk, Tk, 3, ...Array(3).fill(Tk + 2)].map(next);
+  const [ofQuery, ofKey, values, bounds, ranked, ...named] = [count, count, count * Tk, Tk, 3, ...Array(6).fill(Tk + 2)].map(next);
   const isMean = other === null;
   const bound = bounds[key] + (isMean ? 0 : bounds[other]);
   const all = Array.from(ofQuery, (m, n) => [m, ofKey[n], values[n * Tk + key] - (isMean ? 0 : values[n * Tk + other])]);
   const largest = all.filter(([, , x]) => Math.abs(x) >= bound);
   const [one, two] = [ranked.indexOf(key), ranked.indexOf(other)];
-  const hasLeading = isMean || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);
-  const [m, n, x] = leading.map((row) => row[isMean ? key : Tk + Math.min(one, two)]);
-  if (hasLeading && !largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && one > two ? -x : x]);
+  const hasNamed = isMean || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);
+  const column = named.map((row) => row[isMean ? key : Tk + Math.min(one, two)]);
+  for (const [m, n, x] of hasNamed ? [column.slice(0, 3), column.slice(3)] : [])
+    if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && one > two ? -x : x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
 }
