@@ -10,8 +10,8 @@ from conftest import needs
 
 from attnlab import Tokenizer
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.errors import MissingExtraError
-from attnlab.text.bpe import PIECES, Merges
+from attnlab.errors import MissingExtraError, VocabularyError
+from attnlab.text.bpe import PIECES, Merges, merges_of_ranks
 from attnlab.text.tokens import byte_symbols, symbol_bytes
 
 Pair = tuple[str, str]
@@ -25,6 +25,15 @@ def by_merges(piece: str, merges: list[Pair]) -> list[str]:
         index = min(pairs)[1]
         parts[index : index + 2] = [parts[index] + parts[index + 1]]
     return parts
+
+
+def test_ranks_without_merges_of_a_token() -> None:
+    """abc can't be joined from two tokens, since neither ab nor bc is one."""
+    ranks = {bytes([n]): n for n in range(256)}
+    with pytest.raises(VocabularyError, match="no merges give the token 'abc'"):
+        merges_of_ranks(ranks | {b"abc": 256})
+    _, merges = merges_of_ranks(ranks | {b"bc": 256, b"abc": 257})
+    assert merges == [("b", "c"), ("a", "bc")]
 
 
 def random_merges(seed: int) -> tuple[dict[str, int], list[Pair]]:

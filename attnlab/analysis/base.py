@@ -143,8 +143,8 @@ class Target:
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
         """The target, a token or a pair, with its tokens and position looked up in a trace."""
         is_pair = isinstance(target, tuple | list) and len(target) == 2
-        tokens = [trace.vocabulary.lookup(token) for token in (target if is_pair else [target])]
-        first, second = tokens if is_pair else (tokens[0], None)
+        first, *others = map(trace.vocabulary.lookup, target if is_pair else [target])
+        second = others[0] if others else None
         if first == second:
             raise InvalidValueError(f"the two tokens must differ; both are {first.readable}")
         return cls(first, second, token_index(trace, "position", at, len(trace.tokens)))
