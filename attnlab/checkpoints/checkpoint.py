@@ -19,12 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.equations import AnyArray, Array, Ids, transpose
-from attnlab.errors import (
-    AttnlabError,
-    CheckpointError,
-    MissingFileError,
-    quoted,
-)
+from attnlab.errors import AttnlabError, CheckpointError, MissingFileError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import (
     Averages,

@@ -18,15 +18,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import (
-    PLUS_MINUS,
-    Columns,
-    Heading,
-    Paragraph,
-    Table,
-    label,
-    listed,
-)
+from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Table, label, listed
 
 # The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
 LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
