@@ -433,8 +433,8 @@ def test_embedding_larger_than_the_vocabulary(odd: Path) -> None:
         generated = model.generate(expected["ids"], 6, **settings)
         alone = whole.generate(expected["ids"], 6, **settings)
         assert generated.new.ids.tolist() == alone.new.ids.tolist()
-        probabilities = [token.probability for token in alone.chosen]
-        assert [token.probability for token in generated.chosen] == pytest.approx(probabilities)
+        probabilities = [token.sampled_with for token in alone.chosen]
+        assert [token.sampled_with for token in generated.chosen] == pytest.approx(probabilities)
 
 
 def stored_tensors(model: str) -> Tensors:
