@@ -143,7 +143,8 @@ class Target:
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
         """The target, a token or a pair, with its tokens and position looked up in a trace."""
         is_pair = isinstance(target, tuple | list) and len(target) == 2
-        first, *others = map(trace.vocabulary.lookup, target if is_pair else [target])
+        names = list[Any](target if is_pair else [target])
+        first, *others = map(trace.vocabulary.lookup, names)
         second = others[0] if others else None
         if first == second:
             raise InvalidValueError(f"the two tokens must differ; both are {first.readable}")
