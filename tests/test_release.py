@@ -93,8 +93,8 @@ def test_release_readme_links_to_existing_files(release_files: dict[str, Any]) -
     assert relative == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-# The most bytes of a wheel or an sdist.
-LARGEST = 15_000_000
+# The most bytes of an sdist, which has the executed notebooks, too.
+LARGEST = 18_000_000
 
 
 def test_wheel_and_sdist_are_small() -> None:

@@ -13,7 +13,9 @@ test("parts are in the order of the stream", () => {
 // query compares key 2 with key 0, and 0 with 1.
 const PAIRS = [0, 0, 0, 2, ...[5, 7], ...[6, 8], ...[1, -4, 3, 2, 0.5, -2.5], ...[0.75, 0.5, 0.25]];
 const BOUNDS_END = PAIRS.length;
-const ROWS = Float32Array.from([...PAIRS, ...[2, 0, 1], ...[7, 5, 5, 9, 5], ...[8, 6, 6, 9, 6], ...[2, -4, 3, -0.75, 5]]);
+const LEADING = [...[7, 5, 5, 9, 5], ...[8, 6, 6, 9, 6], ...[2, -4, 3, -0.75, 5]];
+const OPPOSING = [...[5, 7, 7, 4, 7], ...[6, 8, 8, 4, 8], ...[1, 0.5, -2.5, 0.5, 1.5]];
+const ROWS = Float32Array.from([...PAIRS, ...[2, 0, 1], ...LEADING, ...OPPOSING]);
 const KNOWN = { heads: [[0, 1], [1, 2]], first: 1 };
 const sumOf = (rows, key, other, query = 2) =>
   sumInFile(rows, KNOWN, { T: 3, Tk: 3 }, { layer: 1, head: 2, query, key, other });
@@ -29,15 +31,14 @@ test("a file's pairs are given where they are the largest", () => {
 });
 
 test("a pair that another may exceed isn't given", () => {
-  const rows = ROWS.with(BOUNDS_END - 1, 2.75);
-  assert.deepEqual(sumOf(rows, 2, null), [[5, 6, 3]]);
-  assert.equal(sumOf(rows.with(BOUNDS_END - 1, 9), 2, 1), null);
+  assert.deepEqual(sumOf(ROWS.with(BOUNDS_END - 3, 1.5), 0, null), [[7, 8, 2]]);
+  assert.equal(sumOf(ROWS.with(BOUNDS_END - 1, 9), 2, 1), null);
 });
 
-test("the leading pair is given where a file has it", () => {
+test("the largest pair of either sign is given where a file has it", () => {
   const rows = ROWS.with(BOUNDS_END - 1, 9);
-  assert.deepEqual(sumOf(rows, 2, null), [[5, 6, 3]]);
-  assert.deepEqual(sumOf(rows, 2, 0), [[9, 9, -0.75]]);
-  assert.deepEqual(sumOf(rows, 0, 2), [[9, 9, 0.75]]);
+  assert.deepEqual(sumOf(rows, 2, null), [[5, 6, 3], [7, 8, -2.5]]);
+  assert.deepEqual(sumOf(rows, 2, 0), [[9, 9, -0.75], [4, 4, 0.5]]);
+  assert.deepEqual(sumOf(rows, 0, 2), [[9, 9, 0.75], [4, 4, -0.5]]);
   assert.equal(sumOf(rows, 2, 1), null);
 });

@@ -96,7 +96,9 @@ export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, q
   const [one, two] = [ranked.indexOf(key), ranked.indexOf(other)];
   const hasNamed = isMean || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);
   const column = named.map((row) => row[isMean ? key : Tk + Math.min(one, two)]);
-  for (const [m, n, x] of hasNamed ? [column.slice(0, 3), column.slice(3)] : [])
+  const [leading, opposing] = [column.slice(0, 3), column.slice(3)];
+  const isOpposed = leading[2] * opposing[2] < 0; // else all pairs have one sign
+  for (const [m, n, x] of hasNamed ? [leading, ...(isOpposed ? [opposing] : [])] : [])
     if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && one > two ? -x : x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
 }
