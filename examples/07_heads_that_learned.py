@@ -78,7 +78,7 @@ pictures.heatmap(last, rows=names, columns=symbols, title=f"What {symbols[-1]} a
 # %% [markdown]
 # With the text above, three rows of layer 1 are almost certain: head 2 gives its whole weight to
 # `Ġdog`, heads 0 and 1 give theirs to `Ġball`. Let us follow head 2, which found the animal, and
-# head 0, which found the thing. The thicker a line, the larger the weight.
+# head 0, which found the thing. The thicker an arc, the larger the weight.
 
 # %%
 ANIMAL, THING = (1, 2), (1, 0)  # layer and head
