@@ -171,7 +171,7 @@ def test_generation_result(odd: GPT2) -> None:
     assert str(generated) == odd.tokenizer.decode(generated.tokens.ids)
     assert generated.trace is None
     assert generated.steps == ()
-    assert len(repr(generated).splitlines()) == 2 + 5
+    assert len(generated.table().splitlines()) == 1 + 5
     # A character split between the prompt and a generated token is whole in the whole text.
     split = odd.tokenizer.encode("é")
     two = odd.generate(split[:1], 1, seed=0)

@@ -246,10 +246,13 @@ def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) 
 def test_a_notice_says_that_a_text_ends_in_a_blank(pocket: GPT2) -> None:
     said = (
         "This text ends in a blank, which the model reads as a token of its own. "
-        "Without it: trace(text.rstrip())."
+        "Without it: text.rstrip()."
     )
     for blank in (" ", "  ", "\n", "\u00a0"):  # a no-break space is in two tokens
         assert pocket.trace(f"The dog{blank}").notice == said
+        generated = pocket.generate(f"The dog{blank}", 1)
+        assert repr(generated).replace("\n", " ").endswith(said)
+    assert "blank" not in repr(pocket.generate("The dog", 1))
     for text in ("The dog", " dog", " ", "The dog ."):
         assert not pocket.trace(text).notice
     assert "空格结尾" in say(pocket.trace("The dog ").notice, "zh")

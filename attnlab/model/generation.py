@@ -16,7 +16,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Columns, Format, Table, listed
+from attnlab.support.tables import Columns, Format, Paragraph, Table, listed
 from attnlab.text.tokens import Tokens, Vocabulary, text_in_quotes
 
 
@@ -65,6 +65,7 @@ class Generation(Document):
     trace : with `trace=True`, one Trace of prompt and new tokens; else None
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
+    notice : what is odd about the prompt, such as a blank at its end, see `Trace.notice`
     """
 
     _shown: ClassVar[Mapping[str, Format]] = {
@@ -81,6 +82,7 @@ class Generation(Document):
     chosen: tuple[NextToken, ...]
     trace: Trace | None = None
     steps: tuple[GenerationStep, ...] = ()
+    notice: str = ""
 
     def __str__(self) -> str:
         return self.whole_text
@@ -89,6 +91,8 @@ class Generation(Document):
         template = "New tokens: {new}, after a prompt of {prompt}"
         yield Message(template, new=len(self.new), prompt=len(self.prompt))
         yield listed(self._data(), self._shown)
+        if self.notice:
+            yield Paragraph(self.notice)
 
     def _data(self) -> Columns:
         positions = range(len(self.prompt), len(self.tokens))

@@ -27,6 +27,7 @@ from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
 from attnlab.forward.slices import joined
+from attnlab.model.notice import notice_on
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import (
@@ -401,6 +402,7 @@ class GPT2:
             chosen=tuple(chosen),
             trace=trace_of_all,
             steps=kept_steps,
+            notice=notice_on(tokens, self.parameters, self.tokenizer.vocabulary),
         )
 
     def stream(

@@ -33,7 +33,7 @@ ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
 # Few texts that a model was trained on end in a blank that is a token, so it predicts nonsense.
 ON_BLANK = "This text ends in a blank, which the model reads as a token of its own."
-WITHOUT_BLANK = "Without it: trace(text.rstrip())."
+WITHOUT_BLANK = "Without it: text.rstrip()."
 
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
