@@ -318,6 +318,9 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     assert "rises from 60 % to 75 %: the head works against it." in said(page)
     heads.nth(3).press("Enter")  # what becomes of “slept” isn't known
     assert silence.count() == 0
+    effects = {(0, 0): {"slept": 0.7, "sat": 0.05}}  # the head brings “sat”
+    page = opened(weights_of(1, 1, 3, 3), ["the", "cat", "it"], next_words=NEXT, effects=effects)
+    assert "“sat” falls from 25 % to 5 %, and “slept” rises from 60 % to 70 %." in said(page)
     page = opened(weights_of(1, 1, 3, 3), ["the", "cat", "it"])
     assert silence.count() == page.locator(".next-words li").count() == 0
 

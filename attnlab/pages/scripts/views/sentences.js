@@ -76,23 +76,23 @@ export function lookedAtInWords(shown, rowOf, query) {
  * whether the head was set to its average, not to 0.
  */
 export function effectInWords(next, hasAverages = true) {
-  const [first] = next;
-  const [then, now] = percentages(first.before, first.after);
+  const [first, ...others] = next;
+  const change = ({ before, after }) => after - before;
+  const isRise = change(first) > 0;
+  const sorted = others.sort((a, b) => change(a) - change(b));
+  const other = isRise ? sorted[0] : sorted.at(-1); // what changes most the other way
+  const [fallen, risen] = isRise ? [other, first] : [first, other];
   const without = hasAverages ? say("Without this head") : say("With this head switched off");
-  const values = { without, word: wordElementOf(first.text, "next-word"), then, now };
-  const rise = ({ before, after }) => after - before;
-  const risen = next.slice(1).reduce((best, other) => (rise(other) > rise(best) ? other : best), { before: 0, after: 0 });
-  const [before, after] = percentages(risen.before, risen.after);
-  const words =
-    then === now
-      ? sayParts("{without}, “{word}” stays at {now}.", values)
-      : first.after > first.before
-        ? sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", values)
-        : rise(risen) < MIN_RISE
-          ? sayParts("{without}, “{word}” falls from {then} to {now}.", values)
-          : sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", {
-              ...values,
-              ...{ other: wordElementOf(risen.text, "next-word"), before, after },
-            });
+  const valuesOf = (next) => [wordElementOf(next.text, "next-word"), ...percentages(next.before, next.after)];
+  const [word, then, now] = valuesOf(first);
+  const values = { without, word, then, now };
+  let words;
+  if (then === now) words = sayParts("{without}, “{word}” stays at {now}.", values);
+  else if (other && (isRise ? -1 : 1) * change(other) >= MIN_RISE) {
+    const [[word, then, now], [other, before, after]] = [fallen, risen].map(valuesOf);
+    const both = { without, word, then, now, other, before, after };
+    words = sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", both);
+  } else if (isRise) words = sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", values);
+  else words = sayParts("{without}, “{word}” falls from {then} to {now}.", values);
   return [spaceBetween(), ...words];
 }
