@@ -886,3 +886,30 @@ def test_edits_of_masked_cells_are_visible(odd: GPT2) -> None:
     assert trace.head(1, 2)._repr_html_().count("masked") > edited.head(1, 2)._repr_html_().count(
         "masked"
     )
+
+
+def test_copies_and_titles_keep_the_indices_of_edits(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    edits: dict[str, Any] = {"embedding[-1]": lambda x: x / 2, "embedding[0]": 0.5}
+    edited = trace.edited(edits).edited({"embedding[1]": 1}).edited({"final": lambda x: x})
+    assert edited.title.endswith("edited: embedding[-1][0], embedding[1], final")
+    copied = pickle.loads(pickle.dumps(edited))
+    check_same(edited, copied)
+    # Row 2 is what the equation gives, in the copy too: gradients flow through it, and no other.
+    arrays = trace.edited({f"embedding[{n}]": edited.embedding[n] for n in (0, 1, 3)})
+    copied = pickle.loads(pickle.dumps(trace.edited(edits).edited({"embedding[1]": 1})))
+    actual, expected = (attnlab.gradients(x, 5).token_embedding for x in (copied, arrays))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert expected.any(axis=1).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("index", ["::0", ".5:2", "1:2.", "x", ""])
+def test_indices_that_numpy_has_not_are_refused_at_once(odd: GPT2, index: str) -> None:
+    trace, path = odd.trace("the hen"), f"final[{index}]"
+    for refused in (
+        lambda: trace[path],
+        lambda: trace.edited({path: 0}),
+        lambda: odd.stream("the hen", 3, edits={path: 0}),
+    ):
+        with pytest.raises(InvalidValueError, match="isn't an index"):
+            refused()

@@ -116,7 +116,7 @@ class EditedRun(Run):
     def __getstate__(self) -> dict[str, Any]:
         # Functions, which may not be picklable, are stored as their results.
         values = tuple(
-            {path: self.value(path) if is_function(edit) else edit for path, edit in edits.items()}
+            {path: self._as_stored(path, edit) for path, edit in edits.items()}
             for edits in self.edits
         )
         indexes: dict[str, Any] = {"_changes": {}, "_effects": {}, "_depends": {}}
@@ -125,6 +125,15 @@ class EditedRun(Run):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._index_edits()
+
+    def _as_stored(self, path: str, edit: Any) -> Any:
+        """An edit, or what its functions returned; other parts of the step stay unedited."""
+        if not is_function(edit):
+            return edit
+        value = self.value(path)
+        if isinstance(edit, PartEdits):
+            return PartEdits((index, np.array(value)[as_index(index)]) for index, _ in edit)
+        return value
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
@@ -182,10 +191,10 @@ class EditedRun(Run):
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
-    by_path = expand(run.graph, n_head, edits)
-    edited_run = EditedRun.of(run, {path: as_edit(path, x) for path, x in by_path.items()})
+    by_path = {path: as_edit(path, x) for path, x in expand(run.graph, n_head, edits).items()}
+    edited_run = EditedRun.of(run, by_path)
     labels = []  # for the title, which every table and plot of this run shows
-    for path in chain.from_iterable(edited_run.edits):
+    for path, edit in chain.from_iterable(edits.items() for edits in edited_run.edits):
         # Calls the edits' functions now, so that `edited` raises their errors.
         value = edited_run.value(path)
         note = ""
@@ -193,7 +202,6 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
                 sums = value.sum(axis=-1)
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
-        edit = by_path.get(path)
         of_parts = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
         labels.append(f"{path}{of_parts}{note}")
     if "score_bias" in run.graph.given:
@@ -315,6 +323,7 @@ def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
             if path in expanded and (index is None or not isinstance(earlier, PartEdits)):
                 raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
             expanded[path] = edit if index is None else PartEdits((*earlier, (index, edit)))
+            edits_in(expanded[path])  # raises if an index isn't one
     return expanded
 
 

@@ -350,8 +350,8 @@ class GPT2:
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
         trace : whether to keep every step, and to trace prompt and new tokens together
-        edits : applied at every step, as `Trace.edited` takes them; a function gets the rows of
-            the tokens that the step computes. For example,
+        edits : applied at every step, as `Trace.edited` takes them; a function gets, and an index
+            counts, the rows of the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
         special : which names of special tokens in a prompt are these tokens, as `trace` takes it
         sampling : temperature, top_k, top_p, seed, see `Sampling`. temperature=0 always takes the

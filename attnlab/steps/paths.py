@@ -68,13 +68,14 @@ def as_index(text: str) -> tuple[Any, ...]:
     items: list[Any] = []
     try:
         for item in map(str.strip, text.split(",")):
-            bounds = [int(bound) if bound.strip() else None for bound in item.strip(".").split(":")]
             if item == "...":
                 items.append(...)
-            elif len(bounds) == 1:
+            elif ":" not in item:
                 items.append(int(item))
             else:
+                bounds = [int(bound) if bound.strip() else None for bound in item.split(":")]
                 items.append(slice(*bounds))
+                items[-1].indices(0)  # raises if the step is 0
     except (TypeError, ValueError):
         raise InvalidValueError(
             f"[{quoted(text)[1:-1]}] isn't an index, such as [-1] or [2:5]"
