@@ -111,6 +111,16 @@ def test_edits_of_texts_side_by_side_reach_the_next_logits(pocket: GPT2) -> None
     np.testing.assert_allclose(stacked.edited(edits).next_logits, alone, rtol=1e-4, atol=1e-4)
 
 
+def test_edits_of_all_texts_are_copied_and_checked(pocket: GPT2) -> None:
+    traces, vector = pocket.trace(CLEAN), np.linspace(-1, 1, 128)
+    edited = traces.edited({"embedding[-1]": vector})
+    expected = edited[0].next_logits
+    vector[::2] = 3  # later than the edit
+    np.testing.assert_array_equal(edited[:1][0].next_logits, expected)
+    with pytest.raises(InvalidTypeError, match="edits must be a dict of paths and values"):
+        traces.edited(None)  # type: ignore[arg-type]
+
+
 def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
     """In steps, and in analyses that compute texts side by side."""
     edits = {"blocks.0.attention.heads.1.context[-1]": 0, "blocks.1.mlp.output": lambda x: -x}

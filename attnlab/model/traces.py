@@ -12,13 +12,13 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import Edit
+from attnlab.forward.edits import Edit, as_edit
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import one_of_many
 from attnlab.model.trace import NextTokens, Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly, at
 from attnlab.steps.result import stack
-from attnlab.support.checks import as_index
+from attnlab.support.checks import as_index, check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
@@ -99,7 +99,9 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
         From the first edit on, each text is computed by itself.
         """
-        new = Traces(self.texts, self.vocabulary, self.parameters, (*self._edits, {**edits}))
+        check_kind(edits, Mapping, "edits", "a dict of paths and values")
+        copies = {path: as_edit(path, edit) for path, edit in edits.items()}
+        new = Traces(self.texts, self.vocabulary, self.parameters, (*self._edits, copies))
         new[0]  # raises if an edit is invalid
         return new
 
