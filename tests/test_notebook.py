@@ -318,6 +318,18 @@ def test_a_heads_words_have_arcs_and_shares(pocket: GPT2, text: str) -> None:
         assert sorted(words) == sorted(trace.tokens.texts[n].strip() for n in shown)
 
 
+def test_gradients_of_a_layers_weights_have_signs(odd: GPT2) -> None:
+    """Arcs would show the positive ones alone, as if they were weights."""
+    layer = attnlab.gradients(odd.trace("the hen"), 5).blocks[1].attention
+    html = layer._repr_html_()
+    assert "<svg" not in html
+    assert "<img" not in html
+    for head in layer.heads:
+        assert any(number < 0 for number in head.weights.ravel())
+        for number in head.weights[-1]:
+            assert f"{number:z.2f}" in html
+
+
 def test_html_of_a_long_trace_computes_nothing(
     pocket: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,9 +96,12 @@ def all_heads(layers: Iterable[Result]) -> str:
     return f"<div>{title}</div>{''.join(map(_heads, layers))}"
 
 
-def _heads(attention: Result) -> str:
-    """The weights of a layer's heads as small drawings."""
+def _heads(attention: Any) -> str:
+    """The weights of a layer's heads as small drawings; heatmaps if they aren't weights."""
     step = labelled_step(attention, "weights")
+    if not step.is_weights:  # gradients, whose signs arcs don't show
+        steps = ((head.title, labelled_step(head, "weights")) for head in attention.heads)
+        return "".join(f"<div>{escape(say(title))}</div>{_heatmap(x)}" for title, x in steps)
     size = min(160, ROW_WIDTH / len(step.array))
     alt = f"{say(attention.title)}: {say(step.heading)}"
     return f"<div>{image(small_heads(step.array, _is_of_itself(step), size), alt)}</div>"
