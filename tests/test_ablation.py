@@ -154,6 +154,7 @@ WRONG_TEXTS: list[tuple[Any, type[Exception], str]] = [
     (BALL, InvalidTypeError, "texts must be a list of texts; got 'The dog"),
     (7, InvalidTypeError, "texts must be a list of texts; got 7"),
     ([BALL, ""], InvalidValueError, "nothing to trace: got no tokens"),
+    ([[BALL]], InvalidTypeError, "expected one text or token ids"),
     ([BALL * 20], InvalidValueError, "tokens are too many: the model has 128 positions"),
 ]
 

@@ -70,7 +70,7 @@ class Plan(NamedTuple):
         """A window in which a head attends strongly, and its part that is shown."""
         fields: list[Any] = [
             ("strength", "f8"),
-            ("number", "i8"),  # the window's, see `tally.window_number`
+            ("number", "i8"),  # the window's, see `run.TOKEN_BITS`
             *((name, "i4") for name in ("start", "end")),  # of the part, in the window
             ("lines", LINE, LINES),  # those in the part with the largest excess, largest first
             ("context", "f4", self.width),  # of the first line's query, see `close`
