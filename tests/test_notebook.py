@@ -318,6 +318,17 @@ def test_a_heads_words_have_arcs_and_shares(pocket: GPT2, text: str) -> None:
         assert sorted(words) == sorted(trace.tokens.texts[n].strip() for n in shown)
 
 
+def test_keys_of_another_sequence_are_above_the_queries() -> None:
+    """Without names of tokens, too, and with as many keys as queries."""
+    rng = np.random.default_rng(0)
+    X, memory, *matrices = rng.standard_normal((6, 3, 3))
+    layer = attnlab.multi_head_attention(X, *matrices, n_head=1, memory=memory)
+    (drawing,) = drawings(page(layer))
+    paths = [path for _, _, paths in strokes(drawing) for path in paths]
+    ends = [[float(point.split()[1]) for point in re.split("[C,]", path)] for path in paths]
+    assert {(ys[0], ys[-1]) for ys in ends} == {(29.0, 1.0)}
+
+
 def test_gradients_of_a_layers_weights_have_signs(odd: GPT2) -> None:
     """Arcs would show the positive ones alone, as if they were weights."""
     layer = attnlab.gradients(odd.trace("the hen"), 5).blocks[1].attention

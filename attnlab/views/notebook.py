@@ -104,13 +104,8 @@ def _heads(attention: Any) -> str:
         return "".join(f"<div>{escape(say(title))}</div>{_heatmap(x)}" for title, x in steps)
     size = min(160, ROW_WIDTH / len(step.array))
     alt = f"{say(attention.title)}: {say(step.heading)}"
-    return f"<div>{image(small_heads(step.array, _is_of_itself(step), size), alt)}</div>"
-
-
-def _is_of_itself(step: LabelledStep) -> bool:
-    """Whether the queries are the last keys."""
-    *_, queries, keys = step.axes
-    return keys.tokens[len(keys.tokens) - len(queries.tokens) :] == queries.tokens
+    is_self = attention.memory_tokens is None  # then the queries are the last keys
+    return f"<div>{image(small_heads(step.array, is_self, size), alt)}</div>"
 
 
 def _sentence(step: LabelledStep) -> str:
@@ -212,7 +207,7 @@ def _attention(attention: Any) -> Iterator[str]:
     dimensions = fork.weights.ndim
     if dimensions == fork.V.ndim == 2:  # one head, one sequence
         weights = labelled_step(fork, "weights")
-        is_text = weights.axes[1].has_tokens and _is_of_itself(weights)
+        is_text = weights.axes[1].has_tokens and fork.memory_tokens is None
         if is_text and weights.is_weights:
             yield _sentence(weights)
         else:
