@@ -1,7 +1,7 @@
 """Where attention rests: on the first token, an attention sink.
 
-Most heads of a trained model give the first token the attention that they don't need. So the page
-states that share, and pictures rank the weights on the other tokens, compared with uniform
+Most heads of a trained model give the first token the attention that they don't need. So the top
+texts of an atlas's heads are ranked by the weights on the other tokens, compared with uniform
 attention. Heatmaps and tables show all weights as they are.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 # The weight on the first token from which on a query is said to rest.
 RESTING: Final = 0.9
 
-# The smallest excess that is drawn and named, and the smallest resting share that is stated.
+# The smallest excess that is drawn in a top text.
 NOTABLE: Final = 0.1
 
 
