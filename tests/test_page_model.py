@@ -222,6 +222,48 @@ def test_continue_writes_until_the_end(pocket: GPT2, play: Play) -> None:
     assert page.evaluate("traces[0].T") == 128
 
 
+def test_what_is_typed_or_gone_back_to_while_it_writes_stays(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, BALL)
+    idle(page)
+    T = page.evaluate("traces[0].T")
+    page.locator("#write-on").dispatch_event("click")
+    until(page, f"traces[0].T === {T + 1}")
+    page.locator("#back").click()
+    page.wait_for_timeout(1200)  # longer than between two words
+    assert page.evaluate("[selection.isWriting, traces[0].T]") == [False, T]
+    # A word is written while another one is typed.
+    prompt = page.locator("#prompt")
+    prompt.focus()
+    page.keyboard.press("Control+End")
+    page.evaluate(
+        """() => {
+            const open = source.open.bind(source);
+            source.open = async (...given) => {
+                const trace = await open(...given);
+                await new Promise((done) => setTimeout(done, 100));
+                return trace;
+            };
+            writeToken({ id: 1 });
+        }"""
+    )
+    page.keyboard.type(" and")
+    until(page, f"traces.at(-1).text === {BALL + ' and'!r}")
+    assert prompt.input_value() == BALL + " and"
+    # When another stage appears, the text area keeps the focus.
+    page.locator("#compare").check()
+    idle(page)
+    while page.evaluate("requests.kept.length") > 1:
+        page.locator("#back").click()
+        idle(page)
+    prompt.focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" so")
+    until(page, "traces.length === 2")
+    page.keyboard.type(" it")
+    idle(page)
+    assert prompt.input_value() == BALL + " so it"
+
+
 def test_temperature_changes_the_next_words(pocket: GPT2, play: Play) -> None:
     page, trace = play(pocket, BALL, link=LOOK), pocket.trace(BALL)
     slider = page.locator(".next-controls input")
@@ -403,7 +445,15 @@ def test_by_keys_alone(pocket: GPT2, play: Play) -> None:
     until(page, "document.querySelectorAll('#ablated button').length === 1")
     idle(page)
     assert page.locator("#ablated button").all_inner_texts() == ["1.2 ×"]
+    assert page.evaluate("document.activeElement.className") == "head-drawing silenced"
+    page.wait_for_timeout(300)
+    entries = page.evaluate("history.length")
     open_head(page, 1, 2)
+    page.wait_for_timeout(300)
+    assert page.evaluate("history.length") <= entries + 1
+    # What is silenced has no button that silences it, and no words about what comes without it.
+    assert "Without" not in page.locator("#said").text_content()
+    assert page.locator("#silence").count() == 0
     shows(page, pocket.trace("The hen saw the cat").edited(silencing(pocket, 1, 2)), 1, 2)
     page.locator("#ablated button").focus()
     page.keyboard.press("Enter")

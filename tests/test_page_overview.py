@@ -337,10 +337,16 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
     assert page.locator("#silence").get_attribute("aria-pressed") == "false"
 
 
-def test_nothing_is_said_to_decide_if_no_head_does(pocket: GPT2, look: Open) -> None:
+def test_nothing_is_said_to_decide_if_no_head_does(
+    pocket: GPT2, look: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parameters = initial_parameters(pocket.config, np.random.default_rng(0))
-    page = look(GPT2(parameters, pocket.tokenizer).trace(BALL))
-    assert said(page).endswith("No head alone decides here.")
+    trace = GPT2(parameters, pocket.tokenizer).trace(BALL)
+    assert said(look(trace)).endswith("No head alone decides here.")
+    monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 0)  # other heads may decide
+    page = look(trace)
+    page.locator(".next-words li").first.wait_for()
+    assert "decides" not in said(page)
 
 
 def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
@@ -565,6 +571,13 @@ def test_two_texts_stand_below_each_other(pocket: GPT2, look: Open) -> None:
         assert shares(page, stage) == [percent(x) if x >= 0.01 else "" for x in row]
         first = page.locator(f"{stage} .next-words li").first.inner_text()
         assert first.split()[0] == trace.next_tokens(1)[0].text.strip()
+    # A word of the first text is chosen there, and the same word of a text with more words.
+    page = look(pocket.trace(BALL), other=pocket.trace(BALL.replace("dog", "big dog")))
+    page.locator(".sentence-stage:nth-child(1) .stage-word").nth(2).click()
+    page.mouse.move(0, 0)
+    drawn(page)
+    lookers = page.locator(".stage-word.looker .letters").all_inner_texts()
+    assert [word.strip() for word in lookers] == ["chased", "chased"]
 
 
 def test_tokens_are_text_and_never_markup(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:

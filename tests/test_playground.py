@@ -349,7 +349,32 @@ ORDER = """async () => {
 
 
 def test_ablations_wait_for_all_else(pocket: GPT2, play: Play) -> None:
-    assert play(pocket, "The cat").evaluate(ORDER) == ["text", "ablations"]
+    page = play(pocket, "The cat")
+    assert page.evaluate(ORDER) == ["text", "ablations"]
+    # Those of a text that is no longer shown are given up.
+    given_up = """async () => {
+        const [sent, post] = [[], Worker.prototype.postMessage];
+        Worker.prototype.postMessage = function (...given) {
+            sent.push(given[0]);
+            post.apply(this, given);
+        };
+        source.read(traces[0], "story").catch(() => {});
+        await null;
+        await null;
+        openTraces([requests.kept[0]]);
+        const stopped = sent.filter(({ stop }) => stop).map(({ n }) => n);
+        return [sent[0].parameters.name, sent[0].n, ...stopped];
+    }"""
+    name, n, *stopped = page.evaluate(given_up)
+    assert (name, stopped) == ("story", [n])
+
+
+def test_what_is_edited_in_a_text_of_one_token_is_not_silenced(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, "The", link="#depth=lab&ablate=1.2.context.50&layer=1&head=2")
+    until(page, "requests.kept.at(-1).changes.length === 1")
+    idle(page)
+    assert page.locator("#is-ablated").is_hidden()
+    assert page.locator(".ablation").count() == 0
 
 
 @pytest.mark.parametrize("name", ["pocket", "odd"])

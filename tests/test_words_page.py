@@ -305,6 +305,10 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
         "Without this head, “slept” falls from 60 % to 20 %, and “was” rises from 1 % to 30 %. "
         "silence it"
     )
+    share = page.locator("#said .its-share")
+    for is_open in ("true", "false"):  # the button keeps the focus
+        share.press("Enter")
+        assert page.evaluate("document.activeElement.ariaExpanded") == is_open
     silence.press("Enter")
     assert silence.inner_text() == "give it back"
     # What isn't known with the head as well as without it isn't said.

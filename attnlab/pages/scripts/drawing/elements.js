@@ -28,11 +28,12 @@ function focusOne(elements, n) {
 /** Whether a key presses the focused element. */
 export const isPress = ({ key }) => key === "Enter" || key === " ";
 
-/** Let arrow keys move the focus among elements in rows of `columns`, and Enter or the space bar click. */
-export function moveByArrows(box, elementsOf, columns = 1) {
+/** Let arrow keys move the focus among elements in rows of `columnsOf()`, and Enter or the space bar click. */
+export function moveByArrows(box, elementsOf, columnsOf = () => 1) {
   box.addEventListener("keydown", (event) => {
     const elements = elementsOf();
     const n = elements.indexOf(event.target);
+    const columns = columnsOf();
     const to = { ArrowRight: n + 1, ArrowDown: n + columns, ArrowLeft: n - 1, ArrowUp: n - columns, Home: 0, End: elements.length - 1 }[event.key];
     if (isPress(event)) event.target.click();
     else if (elements[to]) focusOne(elements, to);

@@ -1,6 +1,7 @@
 // Changes of a run, as objects, and their texts in links:
 //
-//   {kind: "ablate", layer, head}               the head's output is 0; without `head`, the MLP's: 1.2, 1
+//   {kind: "ablate", layer, head}               the head's context is its average, or else 0; without `head`,
+//                                               the MLP's output is 0: 1.2, 1
 //   {kind: "scale", layer, head, step, factor}  the step times a factor: 1.2.weights.50, in hundredths
 //   {kind: "patch", layer, head, step, ids}     the step of another text: 1.2.weights.of.31.7
 //   {kind: "mask", layer, head, cells}          cells of the head's mask, [query, key], toggled: 1.2.mask.flip.3.0

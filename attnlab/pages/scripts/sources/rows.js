@@ -113,7 +113,8 @@ export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head
 /** Whether a head is ablated in a view of one trace, as far as is loaded. */
 export function isAblatedIn({ isDifference, traces: [trace] }, layer, head) {
   if (isDifference) return false;
-  return isAmong(trace.changes ?? [], ablationOf(layer, head)) || Boolean(trace.loaded.get(layer)?.heads[head]?.isAblated);
+  if (trace.changes) return isAmong(trace.changes, ablationOf(layer, head));
+  return Boolean(trace.loaded.get(layer)?.heads[head]?.isAblated);
 }
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */

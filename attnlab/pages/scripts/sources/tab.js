@@ -87,9 +87,9 @@ export class ModelSource extends Source {
 
   generate = async ({ ids, changes }, settings, signal) => this.#request("generate", { trace: { ids, changes }, settings }, [], signal);
 
-  async read({ ids, changes, pass: { packed } }, name) {
+  async read({ ids, changes, closing, pass: { packed } }, name) {
     await this.#started;
-    return this.#request("pack", { trace: { ids, changes, packed }, name });
+    return this.#request("pack", { trace: { ids, changes, packed }, name }, [], closing.signal);
   }
 
   has = () => true;
@@ -141,7 +141,7 @@ export class ModelSource extends Source {
     });
   }
 
-  #abort = (n) => this.#worker.postMessage({ n, stop: true });
+  #abort = (n) => this.#waiting.has(n) && this.#worker.postMessage({ n, stop: true });
 
   /** Abort all requests. */
   stop() {

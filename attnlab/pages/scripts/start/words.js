@@ -38,8 +38,11 @@ class WordsPage {
   }
 
   #set(values) {
+    const buttons = () => [...byId("said").querySelectorAll("button")];
+    const focused = buttons().indexOf(document.activeElement); // it is made anew
     Object.assign(this, values);
     this.draw();
+    buttons()[focused]?.focus({ preventScroll: true });
   }
 
   #chooseQuery(i, isPressed) {
@@ -104,10 +107,7 @@ class WordsPage {
   }
 
   #silenceButton() {
-    const press = () => {
-      this.#set({ isSilenced: !this.isSilenced });
-      byId("silence").focus();
-    };
+    const press = () => this.#set({ isSilenced: !this.isSilenced });
     return buttonOf(press, { id: "silence", "aria-pressed": String(this.isSilenced) }, this.isSilenced ? say("give it back") : say("silence it"));
   }
 }

@@ -75,7 +75,7 @@ export async function showLanguage(chosen) {
   nameTraces();
   await changed("language"); // makes again what has words
   // Draws it, as it was selected.
-  changed("head", "query", "step", "key", "display", "depth", "level", "openCell", "palette", "settings", "story");
+  changed("head", "query", "step", "key", "depth", "level", "openCell", "palette", "settings", "story");
 }
 
 /** Open a head that the reader has chosen; `then` is called when it is open. */

@@ -32,12 +32,14 @@ export const latest = () => requests.kept.at(-1);
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
 function requestTrace(text, changes) {
+  const { typed } = selection;
   requests.last = { text, changes };
   return request(async (signal) => {
     const trace = await source.open(text, changes, signal);
     return () => {
       const hasSameIds = latest().ids.join() === trace.ids.join();
-      if (text.text === undefined && !hasSameIds) set({ typed: trace.text }); // a next word was written
+      // A next word was written; what the reader has typed since stays.
+      if (text.text === undefined && !hasSameIds && selection.typed === typed) set({ typed: trace.text });
       showTrace({ ...trace, typed: text.text ?? (hasSameIds ? latest().typed : undefined) });
     };
   });
@@ -62,7 +64,7 @@ export function requestTyped() {
 
 /** The reader has typed a text: trace it when no key has followed for a while. */
 export function typeText(text) {
-  set({ typed: text });
+  set({ typed: text, isWriting: false });
   clearTimeout(typing);
   typing = setTimeout(() => isShownTyped() || requestTyped(), TYPING_MILLISECONDS);
 }
@@ -152,6 +154,7 @@ async function showLatest() {
 
 /** Return to the previous trace. */
 export function goBack() {
+  set({ isWriting: false });
   request(async () => () => {
     requests.kept.pop();
     set({ typed: latest().text });

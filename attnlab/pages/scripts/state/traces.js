@@ -180,10 +180,10 @@ export function nearest(numbers, n) {
   return Math.max(0, (after < 0 ? numbers.length : after) - 1);
 }
 
-/** The position of the selected query in a trace, or of the last one before it that the trace has. */
-export function queryIn(trace) {
+/** The position of a query, by default the selected one, in a trace, or of the last one before it that the trace has. */
+export function queryIn(trace, query = selection.query) {
   const { rows, queries } = traceViews[trace.number];
-  return queries[nearest(rows, selection.query)][0];
+  return queries[nearest(rows, query)][0];
 }
 
 /**

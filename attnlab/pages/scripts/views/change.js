@@ -44,10 +44,11 @@ const drawChange = onceAFrame(async () => {
   const both = [before, now];
   if (isLook()) return box.replaceChildren();
   if (!before) return box.replaceChildren(howToCompare());
-  const positions = both.map(queryIn);
+  const positionsNow = () => both.map((trace) => queryIn(trace));
+  const positions = positionsNow();
   const read = await Promise.all(both.map((trace, n) => source.predictionAfter(trace, positions[n])));
   // Another token or text may have been chosen since.
-  if (traces.at(-1) !== now || both.map(queryIn).join() !== positions.join()) return;
+  if (traces.at(-1) !== now || positionsNow().join() !== positions.join()) return;
   const predictions = read.map((prediction, n) => withProbabilities(both[n], prediction, settings));
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
   const rows = changesOf(predictions).map(([id, earlier, later]) => {

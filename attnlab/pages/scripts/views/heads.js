@@ -59,12 +59,14 @@ export class Heads {
   /** choose(layer, head): a head was pressed; point(layer, head): the pointer is on it; point(null): it has left. */
   constructor(element, { choose, point }) {
     Object.assign(this, { element, choose, point, buttons: [] });
+    moveByArrows(element, () => this.buttons, () => this.shown.H);
   }
 
   /** A place for each head, which `drawLayer` fills. */
   show(shown) {
     const { layers, H } = shown;
     this.shown = shown;
+    const focused = this.buttons.indexOf(document.activeElement); // it is made anew
     this.buttons = Array.from({ length: layers * H }, (_, n) => {
       const [layer, head] = [Math.floor(n / H), n % H];
       const events = { pointerenter: ({ pointerType }) => pointerType === "mouse" && this.point(layer, head), pointerleave: () => this.point(null) };
@@ -75,7 +77,7 @@ export class Heads {
     this.element.style.setProperty("--heads", H);
     this.element.classList.toggle("many", H > 6);
     this.element.replaceChildren(...this.buttons);
-    moveByArrows(this.element, () => this.buttons, H);
+    this.buttons[focused]?.focus();
   }
 
   drawLayer(layer) {

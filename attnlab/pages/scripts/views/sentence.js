@@ -96,8 +96,9 @@ const nameOfNext = (text, id) => `${textOf(nextTokenOf(text.trace, text.trace.T 
 
 /** What follows without the open head, as the sentence says it: at temperature 1. */
 function effectWords(text) {
-  const without = withoutHead(text, headShown());
-  if (!without) return [];
+  const { layer, head } = headShown();
+  const without = withoutHead(text, { layer, head });
+  if (!without || isAblatedIn({ traces: [text.trace] }, layer, head)) return []; // it is silenced already
   const { ids, before } = text.trace.story;
   const nameOf = (id) => nameOfNext(text, id);
   const known = ids.map((id, n) => ({ text: nameOf(id), before: before[n], after: without.after[n] }));
@@ -105,10 +106,10 @@ function effectWords(text) {
   return effectInWords([known[0], ...risen, ...known.slice(1)], text.trace.hasAverages);
 }
 
-/** That no head alone decides, if so. */
+/** That no head alone decides, if all were tried. */
 function decisionWords({ trace }) {
   const effects = trace.story?.heads.map(({ after }) => Math.abs(trace.story.before[0] - after[0])) ?? [];
-  return effects.length && Math.max(...effects) < MIN_DECISIVE ? `${spaceBetween()}${say("No head alone decides here.")}` : "";
+  return effects.length === trace.layers * trace.H && Math.max(...effects) < MIN_DECISIVE ? `${spaceBetween()}${say("No head alone decides here.")}` : "";
 }
 
 /** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
@@ -134,7 +135,7 @@ function draw() {
   const text = texts[last];
   if (!text || !stages.length || !isLayerLoaded(text, open.layer)) return;
   const rowOfText = (shown) => (i) => shown.weights(open.layer, open.head, i);
-  const queryOfText = ({ trace }) => Math.min(pointed.query ?? queryIn(trace), trace.T - 1);
+  const queryOfText = ({ trace }) => queryIn(trace, pointed.query ?? selection.query);
   const query = queryOfText(text);
   const look = lookInWords(text, rowOfText(text), query, open, shareButton);
   texts.forEach((shown, n) => {
@@ -312,22 +313,25 @@ function showTexts() {
   texts = traces.map(shownOf);
   [isSilenced, pointed.query, pointed.head] = [false, null, null];
   byId("said").style.minHeight = "";
+  const isTypedIn = live.editor?.matches(":focus"); // it loses the focus in another stage
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));
     byId("stages").replaceChildren(...elements);
-    stages = elements.map((element, n) => new Stage(element, choicesOf(n === elements.length - 1)));
+    stages = elements.map((element, n) => new Stage(element, choicesOf(n, n === elements.length - 1)));
   }
   stages.forEach((stage, n) => stage.show(texts[n]));
+  if (isTypedIn) live.editor.focus();
   drawSoon();
   readNext();
   drawHeads();
 }
 
 /** What stages call; only the last text is written on. */
-function choicesOf(isLast) {
+function choicesOf(n, isLast) {
   const choose = (i, isPressed) => {
-    pointed.query = isPressed ? null : i;
-    if (isPressed) select(queryOf(texts.at(-1).trace, i));
+    const query = i === null ? null : queryOf(texts[n].trace, i);
+    pointed.query = isPressed ? null : query;
+    if (isPressed) select(query);
     drawSoon();
   };
   return { choose, openRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null, controls: isLast ? nextControls() : null };

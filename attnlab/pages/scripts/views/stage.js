@@ -52,7 +52,7 @@ export class Stage {
 
   /** Show a sentence, see sources/attention.js; letters: what is written for each query, if not its name. */
   show(shown) {
-    Object.assign(this, { shown, drawn: null, folded: "" });
+    Object.assign(this, { shown, drawn: null });
     this.isFolding = shown.isSelf && shown.queries.length > MANY_WORDS;
     this.words = (shown.letters ?? shown.queries).map((text, n) => this.#makeWord(text, n, true));
     this.keys = shown.isSelf ? this.words : shown.keys.map((text, n) => this.#makeWord(text, n, false));
@@ -88,25 +88,26 @@ export class Stage {
       const isInside = (box) => x >= box.left && x < box.right && y >= box.top && y < box.bottom;
       return this.words.findIndex((word) => [...word.getClientRects()].some(isInside));
     };
-    editor.addEventListener("pointermove", (event) => {
+    // The editor may be in another stage later.
+    const listen = (type, act) => editor.addEventListener(type, (event) => this.element.contains(editor) && act(event));
+    listen("pointermove", (event) => {
       if (event.pointerType !== "mouse" || this.isTyping) return;
       const n = wordUnder(event);
       this.choose(n < 0 ? null : n, false);
     });
-    editor.addEventListener("pointerleave", () => this.isTyping || this.choose(null));
-    editor.addEventListener("click", (event) => {
+    listen("pointerleave", () => this.isTyping || this.choose(null));
+    listen("click", (event) => {
       const n = wordUnder(event);
       if (n < 0 || this.isTyping) return;
       if (this.isFolding) editor.selectionStart = editor.selectionEnd = this.#endOf(n);
       this.choose(n, true);
     });
-    editor.addEventListener("keyup", ({ key }) => {
+    listen("keyup", ({ key }) => {
       if (!/^(Arrow|Home|End)/.test(key) || this.isTyping) return;
       const n = this.#wordAt(editor.selectionStart);
       if (n >= 0) this.choose(n, true);
     });
-    for (const event of ["focus", "blur", "input", "keyup", "click"])
-      editor.addEventListener(event, () => this.#placeCaret());
+    for (const type of ["focus", "blur", "input", "keyup", "click"]) listen(type, () => this.#placeCaret());
   }
 
   /** Where the nth word ends in the text. */
