@@ -129,6 +129,8 @@ def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
         idle(page)
         until(page, f"traces[0].T === {len(OTHER) + 10} || traces[0].T > 12")
         page.locator("#prompt").fill("unsent")
+    path = "blocks.1.attention.heads.2.context"
+    assert pages["zh"].locator("#summary").inner_text().endswith(f"，已修改：{path}")
     check_words(pages)
     page = pages["en"]
     assert page.locator("#prompt").input_value() == "unsent"

@@ -29,6 +29,8 @@ from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, with_dots
 
+EDITED = ", edited: {paths}"  # follows a title
+
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
@@ -210,7 +212,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             raise InvalidValueError(f"mask and score_bias hide all keys from query {query}")
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
-    edited_run.note = Message(", edited: {paths}", paths=paths) if labels else ""
+    edited_run.note = Message(EDITED, paths=paths) if labels else ""
     return edited_run
 
 

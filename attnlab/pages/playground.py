@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoints.checkpoint import averages_as_data
 from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.edits import EDITED
 from attnlab.forward.parameters import stored_shapes
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
 from attnlab.model.notice import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
@@ -78,6 +79,7 @@ def page_with_model(
         "hyperparameters": description["hyperparameters"],
         "rules": rules(),  # for opening other models, see `opening.js`
         "others": {"training": NOT_KNOWN, "nameless": NAMELESS, "advice": ADVICE_ON_OTHERS},
+        "edited": EDITED,
         "most_tokens": TOKENS,
         **data,
     }

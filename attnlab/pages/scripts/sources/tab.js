@@ -120,7 +120,7 @@ export class ModelSource extends Source {
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
-      note: paths.length ? [", edited: {paths}", { paths: paths.join(", ") }] : "",
+      note: paths.length ? [description.model.edited, { paths: paths.join(", ") }] : "",
       excerpt: inHeading(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
       scales: template.scales.map((scales, layer) =>
