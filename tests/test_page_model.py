@@ -138,6 +138,7 @@ def test_enter_sends_and_what_cannot_be_shown_is_left(pocket: GPT2, play: Play) 
     assert prompt.input_value() == "The cat\n"
     until(page, "traces[0].T === 3")
     assert tokens(page) == ["The", "Ġcat", "Ċ"]
+    until(page, "byId('said').textContent.includes('“⏎”')")
     # It can't be shown: what is shown is dimmed, and a button returns to its text.
     ask(page, "hen " * 200)
     dimmed = "getComputedStyle(document.querySelector('#first')).opacity < 1"
@@ -163,6 +164,16 @@ def test_next_words_are_written_and_completed(pocket: GPT2, play: Play) -> None:
     page.go_back()
     until(page, f"traces[0].T === {len(pocket.trace(BALL).tokens)}")
     assert page.locator("#prompt").input_value() == BALL
+
+
+def test_a_line_end_is_no_piece_of_a_word(pocket: GPT2, play: Play) -> None:
+    page = play(pocket, BALL + " rolled", link=LOOK)
+    until(page, "texts[0].completions?.size === 4")
+    drawn(page)
+    words = page.locator(".next-words button").all_inner_texts()
+    assert [word.strip() for word in words] == [
+        token.text.strip() or "⏎" for token in pocket.trace(BALL + " rolled").next_tokens(4)
+    ]
 
 
 def test_pieces_of_words_are_completed_as_the_library_generates(play: Play) -> None:

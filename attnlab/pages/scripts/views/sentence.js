@@ -33,15 +33,18 @@ let isSilenced = false; // whether the next words are shown without the open hea
 let isRowOpen = false;
 let revealed = null; // the text, in symbols, whose next words are shown although the reader predicts first
 
+/** How many line ends a token is, if nothing else. */
+const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
+
 /** A token's text as it is read in the sentence: line ends are visible, parts of characters are named. */
 function textOf(token) {
   if (token.symbol === END_OF_TEXT) return ` ${say("end of text")}`;
-  return token.text.includes("\ufffd") ? wordOf(token) : token.text.replace(/\r?\n/g, "⏎");
+  return token.text.includes("\ufffd") ? wordOf(token) : "⏎".repeat(lineEndsIn(token)) || token.text;
 }
 
 /** What is written for a token in the sentence: line ends and a character that is in several tokens, as they were typed. */
 function lettersOf(token) {
-  if (/^0a( 0a)*$/.test(token.bytes)) return "\n".repeat(token.bytes.split(" ").length);
+  if (lineEndsIn(token)) return "\n".repeat(lineEndsIn(token));
   const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
   if (character === undefined) return textOf(token);
   return number === "1" ? `${token.text.startsWith(" ") ? " " : ""}${character}` : "";

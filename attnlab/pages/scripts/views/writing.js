@@ -14,7 +14,7 @@ let turn = 0; // the number of times that the page has begun to write by itself
 
 /** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
 export async function completionOf({ ids, changes, names }, id) {
-  if (!/[a-z]$/i.test(names.get(id).text) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
+  if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
   if (changes.some(({ kind }) => kind === "patch")) return ""; // which fits only a text of this length
   const most = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
   const { chosen } = await source.generate({ ids: [...ids, id], changes }, most);
