@@ -13,7 +13,6 @@ from attnlab.analysis.base import Analysis
 from attnlab.checking import figures
 from attnlab.checking.comparison import Stages
 from attnlab.checking.hugging_face import Verification
-from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
 from attnlab.support.document import Document
 from attnlab.support.language import using_language
@@ -50,7 +49,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "one token": lens.of(" barked"),
         "top": lens.top(3),
         "lens of texts": attnlab.lens(texts, [x for x, _ in words]),
-        "QK": trace.head(1, 2).QK,
         "why": why,
         "without": why.without("blocks.0.mlp.output"),
         "jobs": attnlab.jobs(trace),
@@ -96,7 +94,7 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
         frame = result.to_dataframe()
         assert len(frame), name
         assert frame.columns.is_unique, name
-        assert "<table" in result._repr_html_() or name in ("QK", "training"), name
+        assert "<table" in result._repr_html_() or name == "training", name
         english, chinese = map(headings_in, ("en", "zh"), (result, result))
         same = {x for x in set(english) & set(chinese) if x in translations()}
         assert same <= {"", "logit", "id", "previous", "induction", "mean"}, name
@@ -111,7 +109,6 @@ NUMBERS: dict[str, tuple[list[str], str, Any]] = {
     "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
     "atlas": (["layer", "head"], "standard_error", lambda x: x["induction"].standard_errors),
     "measure": (["layer", "head"], "mean", lambda x: x.mean),
-    "QK": ([], "singular_value", lambda x: x.singular_values),
 }
 
 
@@ -122,8 +119,7 @@ def test_the_numbers_of_results(results: dict[str, Any], name: str) -> None:
     frame, array = results[name].to_dataframe(), array_of(results[name])
     rows = frame.iloc[: array.size]
     assert np.array_equal(rows[column], array.ravel(), equal_nan=True)
-    if indices:
-        assert [*rows[indices].itertuples(index=False, name=None)] == [*np.ndindex(array.shape)]
+    assert [*rows[indices].itertuples(index=False, name=None)] == [*np.ndindex(array.shape)]
 
 
 def test_the_rows_of_results(results: dict[str, Any]) -> None:
@@ -149,15 +145,14 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
 def test_analyses_have_a_table_a_picture_a_source_and_their_limits(
     results: dict[str, Any],
 ) -> None:
-    result = {n: x for n, x in results.items() if isinstance(x, Analysis | Product)}
+    result = {n: x for n, x in results.items() if isinstance(x, Analysis)}
     for name, analysis in result.items():
         title, table = f"{analysis.title}\n", f"{analysis.table()}\n"
         text, source = repr(analysis), f"\nSource: {analysis.source}"
         assert text.startswith(title + table), name
         assert text.endswith(source), name
         note = text.removeprefix(title + table).removesuffix(source)
-        notes = analysis._notes() if isinstance(analysis, Analysis) else (analysis.note,)
-        assert note.replace("\n", " ") == " ".join(notes), name
+        assert note.replace("\n", " ") == " ".join(analysis._notes()), name
         assert max(map(len, note.splitlines())) < 80, name
     needs("matplotlib", "plot")
     for name, analysis in result.items():
@@ -168,5 +163,3 @@ def test_analyses_have_a_table_a_picture_a_source_and_their_limits(
             (image,) = picture.axes.images
             numbers = np.ma.filled(image.get_array(), np.nan)
             assert np.allclose(numbers, analysis._grid()[0], equal_nan=True), name
-    (line,) = result["QK"].plot().axes.lines
-    assert np.allclose(line.get_ydata(), result["QK"].singular_values)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,35 +12,21 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward.parameters import Parameters
 from attnlab.support.checks import as_floats, as_index
 from attnlab.support.console import StdoutSafe
-from attnlab.support.document import Document
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Columns, Heading, Paragraph, Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from attnlab.views.plot import Picture
-
-
-# The number of singular values that a table shows.
+# The number of singular values that `repr` shows.
 VALUES_SHOWN = 8
 
 
-class Product(Document):
+class Product(StdoutSafe):
     """left (n, r) @ right (r, m), an (n, m) matrix of rank at most r, kept as two factors.
 
     `@` with a matrix or another product returns a product; with a vector, a vector. Norms and
-    decompositions are computed from r x r matrices.
-    """
+    decompositions are computed from r x r matrices. A direction with a large singular value may not
+    occur in any token.
 
-    note: ClassVar[str] = (
-        "This depends only on the parameters, not on a text: a direction with a large singular "
-        "value may not occur in any token. Biases and LayerNorm's scale are left out."
-    )
-    source: ClassVar[str] = (
-        "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021), QK = W_Q W_Kᵀ "
-        "and OV = W_V W_O"
-    )
+    Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
+    """
 
     __array_ufunc__ = None  # so that `array @ product` calls __rmatmul__
 
@@ -128,28 +113,11 @@ class Product(Document):
         (n, m), r = self.shape, len(self.right)
         return f"{say(self.name) or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
 
-    def _data(self) -> Columns:
-        return {"singular_value": self.singular_values}
-
-    def _tables(self) -> Iterator[str]:
-        """The largest singular values, and the smallest."""
+    def __repr__(self) -> str:
         values = self.singular_values
         smallest = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
-        yield "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + smallest
-
-    def pieces(self) -> Iterator[str | Table]:
-        yield Heading(self.title)
-        yield from self._tables()
-        yield Paragraph(self.note)
-        yield Message("Source: {source}", source=self.source)
-
-    def plot(self, ax: Axes | None = None) -> Picture:
-        """Plot the singular values, into matplotlib's Axes or a new figure."""
-        from attnlab.views.pictures import curves
-
-        values = self.singular_values
-        count = np.arange(1, len(values) + 1)
-        return curves({"singular values": values}, count, title=self.title, ax=ax)
+        largest = ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN])
+        return f"{self.title}\nsingular values {largest}{smallest}"
 
 
 class Circuits:
