@@ -41,7 +41,7 @@ from attnlab.support.checks import (
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
-from attnlab.text.tokenizer import NoTokenizer, Special, Tokenizer
+from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
 
@@ -236,14 +236,10 @@ class GPT2:
         return HeadWeights(self.parameters, layer, head)
 
     @overload
-    def trace(
-        self, text_or_ids: list[str] | list[Tokens], *, special: Special = False
-    ) -> Traces: ...
+    def trace(self, text_or_ids: list[str] | list[Tokens], *, special: bool = False) -> Traces: ...
     @overload
-    def trace(
-        self, text_or_ids: str | ArrayLike | Tokens, *, special: Special = False
-    ) -> Trace: ...
-    def trace(self, text_or_ids: Any, *, special: Special = False) -> Trace | Traces:
+    def trace(self, text_or_ids: str | ArrayLike | Tokens, *, special: bool = False) -> Trace: ...
+    def trace(self, text_or_ids: Any, *, special: bool = False) -> Trace | Traces:
         """Run a text through the model, or several; every intermediate step can be read.
 
         Parameters
@@ -255,8 +251,8 @@ class GPT2:
             `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
-        special : whether names in a text, such as `<|endoftext|>`, are special tokens, or which of
-            them are; others are plain characters, and `Trace.notice` says so
+        special : whether names in a text, such as `<|endoftext|>`, are special tokens; otherwise
+            they are plain characters, and `Trace.notice` says so
 
         Returns
         -------
@@ -272,7 +268,7 @@ class GPT2:
         # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
-    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: Special) -> Tokens:
+    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
         if isinstance(text_or_ids, str):  # without encoding a text that is far too long
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
@@ -295,7 +291,7 @@ class GPT2:
         text_or_ids: str | ArrayLike | Tokens,
         stride: int | None = None,
         *,
-        special: Special = False,
+        special: bool = False,
     ) -> Array:
         """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
 
@@ -336,7 +332,7 @@ class GPT2:
         drop_oldest: bool = False,
         trace: bool = False,
         edits: Mapping[str, Edit] | None = None,
-        special: Special = False,
+        special: bool = False,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Generate a continuation of a prompt, sampling one token at a time.
@@ -353,7 +349,7 @@ class GPT2:
         edits : applied at every step, as `Trace.edited` takes them; a function gets, and an index
             counts, the rows of the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
-        special : which names of special tokens in a prompt are these tokens, as `trace` takes it
+        special : whether names of special tokens in a prompt are these tokens
         sampling : temperature, top_k, top_p, seed, see `Sampling`. temperature=0 always takes the
             most probable token; seed makes sampling repeatable.
 
@@ -413,7 +409,7 @@ class GPT2:
         stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
         edits: Mapping[str, Edit] | None = None,
-        special: Special = False,
+        special: bool = False,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
@@ -425,7 +421,7 @@ class GPT2:
         _, steps = self._steps(prompt, max_new_tokens, sampling, stop, drop_oldest, edits, special)
         return (step.token for step in steps if step.token is not None)
 
-    def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: Special = False) -> Tokens:
+    def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
         if text_or_ids is None or isinstance(text_or_ids, RAW_BYTES):
             raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
@@ -447,7 +443,7 @@ class GPT2:
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         edits: Mapping[str, Edit] | None,
-        special: Special,
+        special: bool,
         *,
         run_last_token: bool = False,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:

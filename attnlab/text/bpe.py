@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -243,8 +243,8 @@ class GPT2Encoding:
         ]
         self._special = [token["content"] for token in tokens if token.get("special")]
 
-    def encode(self, text: str, special: Collection[str]) -> list[int] | None:
-        """Encode a text with these special tokens; None if `Merges.encode` returns None."""
+    def encode(self, text: str, special: bool) -> list[int] | None:
+        """Encode a text, with special tokens or without; None if `Merges.encode` returns None."""
         pieces: list[str | int] = [text]
         for tokens in self._added:
             pieces = [part for piece in pieces for part in self._split(piece, tokens, special)]
@@ -267,7 +267,7 @@ class GPT2Encoding:
         }
 
     def _split(
-        self, piece: str | int, tokens: Mapping[str, int], special: Collection[str]
+        self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
         """Split a text at tokens, the longest first where several match."""
         if isinstance(piece, int) or not tokens:
@@ -276,7 +276,7 @@ class GPT2Encoding:
         start = 0
         names = sorted(tokens, key=len, reverse=True)
         for match in re.finditer("|".join(map(re.escape, names)), piece):
-            if match[0] in special or match[0] not in self._special:
+            if special or match[0] not in self._special:
                 yield piece[start : match.start()]
                 yield tokens[match[0]]
                 start = match.end()

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.errors import (
@@ -22,9 +21,8 @@ from attnlab.errors import (
     VocabularyError,
     quoted,
 )
-from attnlab.support.checks import check_kind, reraised_as
+from attnlab.support.checks import as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
-from attnlab.support.formats import list_names
 from attnlab.text.bpe import (
     GPT2Encoding,
     bert_data,
@@ -44,9 +42,6 @@ from attnlab.text.words import ALONE
 
 if TYPE_CHECKING:
     import tokenizers
-
-# Which names of special tokens in a text are read as these tokens: all, none, or those given.
-Special = bool | Collection[str]
 
 UNSUPPORTED_BY_PAGES = (
     "a page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has "
@@ -217,21 +212,21 @@ class Tokenizer:
         """Number of ids, including unused rows of the embedding."""
         return len(self.vocabulary)
 
-    def encode(self, text: str, *, special: Special = False) -> list[int]:
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to token ids.
 
         Names of special tokens, such as `<|endoftext|>`, are plain characters unless `special` is
-        True, or has these names. With True it equals transformers' `tokenizer(text)`, with False
+        True. With True it equals transformers' `tokenizer(text)`, with False
         `tokenizer(text, split_special_tokens=True)`.
 
         Raises
         ------
         InvalidValueError
             If the text has an unpaired surrogate, a byte without a token, or more consecutive
-            white space than tiktoken supports, or `special` a name that isn't a special token's
+            white space than tiktoken supports
         """
         check_kind(text, str, "text")
-        meant = self._meant(special)
+        special = as_flag(special, "special")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -239,30 +234,12 @@ class Tokenizer:
                 f"text has an unpaired surrogate, {text[error.start]!r}, at index {error.start}"
             ) from None
         if self._gpt2 is not None:
-            ids = self._gpt2.encode(text, meant)
+            ids = self._gpt2.encode(text, special)
             if ids is not None:
                 return ids
-        library = self._library_for(meant)
+        library = self._library if special else self._plain_library
         with reraised_as(InvalidValueError, "text can't be encoded"):
             return list(library.encode(text).ids)
-
-    def _meant(self, special: Special) -> frozenset[str]:
-        """The names that are to be read as special tokens."""
-        known = self.vocabulary.special
-        if isinstance(special, bool | np.bool_):
-            return frozenset(known if special else ())
-        names = (special,) if isinstance(special, str) else special
-        is_listed = isinstance(names, list | tuple | set | frozenset)
-        if not is_listed or not all(isinstance(name, str) for name in names):
-            raise InvalidTypeError(
-                f"special must be True, False, or special tokens' names; got {quoted(special)}"
-            )
-        if unknown := sorted({*names} - {*known}):
-            others = f", only {list_names(known)}" if known else ": it has none"
-            raise InvalidValueError(
-                f"this model has no special token {list_names(unknown)}{others}"
-            )
-        return frozenset(names)
 
     def check_length(self, text: str, n_positions: int) -> None:
         """Raise if a text certainly has more tokens than n_positions, without encoding it."""
@@ -286,11 +263,10 @@ class Tokenizer:
         """Decode token ids to bytes, which may end inside a character."""
         return self.vocabulary.decode_bytes(ids)
 
-    def tokens(self, text_or_ids: str | ArrayLike | Tokens, *, special: Special = False) -> Tokens:
+    def tokens(self, text_or_ids: str | ArrayLike | Tokens, *, special: bool = False) -> Tokens:
         """The tokens of a text or of ids, with the symbol, text and bytes of each.
 
-        Names of special tokens in a text are plain characters unless `special` says otherwise, as
-        in `encode`.
+        Names of special tokens in a text are plain characters unless `special` is True.
         """
         if isinstance(text_or_ids, str):
             return self._tokens_of(text_or_ids, self.encode(text_or_ids, special=special), special)
@@ -299,20 +275,21 @@ class Tokenizer:
             return _naming_unread(self.vocabulary.tokens(text_or_ids.ids), words)
         return self.vocabulary.tokens(text_or_ids)
 
-    def prompt_tokens(self, text: str, *, special: Special = False) -> Tokens:
+    def prompt_tokens(self, text: str, *, special: bool = False) -> Tokens:
         """The tokens of a text to trace or continue, see `encode_prompt`."""
         return self._tokens_of(text, self.encode_prompt(text, special=special), special)
 
-    def _tokens_of(self, text: str, ids: list[int], special: Special) -> Tokens:
+    def _tokens_of(self, text: str, ids: list[int], special: bool) -> Tokens:
         """The tokens of a text, or the first ones, with the words that unknown tokens stand for."""
 
         def words() -> Iterator[str]:  # only encoded again if there are unknown tokens
-            for start, end in self._library_for(self._meant(special)).encode(text).offsets:
+            library = self._library if special else self._plain_library
+            for start, end in library.encode(text).offsets:
                 yield text[start:end]
 
         return _naming_unread(self.vocabulary.tokens(ids), words())
 
-    def encode_prompt(self, text: str, *, special: Special = False) -> list[int]:
+    def encode_prompt(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to trace or continue.
 
         The ids are `encode(text)` without those that the tokenizer appends to every text, such as
@@ -346,20 +323,11 @@ class Tokenizer:
         return _library(self.settings)
 
     @cached_property
-    def _libraries(self) -> dict[frozenset[str], tokenizers.Tokenizer]:
-        return {frozenset(self.vocabulary.special): self._library}
-
-    def _library_for(self, meant: frozenset[str]) -> tokenizers.Tokenizer:
-        """The library's tokenizer that reads only these names as special tokens."""
-        if meant not in self._libraries:
-            added = [
-                token | {"special": token["special"] and token["content"] not in meant}
-                for token in self.settings["added_tokens"]
-            ]
-            library = _library({**self.settings, "added_tokens": added})
-            library.encode_special_tokens = True  # as plain characters
-            self._libraries[meant] = library
-        return self._libraries[meant]
+    def _plain_library(self) -> tokenizers.Tokenizer:
+        """The library's tokenizer that reads names of special tokens as plain characters."""
+        library = _library(self.settings)
+        library.encode_special_tokens = True
+        return library
 
 
 class NoTokenizer(Tokenizer):
@@ -369,7 +337,7 @@ class NoTokenizer(Tokenizer):
         self.settings = Settings()
         self.vocabulary = IdVocabulary({id: str(id) for id in range(rows)})
 
-    def encode(self, text: str, *, special: Special = False) -> list[int]:
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
         raise InvalidTypeError(
             "this model has no tokenizer. Give token ids, or open the model with tokenizer=..."
         )
