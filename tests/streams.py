@@ -26,11 +26,8 @@ class Stream(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def streams(stdin: str = "", encoding: str = "utf-8") -> Iterator[tuple[Stream, Stream]]:
-    """Replace the standard streams by pipes; yield stdout and stderr.
-
-    `stdin` is written to its pipe in UTF-8, and read back in `encoding`.
-    """
+def streams(encoding: str = "utf-8") -> Iterator[tuple[Stream, Stream]]:
+    """Replace the standard streams by pipes; yield stdout and stderr."""
     out, err = Stream(encoding=encoding), Stream(encoding=encoding)
-    with mock.patch.multiple(sys, stdin=Stream(stdin, encoding), stdout=out, stderr=err):
+    with mock.patch.multiple(sys, stdout=out, stderr=err):
         yield out, err

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.corpus import MEASURES
 from attnlab.support.language import LANGUAGES
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
@@ -93,7 +92,7 @@ def parser() -> Parser:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="the text to trace, or two texts to compare; - reads it from stdin",
+        help="the text to trace, or two texts to compare",
     )
     html.add_argument(
         "--special",
@@ -129,14 +128,6 @@ def parser() -> Parser:
         "corpus",
         help='a file with one text per line, a .jsonl file with the field "text", or a directory '
         "with one text per file",
-    )
-    atlas.add_argument(
-        "--measure",
-        action="append",
-        dest="measures",
-        choices=MEASURES,
-        metavar="NAME",
-        help=Message("{names}; may be repeated (default: all)", names=", ".join(MEASURES)),
     )
     atlas.add_argument("--workers", type=int, default=1, help="number of processes (default: 1)")
     atlas.add_argument("--window", type=int, help="tokens to trace at once (default: 128)")

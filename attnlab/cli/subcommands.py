@@ -27,7 +27,7 @@ from attnlab.pages.page import page, playground
 from attnlab.pages.saved import is_page
 from attnlab.support.checks import as_count
 from attnlab.support.console import show_in_browser
-from attnlab.support.files import LARGEST, as_path, check_writable, decode_text
+from attnlab.support.files import as_path, check_writable
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.walkthrough import Reproduction
@@ -43,24 +43,6 @@ def _model(options: argparse.Namespace) -> GPT2:
         return GPT2.default()
 
 
-def _texts(options: argparse.Namespace) -> list[str]:
-    """One text or two, from the command line or stdin."""
-    if len(options.texts) not in (1, 2):
-        raise InvalidValueError(
-            f"expected one text or two; got {len(options.texts)}. Put a text in quotes, such as "
-            '"The dog chased the ball", or use - for stdin'
-        )
-    return [_read_stdin() if text == "-" else text for text in options.texts]
-
-
-def _read_stdin() -> str:
-    """The text on stdin, decoded as UTF-8 whatever the locale."""
-    content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
-    if len(content) > LARGEST:
-        raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
-    return decode_text(content, "stdin", InvalidValueError).removesuffix("\n")
-
-
 def _verify(options: argparse.Namespace) -> int:
     if options.checkpoint is None:
         verdict: Reproduction | Verification = walkthrough.reproduce(_model(options))
@@ -72,12 +54,16 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _html(options: argparse.Namespace) -> None:
-    texts = _texts(options)
+    if len(options.texts) not in (1, 2):
+        raise InvalidValueError(
+            f"expected one text or two; got {len(options.texts)}. Put a text in quotes, such as "
+            '"The dog chased the ball"'
+        )
     if options.output == "-":
         raise InvalidValueError("can't write a page to stdout; use -o FILE, such as -o page.html")
     file = _page_to_write(options.output, options)
     model = _model(options)
-    traces = [model.trace(text, special=options.special) for text in texts]
+    traces = [model.trace(text, special=options.special) for text in options.texts]
     page(*traces).save(options.output)
     for trace in traces:
         if trace.notice:
@@ -126,7 +112,6 @@ def _atlas(options: argparse.Namespace) -> None:
         result = atlas(
             model,
             options.corpus,
-            options.measures,
             executor=executor,
             window=options.window,
             heads=options.heads,
