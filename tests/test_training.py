@@ -221,12 +221,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(learning_rate: float) -> None:
         ({"steps": 0}, "steps must be an integer of at least 1; got 0"),
         ({"batch_size": 0}, "batch_size"),
         ({"sequence_length": 0}, "sequence_length"),
-        ({"sequence_length": 17}, "at most n_positions, 16; got 17"),
+        ({"sequence_length": 17}, "an integer from 1 to 16; got 17"),
         ({"warmup": -1}, "warmup"),
-        ({"learning_rate": 0}, "learning_rate must be a number in (0, inf)"),
+        ({"learning_rate": 0}, "learning_rate must be above 0; got 0"),
         ({"clip": 0}, "clip"),
-        ({"decay": -0.1}, "decay must be a number in [0, "),
-        ({"warmup": 8}, "warmup must be less than steps, 8"),
+        ({"decay": -0.1}, "decay must be a number from 0 to 3.4"),
+        ({"warmup": 8}, "warmup must be an integer from 0 to 7; got 8"),
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
@@ -285,7 +285,7 @@ def test_extreme_but_valid_settings() -> None:
         assert quick(steps=1, seed=seed).settings.seed == int(seed)
     quick(steps=1, decay=3e38, learning_rate=1e-39)
     for decay in (3.5e38, 1e308):
-        with pytest.raises(InvalidValueError, match=r"decay must be .* 3.40282e\+38\); got"):
+        with pytest.raises(InvalidValueError, match=r"decay must be .* 3.40282e\+38; got"):
             quick(decay=decay)
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,8 +41,7 @@ LARGEST_SEED = 2**128 - 1
 HOW_TO_SAVE_MEMORY = "use a smaller config, batch_size or sequence_length, or fewer steps"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """A run's hyperparameters; see `train`."""
 
     steps: int
@@ -53,26 +52,6 @@ class Settings:
     decay: float
     clip: float
     seed: int
-
-    def __post_init__(self) -> None:
-        minimums = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
-        for name, least in minimums.items():
-            most = LARGEST_SEED if name == "seed" else math.inf
-            count = as_count(getattr(self, name), name, least, most)
-            object.__setattr__(self, name, count)  # the dataclass is frozen
-        for name in ("learning_rate", "clip", "decay"):
-            number = as_float(getattr(self, name), name, least=None)
-            may_be_zero, upper_bound = False, math.inf
-            if name == "decay":
-                may_be_zero, upper_bound = True, LARGEST_FLOAT32
-            if not (0 < number < upper_bound or (may_be_zero and number == 0)):
-                bounds = f"{'[' if may_be_zero else '('}0, {upper_bound:g})"
-                raise InvalidValueError(f"{name} must be a number in {bounds}; got {number:g}")
-            object.__setattr__(self, name, number)
-        if self.warmup >= self.steps:
-            raise InvalidValueError(
-                f"warmup must be less than steps, {quoted(self.steps)}; got {quoted(self.warmup)}"
-            )
 
 
 class Training(Document):
@@ -213,15 +192,17 @@ def train(
     if tokenizer is None and config.vocab_size == len(Tokenizer.byte_level()):
         tokenizer = Tokenizer.byte_level()
     steps = as_count(steps, "steps", least=1, most=math.inf)
+    length = config.n_positions if sequence_length is None else sequence_length
+    warmup = min(100, steps // 10) if warmup is None else warmup
     settings = Settings(
         steps=steps,
-        batch_size=batch_size,
-        sequence_length=config.n_positions if sequence_length is None else sequence_length,
-        learning_rate=learning_rate,
-        warmup=min(100, steps // 10) if warmup is None else warmup,
-        decay=decay,
-        clip=clip,
-        seed=seed,
+        batch_size=as_count(batch_size, "batch_size", least=1, most=math.inf),
+        sequence_length=as_count(length, "sequence_length", least=1, most=config.n_positions),
+        learning_rate=_as_positive(learning_rate, "learning_rate"),
+        warmup=as_count(warmup, "warmup", most=steps - 1),
+        decay=as_float(decay, "decay", most=LARGEST_FLOAT32),
+        clip=_as_positive(clip, "clip"),
+        seed=as_count(seed, "seed", most=LARGEST_SEED),
     )
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     try:
@@ -230,6 +211,12 @@ def train(
     except MemoryError as error:
         raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
+
+
+def _as_positive(value: float, name: str) -> float:
+    if not (number := as_float(value, name)):
+        raise InvalidValueError(f"{name} must be above 0; got 0")
+    return number
 
 
 def _run(training: Training, watch: Callable[[Training], object] | None, progress: bool) -> None:
@@ -280,11 +267,6 @@ def _corpus_ids(
             )
         corpus = tokenizer.encode(read_corpus(corpus))
     ids = check_ids(corpus, config.vocab_size)
-    if sequence_length > config.n_positions:
-        raise InvalidValueError(
-            f"sequence_length must be at most n_positions, {config.n_positions}; got "
-            f"{quoted(sequence_length)}"
-        )
     if len(ids) <= sequence_length:
         raise InvalidValueError(
             f"the corpus must have more tokens than sequence_length, {sequence_length}; got "
