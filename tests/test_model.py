@@ -94,7 +94,6 @@ def test_arrays_by_parameter_paths(model: str) -> None:
             r"expected one text or token ids; got \['a dog'",
         ),
         (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
-        (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
             "path blocks.1.attention.heads.0.scores",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -28,6 +28,7 @@ from attnlab.forward.parameters import Averages, Parameters, as_averages, parame
 from attnlab.forward.products import HeadWeights
 from attnlab.forward.slices import joined
 from attnlab.model.notice import notice_on
+from attnlab.model.sampling import Sampling, as_sampling
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import (
@@ -47,7 +48,6 @@ from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.generation import Generation, GenerationStep
-    from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
 
 
@@ -333,7 +333,10 @@ class GPT2:
         trace: bool = False,
         edits: Mapping[str, Edit] | None = None,
         special: bool = False,
-        **sampling: Unpack[SamplingSettings],
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
     ) -> Generation:
         """Generate a continuation of a prompt, sampling one token at a time.
 
@@ -350,8 +353,11 @@ class GPT2:
             counts, the rows of the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
         special : whether names of special tokens in a prompt are these tokens
-        sampling : temperature, top_k, top_p, seed, see `Sampling`. temperature=0 always takes the
-            most probable token; seed makes sampling repeatable.
+        temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the most probable
+            token is always taken
+        top_k, top_p : sample only among the k most probable tokens, or among the fewest that have
+            at least the probability p together
+        seed : makes sampling repeatable
 
         Returns
         -------
@@ -369,7 +375,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            sampling,
+            as_sampling(temperature, top_k, top_p, seed),
             stop,
             drop_oldest,
             edits,
@@ -410,7 +416,10 @@ class GPT2:
         drop_oldest: bool = False,
         edits: Mapping[str, Edit] | None = None,
         special: bool = False,
-        **sampling: Unpack[SamplingSettings],
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
 
@@ -418,6 +427,7 @@ class GPT2:
         several tokens: join their bytes, not their texts.
         """
         drop_oldest = as_flag(drop_oldest, "drop_oldest")
+        sampling = as_sampling(temperature, top_k, top_p, seed)
         _, steps = self._steps(prompt, max_new_tokens, sampling, stop, drop_oldest, edits, special)
         return (step.token for step in steps if step.token is not None)
 
@@ -439,7 +449,7 @@ class GPT2:
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        settings: SamplingSettings,
+        sampling: Sampling,
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         edits: Mapping[str, Edit] | None,
@@ -449,9 +459,7 @@ class GPT2:
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """Check the arguments; return the prompt's tokens and the steps that continue it."""
         from attnlab.model.generation import as_max_new_tokens, generation_steps, stop_bytes
-        from attnlab.model.sampling import as_sampling
 
-        sampling = as_sampling(settings)
         if isinstance(prompt, str) and not drop_oldest:
             self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt, special), stop_bytes(stop)

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_count, as_float, as_number, check_seed, is_real
 
 
-class SamplingSettings(TypedDict, total=False):
-    """The settings of `Sampling`, as `generate` and `stream` take them."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-
-
-def as_sampling(settings: Mapping[str, Any]) -> Sampling:
-    """Check settings by name, and create a `Sampling` of them."""
-    for name in settings:
-        if name not in SamplingSettings.__annotations__:
-            raise InvalidTypeError(
-                f"unknown sampling setting {quoted(name)}; settings are "
-                f"{', '.join(SamplingSettings.__annotations__)}. temperature=0 always takes "
-                "the most probable token"
-            )
-    temperature = as_float(settings.get("temperature", 1.0), "temperature")
-    top_k, top_p = settings.get("top_k"), settings.get("top_p")
+def as_sampling(
+    temperature: float, top_k: int | None, top_p: float | None, seed: int | None
+) -> Sampling:
+    """Check the settings of `generate` and `stream`."""
+    temperature = as_float(temperature, "temperature")
     if top_k is not None:
         top_k = as_count(top_k, "top_k", least=1)
     if top_p is not None:
         top_p = as_number(top_p)
         if not is_real(top_p) or not 0 < top_p <= 1:
             raise InvalidValueError(f"top_p must be above 0 and at most 1; got {quoted(top_p)}")
-    seed = as_number(settings.get("seed"))
+    seed = as_number(seed)
     check_seed(seed)
     return Sampling(temperature, top_k, top_p, seed)
 
