@@ -418,7 +418,8 @@ def test_the_gradient_of_a_dropout_mask_and_gradients_that_overflow() -> None:
     factors = random.choice([0.0, 2.0], (2, 3, 3))
 
     def result(factors: Any) -> Any:
-        return attnlab.attention(Q, K, V, mask, dropout=factors)
+        dropped = attnlab.attention(Q, K, V, mask, dropout=0.5, rng=1)
+        return dropped.edited({"dropout_mask": factors})
 
     gradients = attnlab.gradients(result(factors), d=d)
     expected = np.zeros_like(factors)

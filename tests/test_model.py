@@ -93,7 +93,6 @@ def test_arrays_by_parameter_paths(model: str) -> None:
             lambda m: m.generate(["a dog", "a cat"], 1),
             r"expected one text or token ids; got \['a dog'",
         ),
-        (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
             "path blocks.1.attention.heads.0.scores",

@@ -82,7 +82,7 @@ def attention(
     K: ArrayLike,
     V: ArrayLike,
     mask: ArrayLike | None = None,
-    dropout: ArrayLike = 0.0,
+    dropout: float = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -99,8 +99,7 @@ def attention(
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
     mask : bool, True = may attend; any shape that broadcasts to (..., Tq, Tk), such as
         `causal_mask(T)`; None lets every query attend to every key
-    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p).
-        Or the factors themselves, an array that broadcasts to (..., Tq, Tk)
+    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p)
     rng : source of randomness for dropout: a NumPy generator, a seed, or None
     tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for indices
     memory_tokens : labels of the Tk keys; None if they are the same as the queries'
@@ -140,7 +139,7 @@ def self_attention(
     scale: float | None = None,
     bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: ArrayLike = 0.0,
+    dropout: float = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
 ) -> SelfAttention:
@@ -168,7 +167,7 @@ def cross_attention(
     scale: float | None = None,
     bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: ArrayLike = 0.0,
+    dropout: float = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -207,7 +206,7 @@ def multi_head_attention(
     scale: float | None = None,
     bias: ArrayLike | None = None,
     mask: ArrayLike | None = None,
-    dropout: ArrayLike = 0.0,
+    dropout: float = 0.0,
     rng: Rng = None,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -330,7 +329,7 @@ def _attention_result(
     scale: float | None,
     bias: ArrayLike | None,
     mask: ArrayLike | None,
-    dropout: ArrayLike,
+    dropout: float,
     rng: Rng,
     tokens: Labels = None,
     memory_tokens: Labels = None,
@@ -349,7 +348,12 @@ def _attention_result(
         hiding = "mask hides" if bias is None else "mask and bias hide"
         raise InvalidValueError(f"{hiding} all keys from query {query}")
     check_seed(rng)  # even without dropout, so that a wrong seed never passes
-    inputs |= _as_dropout(dropout, scores_shape, rng, dtype)
+    p = as_number(dropout)
+    if not is_real(p) or not 0 <= p < 1:
+        raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
+    if p:  # without dropout no random number is drawn, so a generator of yours stays as it is
+        random = np.random.default_rng(rng)
+        inputs["dropout_mask"] = sample_dropout(scores_shape, p, random, dtype)
     # `inputs` now has all that the chain starts from; the graph says how the rest follows.
     Tq, Tk = scores_shape[-2:]
     # Labels are for tables and plots only; no number depends on them.
@@ -415,27 +419,6 @@ def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -
     if np.isnan(array).any() or np.isposinf(array).any():
         raise InvalidValueError("bias contains NaN or +inf")
     return _for_scores(array, "bias", scores_shape)
-
-
-def _as_dropout(
-    dropout: ArrayLike, scores_shape: tuple[int, ...], rng: Rng, dtype: DTypeLike
-) -> dict[str, Array]:
-    """The dropout mask, sampled or given, by its step's name; empty without dropout."""
-    p = as_number(dropout)
-    if is_real(p) and 0 <= p < 1:
-        # Without dropout no random number is drawn, so a generator of yours stays as it is.
-        rng = np.random.default_rng(rng) if p else None
-        return {"dropout_mask": sample_dropout(scores_shape, p, rng, dtype)} if rng else {}
-    if is_real(p) or isinstance(p, str) or not getattr(p, "ndim", isinstance(p, Sequence)):
-        raise InvalidValueError(
-            f"dropout must be a number in [0, 1), or an array of factors; got {quoted(dropout)}"
-        )
-    with np.errstate(over="ignore"):  # infinite, so refused
-        factors = np.array(as_floats(dropout, "dropout"), dtype)
-    if not np.isfinite(factors).all():
-        raise InvalidValueError("dropout contains NaN or infinite numbers")
-    factors = _for_scores(factors, "dropout", scores_shape)
-    return {"dropout_mask": np.broadcast_to(factors, scores_shape)}
 
 
 def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> AnyArray:
