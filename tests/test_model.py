@@ -715,27 +715,6 @@ def test_results_are_not_arrays(odd: GPT2) -> None:
             np.array([result, result])
 
 
-@pytest.mark.parametrize("model", ["odd", "silu"])
-def test_attentions_and_hidden_states_like_transformers(model: str) -> None:
-    """The recorded values were compared with its output_attentions and output_hidden_states."""
-    expected = expected_of(model)
-    result = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
-    config, T = result.config, len(expected["ids"])
-    trace = result.trace(expected["ids"])
-    attentions, states = trace.attentions, trace.hidden_states
-    assert isinstance(attentions, tuple)
-    assert isinstance(states, tuple)
-    assert [x.shape for x in attentions] == [(1, config.n_head, T, T)] * config.n_layer
-    assert [x.shape for x in states] == [(1, T, config.n_embd)] * (config.n_layer + 1)
-    recorded = [expected[f"blocks.{layer}.input"] for layer in range(config.n_layer)]
-    for state, wanted in zip(states, [*recorded, expected["final"]], strict=True):
-        np.testing.assert_allclose(state[0], wanted, atol=1e-10)
-    for layer, weights in enumerate(attentions):
-        wanted = expected[f"blocks.{layer}.attention.weights"]
-        np.testing.assert_allclose(weights[0], wanted, atol=1e-10)
-        assert not weights.flags.writeable
-
-
 def test_objects_of_other_kinds(odd: GPT2) -> None:
     for call, words in (
         (lambda: GPT2.from_hf(Contrary()), r"got an? .*Contrary"),

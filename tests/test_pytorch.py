@@ -38,9 +38,10 @@ def of_theirs(model):
 
 def check(ours, theirs, tolerance=1e-4):
     trace, expected = ours.trace(batch), of_theirs(theirs)
+    weights, states = trace["blocks.*.attention.weights"], trace["blocks.*.input"]
     pairs = [
-        *zip(trace.attentions, expected.attentions, strict=True),
-        *zip(trace.hidden_states, expected.hidden_states, strict=True),
+        *zip(weights[:, None], expected.attentions, strict=True),
+        *zip([*states[:, None], trace.final[None]], expected.hidden_states, strict=True),
     ]
     if "logits" in expected:
         pairs.append((trace.logits[None], expected.logits))
@@ -136,11 +137,12 @@ from bertviz import head_view, model_view
 import attnlab
 
 trace = attnlab.GPT2.from_pretrained({str(REFERENCE / "odd")!r}).trace("the hen in a thin inn")
-attention = [torch.tensor(x) for x in trace.attentions]
+weights = trace["blocks.*.attention.weights"]
+attention = list(torch.tensor(weights)[:, None])
 for view in (head_view, model_view):
     html = view(attention, trace.tokens.symbols, prettify_tokens=False, html_action="return").data
     drawn = json.loads(re.search(r'"attn": (\\[.*?\\]\\]\\]\\])', html)[1])
-    np.testing.assert_array_equal(np.float32(drawn), np.concatenate(trace.attentions))
+    np.testing.assert_array_equal(np.float32(drawn), weights)
     names = json.loads(re.search(r'"left_text": (\\[.*?\\])', html)[1])
     assert names == list(trace.tokens.symbols)
 """
@@ -270,8 +272,8 @@ for name, (directory, *_) in BUILT_IN.items():
     theirs = GPT2LMHeadModel.from_pretrained(directory, **kinds).eval()
     with torch.no_grad():
         expected = theirs(ids, output_attentions=True)
-    for ours, wanted in zip(trace.attentions, expected.attentions, strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)
+    for block, wanted in zip(trace.blocks, expected.attentions, strict=True):
+        np.testing.assert_allclose(block.attention.weights, wanted[0], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(trace.logits, expected.logits[0], rtol=1e-4, atol=1e-4)
 """
 

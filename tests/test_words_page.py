@@ -355,7 +355,7 @@ def test_pointer_keys_and_hostile_words(opened: Callable[..., Any]) -> None:
 
 def test_attention_of_a_trace_is_shown_like_any_other(opened: Callable[..., Any]) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-    page = opened(trace.attentions, trace.tokens.symbols)
+    page = opened(trace["blocks.*.attention.weights"], trace.tokens.symbols)
     assert page.locator(".sentence").inner_text().startswith("The")
     head, query = (1, 2), 7
     page.locator(".head-drawing").nth(6).click()

@@ -46,8 +46,6 @@ class Trace(ForwardPass):
     ----------
     tokens : ids, symbols, texts and bytes, see `Tokens`
     next_logits : (vocab,), the last row of logits, computed without the others
-    attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
-        transformers
     vocabulary : the model's `Vocabulary`
     losses, loss, perplexity : each next token's cross-entropy, their mean, and e to its power
     notice : whether the text ends in a blank, which words the model doesn't know, and which names
@@ -152,25 +150,6 @@ class Trace(ForwardPass):
         return (
             f"<div>{say('Next tokens after {last}', last=last)}</div>{self.next_tokens()._bars()}"
         )
-
-    @property
-    def attentions(self) -> tuple[Array, ...]:
-        """The weights of each layer, (1, H, T, T), as transformers' `output_attentions`.
-
-        They take L · H · T² numbers. CircuitsVis and seaborn accept them directly; BertViz,
-        as `[torch.tensor(x) for x in trace.attentions]`.
-        """
-        return tuple(block.attention.weights[np.newaxis] for block in self.blocks)
-
-    @property
-    def hidden_states(self) -> tuple[Array, ...]:
-        """The residual stream as transformers' `output_hidden_states`, (1, T, D) each.
-
-        L + 1 arrays: the embedding, the output of each block except the last, and `final`.
-        """
-        # As in transformers, the last state is after the last LayerNorm.
-        states = (*(block.input for block in self.blocks), self.final)
-        return tuple(state[np.newaxis] for state in states)  # (1, T, D): a batch of one text
 
     def plot(
         self,
