@@ -30,14 +30,8 @@ class Product(StdoutSafe):
 
     __array_ufunc__ = None  # so that `array @ product` calls __rmatmul__
 
-    def __init__(self, left: Any, right: Any, name: str = "") -> None:
-        self.left, self.right = as_floats(left, "left"), as_floats(right, "right")
-        self.name = name
-        shapes = self.left.shape, self.right.shape
-        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
-            raise InvalidValueError(
-                f"Product needs matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
-            )
+    def __init__(self, left: Array, right: Array, name: str = "") -> None:
+        self.left, self.right, self.name = left, right, name
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,13 +78,12 @@ class Product(StdoutSafe):
     @property
     def singular_values(self) -> Array:
         """(r,) in descending order; all others are 0."""
-        return np.linalg.svd(self._core(), compute_uv=False)
+        return self.svd()[1]
 
     @property
     def norm(self) -> float:
-        """The Frobenius norm."""
-        # The root of the sum of the squared singular values, which the core shares.
-        return float(np.linalg.norm(self._core()))
+        """The Frobenius norm, the root of the sum of the squared singular values."""
+        return float(np.linalg.norm(self.singular_values))
 
     @property
     def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
@@ -102,11 +95,6 @@ class Product(StdoutSafe):
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order = np.argsort(-np.abs(values), kind="stable")
         return values[order]
-
-    def _core(self) -> Array:
-        """An r x r matrix with the same singular values."""
-        # left = Q R and rightᵀ = Q' R': Q and Q' have orthonormal columns, which change no lengths.
-        return r_factor(self.left) @ transpose(r_factor(transpose(self.right)))
 
     @property
     def title(self) -> str:
@@ -182,12 +170,6 @@ class HeadWeights(Circuits, StdoutSafe):
     def __repr__(self) -> str:
         names = (name for name in vars(self) if name != "title")
         return f"{say(self.title)}: " + ", ".join(f"{x} {getattr(self, x).shape}" for x in names)
-
-
-def r_factor(W: Array) -> Array:
-    """R of W = Q R, (n, r) -> (r, r); its singular values are those of W."""
-    R: Any = np.linalg.qr(W, mode="r")
-    return np.asarray(R)
 
 
 def multiply(left: Array, right: Array) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlab import equations
 from attnlab.equations import Array, Ids, apply_dropout, merge_heads, split_heads, transpose
 from attnlab.forward.attention import Attention
 from attnlab.forward.fast import side_by_side
@@ -16,7 +15,6 @@ from attnlab.forward.forward_pass import MLP, Block, ForwardPass
 from attnlab.forward.functional import softmax
 from attnlab.forward.gradients import (
     ACTIVATION_GRADIENTS,
-    GRADIENTS,
     context_V,
     context_weights,
     cross_entropy,
@@ -25,10 +23,10 @@ from attnlab.forward.gradients import (
     linear_gradient,
     raw_scores_K,
     raw_scores_Q,
+    scores_raw_scores,
     softmax_gradient,
 )
 from attnlab.forward.parameters import ParameterVector
-from attnlab.steps.declaration import parameters_of
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
@@ -40,19 +38,8 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     d_weights = context_weights(attention.V, d_context)
     before_dropout = weights if dropout_mask is None else softmax(attention.masked_scores)
     d_scores = softmax_gradient(before_dropout, apply_dropout(d_weights, dropout_mask))
-    # 0 for masked keys, so it is also the gradient of what the mask was applied to. From there step
-    # by step to raw_scores: each gradient is that of the equation's first parameter.
-    name = next(iter(GRADIENTS[equations.masked_scores]))
-    while name != "raw_scores":
-        equation = attention.steps[name].equation
-        assert equation is not None
-        name, gradient = next(iter(GRADIENTS[equation].items()))
-        d_scores = gradient(
-            **{
-                step: d_scores if step == "d_y" else getattr(attention, step)
-                for step in parameters_of(gradient)
-            }
-        )
+    # 0 for masked keys, so it is also the gradient of what the mask was applied to.
+    d_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_scores),
         raw_scores_K(attention.Q, d_scores),
