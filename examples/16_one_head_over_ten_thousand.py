@@ -272,7 +272,7 @@ pocket.trace(top.ids).head(*HEAD_A)
 #
 # Where does the other head do its job most, and where least? (`attnlab atlas` in a terminal writes
 # a page that shows all of this in a browser; with `--heads` the page also has token pairs,
-# distances, twin heads and what a head writes.)
+# distances and what a head writes.)
 
 # %%
 print(f"\nInduction of {names[1]}: highest and lowest\n")

@@ -366,7 +366,7 @@ OF_ATLAS: list[tuple[Damage, str]] = [
     (lambda about, details: about.update(window=None), "NoneType"),
     (lambda about, details: about.update(model="\ud800"), "UnicodeEncodeError"),
     (lambda about, details: details.pop(), "details"),
-    (lambda about, details: details[1].pop("twins"), "twins"),
+    (lambda about, details: details[1].pop("pairs"), "pairs"),
     (lambda about, details: details[1]["pairs"].pop("key"), "key"),
     (lambda about, details: details[1]["positions"]["mean"].pop(), "details"),
     (lambda about, details: details[1]["distances"]["error"].insert(0, "x"), "to float"),

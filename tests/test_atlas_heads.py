@@ -15,7 +15,7 @@ from atlas_runs import bits, texts
 import attnlab
 from attnlab import GPT2
 from attnlab.corpus import Atlas
-from attnlab.corpus.details import PROMOTED, WRITTEN, correlations
+from attnlab.corpus.details import PROMOTED, WRITTEN
 from attnlab.corpus.heads import SHOWN, TOPS, Plan, TextSums, common_pairs
 from attnlab.errors import UnknownMeasureError
 
@@ -92,33 +92,6 @@ def test_attention_agrees_with_a_plain_loop(
     np.testing.assert_allclose(
         resting, [x[layer, head] for x in (first.mean, first.standard_errors)], 1e-4
     )
-
-
-def test_twins_agree_with_a_plain_loop(atlas: Atlas, windows: list[list[Any]]) -> None:
-    """Correlations of centred weights; errors by leaving out each text in turn (jackknife)."""
-    products = np.zeros((len(windows), 8, 8))
-    for number, traces in enumerate(windows):
-        for trace in traces:
-            rows = []
-            for layer, head in np.ndindex(2, 4):
-                weights = trace.head(layer, head).weights
-                others = [weights[q, 1 : q + 1] for q in range(1, len(weights))]
-                rows.append(np.concatenate([np.zeros(1), *(row - row.mean() for row in others)]))
-            products[number] += np.array(rows) @ np.array(rows).T
-
-    def correlation(g: Any) -> Any:
-        return g / np.sqrt(np.outer(np.diag(g), np.diag(g)))
-
-    r = correlation(products.sum(axis=0))
-    without = [correlation(products.sum(axis=0) - g) for g in products]
-    errors = np.std(without, axis=0) * math.sqrt(len(windows) - 1)
-    for layer, head in np.ndindex(2, 4):
-        twins = atlas.head(layer, head).twins.to_dataframe()
-        others = 4 * twins["layer"] + twins["head"]
-        index = 4 * layer + head
-        assert [*others] == [n for n in np.argsort(-r[index]) if n != index][:5]
-        np.testing.assert_allclose(twins["mean"], r[index, others], rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(twins["error"], errors[index, others], rtol=0.1)
 
 
 def effects_on_logits(trace: Any, layer: int, head: int) -> Any:
@@ -200,7 +173,7 @@ def seen(*patterns: Any, ids: Any, plan: Plan) -> TextSums:
     return text
 
 
-def test_pairs_and_correlations_by_hand() -> None:
+def test_pairs_by_hand() -> None:
     """Two heads in a text of four tokens, 7 5 6 5: the last query sees 5 and 6."""
     ids = [7, 5, 6, 5]
     assert common_pairs([[np.array(ids)]], 10, 2).tolist() == [-1, 55, 56, 65]
@@ -212,16 +185,9 @@ def test_pairs_and_correlations_by_hand() -> None:
     assert text.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]  # of 4 + 4 bins, then pairs
     assert text.counts[-3:].tolist() == [1, 1, 1]
     np.testing.assert_allclose(text.sums[-3:], [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
-    # Centred: 0.2 -0.2 and 0 -0.1 0.1; -0.2 0.2 and 0 0 0.
-    np.testing.assert_allclose(text.products, [[0.1, -0.08], [-0.08, 0.08]], atol=1e-12)
     np.testing.assert_allclose(text.tops["strength"][0, 0], 0.4 + 0.15)
     lines = [[*line] for line in text.tops["lines"][0, 0].tolist()[:2]]
     np.testing.assert_allclose(lines, [[2, 1, 0.6, 0.4], [3, 3, 0.4, 0.15]], rtol=1e-6)
-    sums = plan.sums(np.float64)
-    text.add_to(sums)
-    r, error = correlations(*sums["texts"], *sums["products"])
-    np.testing.assert_allclose(r[0, 1], -0.08 / math.sqrt(0.1 * 0.08))
-    assert np.isnan(error[0, 1])
     # A key token that occurs twice: one query sees it.
     twice = seen(one, two, ids=[7, 5, 5, 6], plan=plan)
     assert twice.rows[-2:].tolist() == [8, 10]
@@ -249,7 +215,7 @@ def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
     assert repr(pairs).startswith("layer 1 head 2: Token pairs\nquery ")
     assert "fewer than 10 texts" in pairs.table()
     few = measured("pocket", ["The dog", "The", "A"])
-    assert few.head(0, 0).pairs.columns["query"] == few.head(0, 0).twins.columns["head"] == []
+    assert few.head(0, 0).pairs.columns["query"] == []
     data = attnlab.page(few).html.partition('id="description">')[2].partition("</script>")[0]
     errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
     assert errors == [None, None]  # not NaN, which JSON doesn't have
@@ -291,13 +257,7 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
     token = shown.locator("#writes tbody td").first.inner_text()
     assert token == profile.writes.columns["token"][0]
     page.locator("#language").click()
-    assert "孪生" in page.locator("#twins h3").inner_text()
-    twin = shown.locator("#twins a").first
-    name = twin.inner_text()
-    twin.click()
-    assert page.locator(".head:visible").get_attribute("id") == "layer-{}-head-{}".format(
-        *name.split(".")
-    )
+    assert "词元对" in page.locator("#pairs h3").inner_text()
     assert page.locator("#details").count() == 1
     page.close()
     assert (said, requested) == ([], {file.as_uri()})

@@ -134,7 +134,7 @@ def parser() -> Parser:
     atlas.add_argument(
         "--heads",
         action="store_true",
-        help="a page for each head: what it attends to and writes, its top texts and twins",
+        help="a page for each head: what it attends to and writes, and its top texts",
     )
     atlas.add_argument(
         "--out",

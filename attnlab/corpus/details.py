@@ -1,4 +1,4 @@
-"""Details of each head over a corpus: what it attends to and writes, and heads that are like it.
+"""Details of each head over a corpus: what it attends to and writes.
 
 They are made of a corpus's sums, see `heads`, and the model. Each is a table with a definition,
 `meaning`, and a standard error for each mean.
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from attnlab.corpus.heads import COMPARED, PAIRS, SHOWN, Plan
+from attnlab.corpus.heads import PAIRS, SHOWN, Plan
 from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
@@ -20,8 +20,8 @@ from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Table, label, listed
 
-# The most pairs, tokens promoted or demoted, twins, and tokens that a top text's query promotes.
-LISTED, WRITTEN, TWINS, PROMOTED = 12, 8, 5, 3
+# The most pairs, tokens promoted or demoted, and tokens that a top text's query promotes.
+LISTED, WRITTEN, PROMOTED = 12, 8, 3
 
 # Each table's title, the definition of its numbers, and the type of each column's cells; lists
 # aren't printed.
@@ -53,12 +53,6 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "first position is left out, and what later heads and MLPs make of the output.",
         {"token": str, "id": int, **NUMBERS},
     ),
-    "twins": (
-        "Twin heads",
-        "Correlation of the two heads’ weights: over all keys but the first token, less each "
-        "query’s mean, in each window’s first {compared} queries.",
-        {"layer": int, "head": int, **NUMBERS},
-    ),
     "tops": (
         "Top texts",
         "Where the head attends most strongly away from the first token: the sum, over up to "
@@ -86,7 +80,7 @@ FORMATS: dict[str, Any] = {
     "weight": ".2f",
     "content": label,
 }
-LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "compared": COMPARED - 1, "pairs": f"{PAIRS:,}"}
+LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "pairs": f"{PAIRS:,}"}
 
 # A head's tables by name: their columns by name.
 Details: TypeAlias = dict[str, Columns]
@@ -122,7 +116,6 @@ def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
     """The details of all heads, by layer and head, in Python's numbers and strings."""
     sums, bins = total.sums, len(plan.bins)
     means = ratio(*sums["n"][..., np.newaxis], *sums["s"])  # (rows, L H)
-    twins = correlations(*sums["texts"], *sums["products"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, total)):
         own = [x[:, head] for x in means]
@@ -131,7 +124,6 @@ def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
             "distances": near_columns(plan, total, slice(bins, 2 * bins), *own),
             "pairs": pair_columns(model, plan, total, *own),
             "writes": writes,
-            "twins": twin_columns(model.config.n_head, head, *(x[head] for x in twins)),
             "tops": top_columns(model, total, head, promoted),
         }
         details.append(columns)
@@ -191,33 +183,6 @@ def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[st
         ]
         rows.append(row)
     return {name: [row[name] for row in rows] for name in TABLES["tops"][2]}
-
-
-def twin_columns(n_head: int, head: int, r: AnyArray, error: AnyArray) -> Columns:
-    """The heads with the largest correlations."""
-    order = np.argsort(-r, kind="stable")
-    order = order[(order != head) & ~np.isnan(r[order])][:TWINS]
-    layers, heads = divmod(np.arange(len(r)), n_head)
-    return lists(order, layer=layers, head=heads, mean=r, error=error)
-
-
-def correlations(
-    N: Any, g: AnyArray, squares: AnyArray, owns: AnyArray, mixed: AnyArray
-) -> tuple[AnyArray, AnyArray]:
-    """Correlations r = Σ g_ab / √(Σ g_aa Σ g_bb) of heads a and b, and their errors, (L H, L H).
-
-    g_ab is a text's sum of products; the others are the sums over texts of g_ab², g_aa g_bb and
-    g_aa g_ab. By the delta method, N / (N - 1) Σ e² is the variance, where
-    e = g_ab / √(Σ g_aa Σ g_bb) - r / 2 (g_aa / Σ g_aa + g_bb / Σ g_bb) for each text.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        a = np.diag(g)[:, np.newaxis]
-        root = np.sqrt(a * a.T)
-        r = g / root
-        own = np.diag(squares)[:, np.newaxis] / a**2
-        variance = squares / root**2 + r**2 / 4 * (own + own.T + 2 * owns / root**2)
-        variance -= r / root * (mixed / a + mixed.T / a.T)
-        return r, np.where(N > 1, np.sqrt(N / (N - 1) * np.maximum(variance, 0)), np.nan)
 
 
 def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]]]]:

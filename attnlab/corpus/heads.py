@@ -29,9 +29,6 @@ PAIRS_READ = 4_000_000
 TOPS, SHOWN, LINES = 4, 24, 64
 LINE = np.dtype([("query", "i4"), ("key", "i4"), ("weight", "f4"), ("excess", "f4")])
 
-# Patterns are compared with those of other heads for this many first queries of a window.
-COMPARED = 128
-
 # Positions and distances up to this have a bin each; later ones are joined, two bins an octave.
 SINGLE = 16
 
@@ -50,11 +47,10 @@ class Plan(NamedTuple):
         rows = 2 * len(self.bins) + len(self.pairs)
         shapes: dict[str, tuple[int, ...]] = {
             "s": (3, rows, self.heads),
-            "products": (4, self.heads, self.heads),
             "contexts": (2, self.heads, self.width),
             "squares": (self.heads, self.width, self.width),
         }
-        counts = {"n": (3, rows), "n_contexts": (3,), "texts": (1,)}
+        counts = {"n": (3, rows), "n_contexts": (3,)}
         sums = {name: np.zeros(shape, dtype) for name, shape in shapes.items()}
         return sums | {name: np.zeros(shape) for name, shape in counts.items()}
 
@@ -109,7 +105,6 @@ class TextSums:
         self.rows: AnyArray = np.zeros(0, np.int64)
         self.counts: AnyArray = np.zeros(0)
         self.sums = np.zeros((0, plan.heads))
-        self.products = np.zeros((plan.heads, plan.heads))  # of centred patterns
         self.queries, self.contexts = 0, np.zeros((plan.heads, plan.width))
         self.tops = plan.no_tops()
 
@@ -152,13 +147,9 @@ class TextSums:
         self._best.append(
             self._top(weights, (largest - uniform) * count / np.maximum(count - 1, 1))
         )
-        compared = min(T - 1, COMPARED - 1)
-        end = compared * (compared + 1) // 2
-        own_mean = np.repeat(uniform[:, :compared], np.arange(1, compared + 1), axis=1)
-        centred = others[:, :end] - own_mean
         summed = np.concatenate([others, weights[:, 1:, 0]], axis=1)[:, self._columns]
         sums = np.add.reduceat(summed, self._starts, axis=1)  # (H, rows)
-        self._parts.append((sums, centred, context))
+        self._parts.append((sums, context))
 
     def _top(self, weights: Array, excesses: Array) -> AnyArray:
         """The part of up to SHOWN queries with the largest sum of excesses, for each head."""
@@ -190,7 +181,7 @@ class TextSums:
         """
         if self._T < 2:
             return
-        sums, centred, contexts = map(np.concatenate, zip(*self._parts, strict=True))
+        sums, contexts = map(np.concatenate, zip(*self._parts, strict=True))
         rows = np.concatenate([self.rows, self._rows])
         counts = np.concatenate([self.counts, self._counts])
         sums = np.concatenate([self.sums, sums.T])
@@ -198,7 +189,6 @@ class TextSums:
         self.counts = np.bincount(inverse, counts)
         self.sums = np.zeros((len(self.rows), self.plan.heads))
         np.add.at(self.sums, inverse, sums)
-        self.products += centred @ centred.T
         output = trace.blocks[-1].output
         contexts = contexts / deviation(output - mean(output), trace.epsilon)  # (L H, T, Dh)
         self.queries += self._T - 1
@@ -218,10 +208,6 @@ class TextSums:
         total["n_contexts"] += np.array([1, queries, queries**2])
         total["contexts"] += np.stack([contexts, contexts * queries])
         total["squares"] += contexts[:, :, np.newaxis] * contexts[:, np.newaxis]
-        g = self.products
-        own = np.diag(g)[:, np.newaxis]  # of each pattern with itself
-        total["texts"] += own.any()
-        total["products"] += np.stack([g, g * g, own * own.T, g * own])
 
 
 def strongest(best: AnyArray, later: AnyArray) -> AnyArray:

@@ -150,7 +150,6 @@ class HeadDetails(NamedTuple):
     pairs: HeadTable  #: token pairs with the largest weights
     tops: HeadTable  #: texts in which it attends most strongly
     writes: HeadTable  #: tokens it promotes and demotes
-    twins: HeadTable  #: the heads that attend most like it
 
 
 class Atlas(Document, Mapping[str, Measured]):

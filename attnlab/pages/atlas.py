@@ -145,8 +145,10 @@ def _body(atlas: Atlas) -> Iterator[str]:
 def _template() -> Iterator[str]:
     """What is shown of each head, without its numbers, which the script fills in."""
     yield '<div id="details">'
-    headings = {"pairs": ("query", "key", "mean", "texts"), "twins": ("head", "correlation")}
-    headings["writes"] = ("promotes", "", "demotes", "")
+    headings = {
+        "pairs": ("query", "key", "mean", "texts"),
+        "writes": ("promotes", "", "demotes", ""),
+    }
     for name in TABLES:
         yield f'<div class="detail" id="{name}"><h3>{say(title_of(name))}</h3>'
         yield f'<p class="note">{say(meaning_of(name))}</p>'

@@ -104,7 +104,7 @@ const recordsOf = (table) =>
     Object.fromEntries(Object.entries(table).map(([name, column]) => [name, column[n]])),
   );
 
-function fillDetails({ positions, distances, pairs, tops, writes, twins }) {
+function fillDetails({ positions, distances, pairs, tops, writes }) {
   const fill = (id, ...children) => byId(id).querySelector("tbody, .drawing").replaceChildren(...children);
   fill("positions", chart(positions));
   fill("distances", chart(distances));
@@ -114,8 +114,6 @@ function fillDetails({ positions, distances, pairs, tops, writes, twins }) {
   const half = token.length / 2;
   const pair = (n) => rowOfCells(token[n], said[n], token[half + n], said[half + n]);
   fill("writes", ...Array.from({ length: half }, (_, n) => pair(n)));
-  const link = (layer, head) => make("a", { href: `#layer-${layer}-head-${head}` }, `${layer}.${head}`);
-  fill("twins", ...recordsOf(twins).map(({ layer, head, said }) => rowOfCells(link(layer, head), said)));
 }
 
 /** Show the details of the head that the address names, or of the first. "#beside" closes a head. */
