@@ -194,19 +194,22 @@ def _texts_in_json(path: Path) -> Iterator[Text]:
     for number, line in enumerate(_lines_of(path), 1):
         if not line.strip():
             continue
-        name, fault = f"line {number}", ""
+        name = f"line {number}"
         try:
             # Bytes that aren't UTF-8 become lone surrogates, reported when the text is measured.
             record = json.loads(line.decode(UTF_8, "surrogateescape"))
         except (ValueError, RecursionError):
             record = None
         text = record.get(FIELD) if isinstance(record, dict) else record
-        if isinstance(record, dict) and not isinstance(text, str):
+        if isinstance(text, str):
+            yield Text(name, text)
+        elif isinstance(record, dict):
             names = ", ".join(map(quoted, record))
             fault = f'has no "{FIELD}" field with a text; it has {names}. Rename the field'
-        elif not isinstance(text, str):
+            yield Text(name, "", fault)
+        else:
             fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
-        yield Text(name, "" if fault else text, fault)
+            yield Text(name, "", fault)
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
