@@ -15,7 +15,7 @@ from attnlab.corpus.result import Atlas, HeadDetails, Measured, Passage
 from attnlab.errors import MissingExtraError
 from attnlab.forward.products import HeadWeights, Product
 from attnlab.model.generation import Generation, GenerationStep
-from attnlab.model.trace import NextToken, NextTokens, Trace
+from attnlab.model.trace import ByWords, NextToken, NextTokens, Trace
 from attnlab.model.traces import Traces
 from attnlab.pages.page import Page
 from attnlab.training.run import Training
@@ -29,6 +29,7 @@ __all__ = [
     "Attribution",
     "AttributionPatching",
     "ByToken",
+    "ByWords",
     "Explanation",
     "Generation",
     "GenerationStep",

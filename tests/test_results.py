@@ -52,6 +52,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "why": why,
         "without": why.without("blocks.0.mlp.output"),
         "jobs": attnlab.jobs(trace),
+        "by words": trace.by_words(),
         "next tokens": trace.next_tokens(3),
         "generation": pocket.generate("The dog", 2, temperature=0),
         "traces": texts,

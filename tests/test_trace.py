@@ -113,6 +113,26 @@ def test_losses() -> None:
         _ = model.trace([0]).loss
 
 
+def test_the_probability_of_a_word_in_several_tokens(odd: GPT2) -> None:
+    """From logits that transformers computed."""
+    expected = np.load(REFERENCE / "odd/expected.npz")
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+    ids, p = expected["ids"], np.exp(expected["logits"])
+    p /= p.sum(axis=-1, keepdims=True)
+    for start, stop in ((5, 8), (1, 11), (10, 11)):
+        by_hand = math.prod(p[t, ids[t + 1]] for t in range(start - 1, stop - 1))
+        found = model.probability(ids[:start], ids[start:stop])
+        assert found == pytest.approx(by_hand, rel=1e-10)
+    assert sum(model.probability([3, 1], [id]) for id in range(263)) == pytest.approx(1)
+    text, word = "the hen", " in the"
+    tokens = odd.tokenizer.tokens(text), odd.tokenizer.tokens(word)
+    assert len(tokens[1]) > 2
+    assert odd.probability(text, word) == odd.probability(*tokens)
+    for word, message in (("", "at least one token"), (np.arange(12), "19 tokens are too many")):
+        with pytest.raises(AttnlabError, match=message):
+            odd.probability(np.arange(7), word)
+
+
 def test_losses_of_a_long_text_are_computed_by_rows(walkthrough_directory: Path) -> None:
     model = GPT2.from_pretrained(walkthrough_directory)
     trace = model.trace(np.arange(300) % 50)

@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from node import Evaluator
 
-from attnlab import GPT2
+import attnlab
+from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.cli.command import main
+from attnlab.errors import InvalidValueError
 from attnlab.pages.saved import token_of
 from attnlab.support.messages import say
 from attnlab.text.tokenizer import Tokenizer
@@ -74,6 +77,53 @@ def test_words_in_three_pieces_or_in_short_ones_are_spelled_out() -> None:
 
 def test_a_combining_accent_belongs_to_its_word() -> None:
     assert [word.text for word in tokens_of("cafe\u0301 ", "3a", "\n").words] == ["cafe\u0301", "a"]
+
+
+def test_offsets_are_those_of_transformers(gpt2_tokenizer: Tokenizer) -> None:
+    """As `GPT2TokenizerFast` of transformers 5 returns them, return_offsets_mapping=True."""
+    text = "It’s very hot 😀 小 naïve\n\n café  x"
+    expected = [(0, 2), (2, 3), (2, 3), (3, 4), (4, 9), (9, 13), (13, 15), (14, 15), (15, 17)]
+    expected += [(16, 17), (16, 17), (17, 23), (23, 25), (25, 30), (30, 31), (31, 33)]
+    assert gpt2_tokenizer.tokens(text).offsets == tuple(expected)
+    family = "e\u0301 👩\u200d👩\u200d👧 ok"
+    expected = [(0, 1), (1, 2), (1, 2), (2, 4), (3, 4), (4, 5), (4, 5), (5, 6), (5, 6), (6, 7)]
+    expected += [(6, 7), (7, 8), (7, 8), (8, 11)]
+    assert gpt2_tokenizer.tokens(family).offsets == tuple(expected)
+    assert tokens_of("a", "", b"\xe5", "b").offsets == ((0, 1), (0, 0), (1, 2), (2, 3))
+
+
+def test_weights_and_losses_by_words() -> None:
+    model = GPT2.from_pretrained("pocket", dtype="float64")
+    trace = model.trace(f"{SENTENCE}.")
+    by_words = trace.by_words()
+    assert by_words.words == ("The", *(f" {word}" for word in SENTENCE.split()[1:]), ".")
+    tokens = [range(len(trace.tokens))[span] for span in by_words.spans]
+    assert [i for word in tokens for i in word] == [*range(len(trace.tokens))]
+    assert max(map(len, tokens)) == 5  # because
+    assert by_words.weights.shape == (2, 4, 11, 11)
+    for layer, head, a, b in np.ndindex(by_words.weights.shape):
+        weights = trace.head(layer, head).weights
+        expected = sum(weights[i, j] for i in tokens[a] for j in tokens[b]) / len(tokens[a])
+        assert by_words.weights[layer, head, a, b] == pytest.approx(expected, abs=1e-14)
+    for loss, word in zip(by_words.losses, tokens[1:], strict=True):
+        assert loss == pytest.approx(sum(trace.losses[i - 1] for i in word), rel=1e-14)
+    assert f"' because'         9       5  {by_words.losses[5]:.4f}" in repr(by_words)
+    frame = by_words.to_dataframe()
+    assert [*frame.columns] == ["word", "position", "tokens", "loss"]
+    assert frame["loss"][6:8].sum() == pytest.approx(trace.losses[8:14].sum())
+    attnlab.words(by_words.weights, by_words.words)
+    step = model.generate("The cat", 2, trace=True, temperature=0).steps[1].trace
+    with pytest.raises(InvalidValueError, match="one whole text"):
+        step.by_words()
+
+
+def test_the_first_word_in_pieces_and_words_that_share_a_token(pocket: GPT2) -> None:
+    first = pocket.trace("because").by_words()
+    assert (first.words, first.losses.shape) == (("because",), (0,))
+    assert np.allclose(first.weights, 1)
+    tokens = tokens_of("the d", "og", "你好", "吗", "?")
+    shared = Trace(tokens, pocket.tokenizer.vocabulary, pocket.parameters).by_words()
+    assert shared.words == ("the dog", "你好", "吗", "?")
 
 
 def test_readable_tokens() -> None:

@@ -323,6 +323,31 @@ class GPT2:
             end = start + len(trace.tokens)
         return np.concatenate(losses)
 
+    def probability(
+        self, prompt: str | ArrayLike | Tokens, word: str | ArrayLike | Tokens
+    ) -> float:
+        """The probability that a word, or any text, follows a prompt: a product over its tokens.
+
+        Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
+
+        Begin a new word with a space. Its tokens are those of the word by itself. Longer words that
+        begin with the same tokens are included: " dog" also counts “dogs” if that is dog + s.
+
+        Parameters
+        ----------
+        prompt, word : texts, ids or Tokens, as `trace` takes them
+
+        Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why
+        that counts longer words.
+        """
+        pieces = self.tokenizer.tokens(word) if isinstance(word, str) else self._tokens(word)
+        if not pieces:
+            raise InvalidValueError('word must have at least one token; got none. Give " dog"')
+        before = self._tokens_to_trace(prompt, special=False)
+        trace = self.trace(Tokens([*before, *pieces]))
+        losses = trace._losses_after(len(before) - 1)
+        return float(np.exp(-losses.sum(dtype=np.float64)))
+
     def generate(
         self,
         prompt: str | ArrayLike | Tokens,

@@ -175,6 +175,18 @@ class Trace(ForwardPass):
             return super().to_dataframe(step)
         return frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
 
+    def by_words(self) -> ByWords:
+        """The weights and losses by words, whose pieces count together; see `ByWords`.
+
+        Examples
+        --------
+        >>> by_words = trace.by_words()
+        >>> words, weights = by_words.words, by_words.weights
+        >>> print(attnlab.table(weights[1, 2], rows=words, columns=words))
+        >>> attnlab.words(weights, words).save("words.html")
+        """
+        return ByWords(self)
+
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k most probable next tokens, most probable first.
 
@@ -197,15 +209,21 @@ class Trace(ForwardPass):
 
         `losses[t]` is that of token t + 1, predicted from the tokens up to t.
         """
+        return self._losses_after(0)
+
+    def _losses_after(self, first: int) -> Array:
+        """`losses[first:]`, computed without the others' logits."""
         # Row t predicts token t + 1: the targets are the ids one place to the left. The last row
         # predicts a token that isn't in the text.
-        targets, final = self.ids[1:], self.final[:-1]  # (T - 1,), (T - 1, D)
+        targets, final = self.ids[first + 1 :], self.final[first:-1]  # (n,), (n, D)
         has_logits = self._is_stored("logits") or self.is_edited("logits")
         losses = np.empty(len(targets), final.dtype)
         for start in range(0, len(targets), fast.ROWS):  # all logits would take T · vocab numbers
             rows = slice(start, start + fast.ROWS)
             logits = (
-                self.logits[:-1][rows] if has_logits else equations.logits(final[rows], self.W_U)
+                self.logits[first:-1][rows]
+                if has_logits
+                else equations.logits(final[rows], self.W_U)
             )
             losses[rows] = equations.cross_entropy(logits, targets[rows])
         return read_only(losses)
@@ -271,6 +289,61 @@ class NextTokens(Document, tuple[NextToken, ...]):
         from attnlab.support.markup import table
 
         return table(listed(self._data(), self._shown), [token.probability for token in self])
+
+
+class ByWords(Document):
+    """The weights and losses of a trace by words, as `Trace.by_words` returns them.
+
+    A word is a run of letters in neighbouring tokens, with the space before it; every other token,
+    such as a comma, is a word by itself. Words that share a token are one word.
+
+    Attributes
+    ----------
+    words : the W words of the text, such as ` Swimming`, with their spaces. Joined, they are the
+        text of the tokens.
+    spans : for each word, the slice of the trace's tokens
+    weights : (layers, heads, W, W). What a word gives to another is the sum over the other word's
+        tokens, and the mean over its own tokens, so each row sums to 1.
+    losses : (W - 1,), in nats. `losses[w]` is that of word w + 1, the sum of its tokens' losses.
+
+    Source: Clark et al., “What Does BERT Look At?” (2019), section 4.1, for the weights.
+    """
+
+    _shown: ClassVar[Mapping[str, Format]] = {"word": repr, "loss": ".4f"}
+
+    def __init__(self, trace: Trace) -> None:
+        if trace.tokens_before:  # no words for the cached keys
+            raise InvalidValueError("by_words needs the trace of one whole text")
+        starts = {*range(len(trace.tokens))}
+        for word in trace.tokens.words:
+            starts -= {*range(word.start + 1, word.stop)}
+        self._trace, self._starts = trace, np.array(sorted(starts))
+        stops = [*self._starts[1:].tolist(), len(trace.tokens)]
+        self.spans = tuple(map(slice, self._starts.tolist(), stops))
+        texts = (b"".join(trace.tokens.bytes[span]) for span in self.spans)
+        self.words: tuple[str, ...] = tuple(text.decode(errors="replace") for text in texts)
+
+    @cached_property
+    def weights(self) -> Array:
+        of_layers = []
+        for block in self._trace.blocks:
+            summed = np.add.reduceat(block.attention.weights, self._starts, axis=-1)  # (H, T, W)
+            of_layers.append(np.add.reduceat(summed, self._starts, axis=-2))  # (H, W, W)
+        counts = np.array([span.stop - span.start for span in self.spans])
+        return read_only(np.stack(of_layers) / counts[:, np.newaxis].astype(of_layers[0].dtype))
+
+    @cached_property
+    def losses(self) -> Array:
+        # The trace's first loss is that of token 1; the first word's own pieces are left out.
+        return read_only(np.add.reduceat(self._trace.losses, self._starts[1:] - 1))
+
+    def _data(self) -> Columns:
+        return {
+            "word": self.words,
+            "position": [span.start for span in self.spans],
+            "tokens": [span.stop - span.start for span in self.spans],
+            "loss": np.append(self.losses.dtype.type(np.nan), self.losses),
+        }
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:

@@ -88,6 +88,8 @@ class Tokens(StdoutSafe, Sequence[Token]):
         `Ġvery`; `’ 1/2` for the first of two parts of a character; `<e5 b0>` for the bytes of an
         incomplete one; the symbol if it is the text, or if there is no text
     words : the words, each with its tokens, see `Word`
+    offsets : for each token, where its characters begin and end in the text that the tokens spell;
+        tokens that share a character overlap. (0, 0) for a token without bytes
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -151,6 +153,14 @@ class Tokens(StdoutSafe, Sequence[Token]):
             token.symbol if token.symbol == token.text or not parts else _joined(parts)
             for token, parts in zip(self, shown, strict=True)
         )
+
+    @cached_property
+    def offsets(self) -> tuple[tuple[int, int], ...]:
+        indices: list[list[int]] = [[] for _ in self]
+        for n, (_, owners) in enumerate(self._characters):
+            for i in owners:
+                indices[i].append(n)
+        return tuple((of[0], of[-1] + 1) if of else (0, 0) for of in indices)
 
     @cached_property
     def words(self) -> tuple[Word, ...]:
