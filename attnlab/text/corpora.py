@@ -194,22 +194,19 @@ def _texts_in_json(path: Path) -> Iterator[Text]:
     for number, line in enumerate(_lines_of(path), 1):
         if not line.strip():
             continue
-        name = f"line {number}"
+        name, fault = f"line {number}", ""
         try:
             # Bytes that aren't UTF-8 become lone surrogates, reported when the text is measured.
             record = json.loads(line.decode(UTF_8, "surrogateescape"))
         except (ValueError, RecursionError):
             record = None
         text = record.get(FIELD) if isinstance(record, dict) else record
-        if isinstance(text, str):
-            yield Text(name, text)
-        elif isinstance(record, dict):
+        if isinstance(record, dict) and not isinstance(text, str):
             names = ", ".join(map(quoted, record))
             fault = f'has no "{FIELD}" field with a text; it has {names}. Rename the field'
-            yield Text(name, "", fault)
-        else:
+        elif not isinstance(text, str):
             fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
-            yield Text(name, "", fault)
+        yield Text(name, "" if fault else text, fault)
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
