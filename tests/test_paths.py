@@ -1,5 +1,7 @@
 """Path patching, with what each receiver reads computed by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import REFERENCE
@@ -75,6 +77,49 @@ def test_receivers_read_a_changed_stream(pair: tuple[Trace, Trace]) -> None:
                 clean, corrupted, sender, receivers, target=METRIC, progress=False
             )
             assert patching.restored == pytest.approx(share, abs=1e-12)
+
+
+def forward(corrupted: Trace, change: dict[str, Array]) -> dict[str, Array]:
+    """What receivers read if attention is frozen and MLPs aren't, with changes of what is written.
+
+    As in Wang et al. (2022): the MLPs of layers whose stream has changed are computed anew.
+    """
+    stream, read = corrupted.embedding + change.get("embedding", 0), {}
+    for layer, block in enumerate(corrupted.blocks):
+        attention, mlp, path = block.attention, block.mlp, f"blocks.{layer}"
+        X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
+        for number, head in enumerate(attention.heads):
+            name = f"{path}.attention.heads.{number}"
+            read |= {
+                f"{name}.{k}": X @ getattr(head, f"W_{k}") + getattr(head, f"b_{k}") for k in "QKV"
+            }
+            stream = stream + head.context @ head.W_O + change.get(f"{name}.output", 0)
+        stream = stream + attention.b_O
+        read[f"{path}.mlp.X"] = X = layer_norm(stream, mlp.gain, mlp.bias, mlp.epsilon)
+        x = X @ mlp.W_1 + mlp.b_1
+        gelu = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        stream = stream + gelu @ mlp.W_2 + mlp.b_2 + change.get(f"{path}.mlp.output", 0)
+    read["final"] = layer_norm(stream, corrupted.gain, corrupted.bias, corrupted.epsilon)
+    return read
+
+
+def test_mlps_on_the_path_are_recomputed(pair: tuple[Trace, Trace]) -> None:
+    clean, corrupted = pair
+    ends, path = (metric(clean), metric(corrupted)), "blocks.{}.attention.heads.{}.{}".format
+    for sender in ("embedding", path(0, 3, "output"), "blocks.0.mlp.output", path(1, 2, "output")):
+        change = {sender: attnlab.at(clean, sender) - attnlab.at(corrupted, sender)}
+        read = forward(corrupted, change)
+        for receivers in (["final"], [path(2, 1, "V"), path(2, 4, "Q")], ["blocks.1.mlp.X"]):
+            patched = corrupted.edited({receiver: read[receiver] for receiver in receivers})
+            share = (metric(patched) - ends[1]) / (ends[0] - ends[1])
+            settings: Any = {"target": METRIC, "progress": False}
+            found = attnlab.path_patch(*pair, sender, receivers, recompute_mlps=True, **settings)
+            assert found.restored == pytest.approx(share, abs=1e-12), (sender, receivers)
+    frozen, found = (
+        attnlab.path_patch(*pair, recompute_mlps=recomputed, **settings).restored
+        for recomputed in (False, True)
+    )
+    assert np.abs(frozen - found).max() > 0.01
 
 
 def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -> None:

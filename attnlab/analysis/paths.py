@@ -29,6 +29,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
 from attnlab.steps.paths import parse
+from attnlab.support.checks import as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 
@@ -38,39 +39,29 @@ SENDERS = ("embedding", HEAD_OUTPUTS, "blocks.*.mlp.output")
 RECEIVERS = (*(f"blocks.*.attention.heads.*.{name}" for name in "QKV"), "blocks.*.mlp.X", "final")
 
 
-def stage_of(path: str, n_layer: int) -> int:
-    """The number of attention layers and MLPs before a receiver, or up to and with a sender."""
-    if path in ("embedding", "final"):
-        return 0 if path == "embedding" else 2 * n_layer
-    step = parse(path)
-    assert step.layer is not None
-    return 2 * step.layer + step.part.endswith(".mlp") + (step.step == "output")
-
-
-def stream_of(receiver: str, n_layer: int) -> str:
-    """The path of the stream that a receiver reads."""
-    if receiver == "final":
-        return f"blocks.{n_layer - 1}.output"
-    step = parse(receiver)
-    return f"{step.layer_prefix}residual" if step.layer_prefix else f"blocks.{step.layer}.mid"
-
-
 def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
     """Raise unless a path matches one of `SENDERS` or `RECEIVERS`."""
     if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in patterns:
         raise InvalidValueError(f"{name} must be one of {', '.join(patterns)}; got {quoted(path)}")
 
 
-def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[str]) -> Trace:
+def patch_path(
+    clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[str], recompute_mlps: bool
+) -> Trace:
     """The corrupted trace, with receivers that read a sender's clean output."""
-    change = clean[sender] - corrupted[sender]  # (T, D)
-    n_layer, edits = corrupted.config.n_layer, {}
-    for receiver in receivers:
-        if stage_of(sender, n_layer) <= stage_of(receiver, n_layer):  # else there is no path
-            stream = stream_of(receiver, n_layer)
-            read = corrupted.edited({stream: corrupted[stream] + change})
-            edits[receiver] = read[receiver]
-    return corrupted.edited(edits)
+    parts = ("attention",) if recompute_mlps else ("attention", "mlp")
+    # All that is written to the residual stream keeps its value, so the change passes by it.
+    written = {
+        path: corrupted[path]
+        for layer in range(corrupted.config.n_layer)
+        for path in (f"blocks.{layer}.{part}.output" for part in parts)
+    }
+    # A head's output is added to the stream as part of its layer's.
+    layer_prefix = parse(sender).layer_prefix
+    path = f"{layer_prefix}output" if layer_prefix else sender
+    written[path] = corrupted[path] + (clean[sender] - corrupted[sender])  # (T, D)
+    read = corrupted.edited(written)
+    return corrupted.edited({receiver: read[receiver] for receiver in receivers})
 
 
 class PathPatching(Patching):
@@ -80,9 +71,9 @@ class PathPatching(Patching):
     """
 
     note: ClassVar[str] = (
-        "Only the direct path counts, through the residual stream: all heads and MLPs between "
-        "sender and receiver stay as in the corrupted run. A path that restores little may still "
-        "matter together with others."
+        "Only the direct path counts, through the residual stream: all heads between sender and "
+        "receiver, and all MLPs that aren't recomputed, stay as in the corrupted run. A path that "
+        "restores little may still matter together with others."
     )
     source: ClassVar[str] = (
         "Wang et al., “Interpretability in the Wild” (2022); Goldowsky-Dill et al., “Localizing "
@@ -98,6 +89,7 @@ def path_patch(
     *,
     target: Metric | list[Any],
     at: int | str = -1,
+    recompute_mlps: bool = False,
     progress: bool = True,
 ) -> PathPatching:
     """Patch only the direct path from a sender to a receiver.
@@ -108,8 +100,8 @@ def path_patch(
     MLPs before it keep their values from that run. Steps after the receiver are recomputed, and
     restored = (target(patched) - target(corrupted)) / (target(clean) - target(corrupted)).
 
-    So MLPs are frozen, and clean is patched into corrupted. Wang et al. patch corrupted into clean,
-    and recompute MLPs between sender and receiver as part of the path: numbers differ from theirs.
+    Wang et al. patch corrupted into clean, and recompute the MLPs between sender and receiver as
+    part of the path: exchange the two traces, and set `recompute_mlps`.
 
     Parameters
     ----------
@@ -120,6 +112,7 @@ def path_patch(
     receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
         "blocks.1.mlp.X", or "final", from which the logits are computed. All receivers of a list
         or a path with "*" are patched together.
+    recompute_mlps : whether MLPs are recomputed and only heads frozen, as in Wang et al. (2022)
 
     Returns
     -------
@@ -136,10 +129,12 @@ def path_patch(
     for name in names:
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
+    recompute_mlps = as_flag(recompute_mlps, "recompute_mlps")
     baselines: Any
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         clean, corrupted = check_pairs(clean, corrupted)
-        analyse = partial(path_patch, sender=sender, receiver=receiver, at=at, progress=False)
+        settings: Any = {"at": at, "recompute_mlps": recompute_mlps, "progress": False}
+        analyse = partial(path_patch, sender=sender, receiver=receiver, **settings)
         effects, baselines = effects_of_pairs(clean, corrupted, target, analyse, progress)
         trace, description = corrupted[0], describe_metric(clean, target, at)
     else:
@@ -156,7 +151,7 @@ def path_patch(
         with progress_bar(progress, total=len(paths), unit="run") as bar:
             baselines = baselines_of(measure, clean, trace)
             for number, path in enumerate(paths):
-                patched = patch_path(clean, trace, path, receivers)
+                patched = patch_path(clean, trace, path, receivers, recompute_mlps)
                 effects[0, number] = as_metric(measure(patched)) - baselines[1]
                 bar.update()
     result = PathPatching(trace, sender, False, description, effects, baselines)
