@@ -16,6 +16,7 @@ from runs import log_computed
 import attnlab
 from attnlab import GPT2, AttnlabError, Trace
 from attnlab.analysis.ablation import next_logits_without
+from attnlab.analysis.patching import HEADS
 from attnlab.errors import CheckpointError, InvalidTypeError, InvalidValueError
 from attnlab.training import initial_parameters
 
@@ -111,6 +112,46 @@ def test_averages_and_heads_set_to_them_are_transformers(dtype: str) -> None:
     for logits in (by_batch, np.array(by_edits)):
         expected = RECORDED["average"]
         assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("zero", 1e-12), ("average", 1e-5)])
+def test_patching_with_given_values_is_ablation(kind: str, tolerance: float) -> None:
+    """Against transformers with hooks; of one pair, of pairs side by side, and by a function."""
+    model, trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64"), odd_trace("float64")
+    values: Any = {HEADS: 0}
+    if kind == "average":
+        values = attnlab.averages(model, [trace.tokens, RECORDED["second"]])
+    logits = np.load(REFERENCE / "odd" / "expected.npz")["logits"][-1]
+    expected = RECORDED[kind][:, 4] - RECORDED[kind][:, 1] - (logits[44] - logits[11])
+    other, settings = model.trace(trace.ids[::-1]), {"with_": values, "progress": False}
+    patching = attnlab.patch(other, trace, target=(44, 11), **settings)
+    assert patching.effects.reshape(15) == pytest.approx(expected, abs=tolerance)
+    restored = expected / (patching.clean - patching.corrupted)
+    assert patching.restored.reshape(15) == pytest.approx(restored, abs=1e-4)
+    assert "with given values" in repr(patching)
+    texts, others = [[*trace.ids], [5, 7, 100]], [[*other.ids], [5, 3, 41]]
+    pairs = model.trace(others + others), model.trace(texts + texts)
+    targets: tuple[Any, ...] = ((44, 11), lambda x: x.next_logits[44] - x.next_logits[11])
+    for target in targets:
+        effects = attnlab.patch(*pairs, target=target, **settings).effects.reshape(4, 15)
+        assert effects[2] == pytest.approx(expected, abs=tolerance)
+    alone = [attnlab.patch(*pair, target=(44, 11), **settings) for pair in zip(*pairs, strict=True)]
+    assert effects[3] == pytest.approx(alone[1].effects.reshape(15), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "no value for blocks.0.attention.heads.0.context; it has \\[\\]"),
+        ({"blocks.0.mlp.output": 0}, "no value for blocks.0.attention.heads.0.context"),
+        ({"blocks.*.attention.heads.*.context": abs}, "arrays or numbers; got a function"),
+        (0, "with_ must be a dict, as attnlab.averages returns it; got 0"),
+    ],
+)
+def test_refused_values_for_patching(pocket: GPT2, values: Any, message: str) -> None:
+    pair = pocket.trace(BALL), pocket.trace(BALL.replace("dog", "cat"))
+    with pytest.raises(AttnlabError, match=message):
+        attnlab.patch(*pair, target=(" barked", " meowed"), with_=values, progress=False)
 
 
 def test_texts_count_by_their_tokens(pocket: GPT2) -> None:

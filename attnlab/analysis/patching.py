@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from attnlab.analysis.base import (
     Analysis,
@@ -33,7 +33,7 @@ from attnlab.analysis.metrics import (
     parse_metric,
 )
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import changed_steps, edit_run
 from attnlab.forward.edits import expand as expand_edits
 from attnlab.forward.slices import final_row, with_steps
@@ -56,6 +56,12 @@ MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
 # Parts that a table names with their standard errors.
 PARTS_SHOWN = 10
+
+# The limits of patching with values that aren't from the clean run.
+GIVEN_NOTE = (
+    "A part whose given value moves the target is needed here. Whether it differs between the two "
+    "texts is another question."
+)
 
 # A path, and the rows that are patched.
 Patch = tuple[str, slice]
@@ -107,9 +113,12 @@ class Patching(Analysis):
         target: str,
         effects: AnyArray,
         baselines: Any,
+        is_given: bool = False,
     ) -> None:
         """From effects (n, patches), and the target in the clean and in the corrupted traces."""
-        title = Message(self.titles[by_position], parts=parts, target=target)
+        self._is_given = is_given  # whether values took the place of those of the clean run
+        patched = Message("{parts} with given values", parts=parts) if is_given else parts
+        title = Message(self.titles[by_position], parts=patched, target=target)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = baselines
@@ -168,9 +177,10 @@ class Patching(Analysis):
         )
 
     def _notes(self) -> tuple[str, ...]:
+        note = Message(GIVEN_NOTE) if self._is_given else self.note
         if len(self.effects) == 1:
-            return super()._notes()
-        return self.note, Message(
+            return (note,)
+        return note, Message(
             "Standard errors say how much the mean would vary with other pairs drawn as these "
             "were; they don't cover other kinds of texts. Source: Cochran, “Sampling Techniques” "
             "(1977), chapter 6, ratio of means."
@@ -201,6 +211,7 @@ def patch(
     *,
     target: Metric | list[Any],
     at: int | str = -1,
+    with_: Mapping[str, ArrayLike] | None = None,
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
@@ -221,6 +232,10 @@ def patch(
         function of a Trace that returns a number. For several pairs of texts, one for all, or a
         list with one for each.
     at : the position of the logits: an index, which may be negative, or a token's text, "it"
+    with_ : values by path, which replace the steps of the corrupted run instead of those of the
+        clean run: `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero
+        ablation. With the two traces exchanged, it ablates the clean run, and `restored` is how
+        much of the difference that destroys.
     by_position : whether each position is patched alone
     progress : whether a progress bar is shown on stderr
 
@@ -235,33 +250,52 @@ def patch(
     --------
     >>> clean, corrupted = model.trace(texts), model.trace(others)
     >>> attnlab.patch(clean, corrupted, target=[(" dog", " cat"), (" ball", " kite")])
+    >>> averages = attnlab.averages(model, more_texts)
+    >>> attnlab.patch(corrupted, clean, target=" dog", with_=averages)
     """
     by_position = as_flag(by_position, "by_position")
     if isinstance(clean, Traces) or isinstance(corrupted, Traces):
         pairs = check_pairs(clean, corrupted)
-        return patch_pairs(*pairs, parts, target, at, by_position, progress)
+        return patch_pairs(*pairs, parts, target, at, with_, by_position, progress)
     check_traces(clean, corrupted)
     measure, description, of_logits = parse_metric(clean, target, at)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(progress, unit="run") as bar:
         check_parts(corrupted, parts, by_position)
-        patches = patches_of(corrupted, parts, by_position)
+        patches, source = patches_of(corrupted, parts, by_position), source_of(clean, parts, with_)
         bar.reset(total=len(patches))
         baselines = baselines_of(measure, clean, corrupted)
         measured = np.empty(len(patches))
         if is_of_last_row(of_logits, clean) and can_be_batched(corrupted, parts):
             direction = of_logits.difference(corrupted.W_U)
-            for batch, final in patched_rows(clean, corrupted, patches):
+            for batch, final in patched_rows(source, corrupted, patches):
                 values = (final[:, 0] * direction).sum(axis=-1)
                 measured[batch] = [as_metric(value) for value in values]
                 bar.update(len(batch))
         else:
             for i, (path, rows) in enumerate(patches):
-                value = with_rows(corrupted[path], clean[path], rows)
+                value = with_rows(corrupted[path], source[path], rows)
                 measured[i] = as_metric(measure(corrupted.edited({path: value})))
                 bar.update()
     effects = (measured - baselines[1])[np.newaxis]
-    return Patching(corrupted, parts, by_position, description, effects, baselines)
+    given = with_ is not None
+    return Patching(corrupted, parts, by_position, description, effects, baselines, given)
+
+
+def source_of(clean: Trace, parts: str, with_: Any) -> Trace:
+    """The trace whose steps are patched into the corrupted run: the clean one, or given values."""
+    if with_ is None:
+        return clean
+    check_kind(with_, Mapping, "with_", "a dict, as attnlab.averages returns it")
+    if any(map(callable, with_.values())):
+        raise InvalidTypeError("with_ must have arrays or numbers; got a function")
+    given = expand_edits(clean._run.graph, clean.config.n_head, with_)
+    for path in expand(clean, parts):
+        if path not in given:
+            raise InvalidValueError(
+                f"with_ has no value for {path}; it has {quoted([*with_], 100)}"
+            )
+    return clean.edited(with_)
 
 
 def patch_pairs(
@@ -270,9 +304,11 @@ def patch_pairs(
     parts: str,
     target: Metric | list[Any],
     at: int | str,
+    with_: Mapping[str, ArrayLike] | None,
     by_position: bool,
     progress: bool,
 ) -> Patching:
+    given = with_ is not None
     targets: list[Any] = []  # a Target each, or None for a function
     for i, target_of_pair in enumerate(value_for_each(target, len(clean), "target")):
         with in_pair(i):
@@ -281,9 +317,10 @@ def patch_pairs(
     description = describe_metric(clean, target, at)
     are_of_last_rows = all(map(is_of_last_row, targets, clean))
     if not are_of_last_rows or clean[0].edited_steps or not can_be_batched(corrupted[0], parts):
-        analyse = partial(patch, parts=parts, at=at, by_position=by_position, progress=False)
+        settings: Any = {"at": at, "with_": with_, "by_position": by_position, "progress": False}
+        analyse = partial(patch, parts=parts, **settings)
         measured = effects_of_pairs(clean, corrupted, target, analyse, progress)
-        return Patching(corrupted[0], parts, by_position, description, *measured)
+        return Patching(corrupted[0], parts, by_position, description, *measured, given)
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(progress, total=effects.size, unit="run") as bar:
@@ -294,11 +331,12 @@ def patch_pairs(
             directions = np.stack([targets[i].difference(clean_trace.W_U) for i in indices])
             for row, trace in enumerate((clean_trace, corrupted_trace)):
                 baselines[row, indices] = (trace.final[..., -1, :] * directions).sum(axis=-1)
-            for batch, final in patched_rows(clean_trace, corrupted_trace, patches):
+            source = source_of(clean_trace, parts, with_)
+            for batch, final in patched_rows(source, corrupted_trace, patches):
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(indices, batch)] = measured.T - baselines[1, indices, np.newaxis]
                 bar.update(measured.size)
-    return Patching(corrupted[0], parts, by_position, description, effects, baselines)
+    return Patching(corrupted[0], parts, by_position, description, effects, baselines, given)
 
 
 def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:
