@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from conftest import MODELS, REFERENCE, RELATIVES
 from pytorch import ROOT, python_with, walk
 
@@ -423,13 +422,6 @@ np.testing.assert_allclose(given, expected, atol=1e-12)
 """
     imports = "import attnlab, torch\nimport numpy as np\n"
     walk(python_with("torch"), f"{imports}{listing}{checks}", tmp_path)
-
-
-@pytest.mark.parametrize("name", ["odd", *RELATIVES])
-def test_reasons_of_scores(tmp_path: Path, name: str) -> None:
-    code = (TESTS / "pytorch_why.py").read_text(encoding="utf-8")
-    directory = str(REFERENCE / name)
-    walk(python_with("torch"), f"import sys; sys.argv[1:] = [{directory!r}]\n{code}", tmp_path)
 
 
 CHAPTER = (ROOT / "examples" / "15_write_your_own.py").read_text(encoding="utf-8")

@@ -1,14 +1,15 @@
-"""Scores by pairs of parts; tests/pytorch_why.py compares them with PyTorch's derivatives."""
+"""Scores by pairs of parts: against PyTorch's derivatives, by hand, and in words."""
 
 import copy
 import pickle
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs
+from conftest import REFERENCE, RELATIVES, needs
 from runs import stored_steps
 
 import attnlab
@@ -21,6 +22,11 @@ TEXT = "The dog chased the ball, but it"
 IT, DOG, BALL = 7, 1, 4
 MLP, HEAD = "blocks.0.mlp.output", "blocks.0.attention.heads.1.output"
 
+RECORDED = np.load(REFERENCE / "why.npz")
+IDS, OTHERS = [5, 7, 100, 3, 41, 8, 2], [9, 9, 4, 77, 130, 8, 1]
+
+close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
+
 
 @pytest.fixture(scope="module")
 def pocket64() -> GPT2:
@@ -30,6 +36,82 @@ def pocket64() -> GPT2:
 @pytest.fixture(scope="module")
 def it(pocket64: GPT2) -> Trace:
     return pocket64.trace(TEXT)
+
+
+def precise(name: str) -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / name, dtype="float64")
+
+
+def check_pairs(trace: Trace, recorded: str) -> None:
+    """All pairs of all heads: against another key, against the mean, and of the score itself."""
+    for layer, number in np.ndindex(trace.config.n_layer, trace.config.n_head):
+        head, query = trace.head(layer, number), len(trace.tokens) - 1 - number
+        compared = ((1, 0), (query, None), (0, 2))
+        found = [attnlab.why(head, query, key, other).pairs for key, other in compared]
+        found.append(attnlab.why(head, query, 1, plain=True).pairs)
+        close(found, RECORDED[f"{recorded}.{layer}"][number])
+
+
+@pytest.mark.parametrize("name", ["odd", *RELATIVES])
+def test_pairs_against_pytorch(name: str) -> None:
+    check_pairs(precise(name).trace(IDS), f"{name}.pairs")
+
+
+def test_pairs_of_several_texts_and_of_edited_ones_against_pytorch() -> None:
+    check_pairs(precise("odd").trace([OTHERS, IDS, IDS[:3]])[1], "odd.pairs")
+    for name in ("odd", "reordered"):
+        edited = precise(name).trace(OTHERS).edited({"blocks.0.attention.heads.1.context": 0})
+        check_pairs(edited, f"{name}.edited")
+
+
+def test_cached_keys_are_one_part() -> None:
+    """The other parts are as in the whole text, which PyTorch ran at once."""
+    generation = precise("odd").generate(IDS, 2, temperature=0, trace=True)
+    ids, step = RECORDED["odd.cached.ids"], generation.steps[1].trace
+    assert generation.tokens.ids[: len(ids)].tolist() == ids.tolist()
+    for layer, number in np.ndindex(3, 5):
+        head = step.head(layer, number)
+        found = [attnlab.why(head, 0, 2), attnlab.why(head, 0, 7, against=1)]
+        close([why.pairs for why in found], RECORDED[f"odd.cached.{layer}"][number])
+
+
+@pytest.mark.parametrize("other", [1, None])
+@pytest.mark.parametrize("name", ["odd", *RELATIVES])
+def test_opened_parts_against_pytorch(name: str, other: int | None) -> None:
+    """A head into tokens, one of these into parts, again a head; and an MLP into neurons."""
+    trace, kind = precise(name).trace(IDS), "mean" if other is None else "one"
+    before, last = trace.config.n_layer - 2, trace.head(-1, -1)
+    why = attnlab.why(last, 6, 5, other)
+
+    def added(by: Any) -> dict[str, float]:
+        """What each part of the key adds, by name."""
+        return dict(zip((term.name for term in by.parts["key"]), by.pairs.sum(axis=0), strict=True))
+
+    def compare(by: Any, first: str, recorded: str, count: int | None = None) -> None:
+        expected = RECORDED[f"{name}.{kind}.{recorded}"][:count]
+        names, sums = [*added(by)], [*added(by).values()]
+        start = names.index(first)
+        close(sums[start : start + len(expected)], expected)
+        close(sum(sums), why.total)
+
+    token = f"blocks.{before}.attention.heads.0.V[1]"
+    by_token = why.open(f"blocks.{before}.attention.heads.0.output", "key")
+    compare(by_token, token.replace("[1]", "[0]"), "tokens", 7 if other is None else 6)
+    by_part = by_token.open(token)
+    compare(by_part, f"{token} < token_embedding", "parts")
+    if before:
+        earlier = f"{token} < blocks.0.attention.heads.1"
+        inner = by_part.open(f"{earlier}.output")
+        compare(inner, f"{earlier}.V[0]", "earlier")
+        close(inner.open(f"{earlier}.V[0]").pairs.sum(), why.total)
+    neurons = RECORDED[f"{name}.{kind}.neurons"]
+    largest = np.argsort(-np.abs(neurons))[:10]
+    opened = added(why.open(f"blocks.{before}.mlp.output", "key"))
+    found = {n: x for n, x in opened.items() if ".W_2[" in n}
+    rest = found.pop(f"blocks.{before}.mlp.W_2[others]", 0)
+    assert {*found} == {f"blocks.{before}.mlp.W_2[{n}]" for n in largest}
+    close([found[f"blocks.{before}.mlp.W_2[{n}]"] for n in largest], neurons[largest])
+    close(rest, np.delete(neurons, largest).sum())
 
 
 def by_hand(trace: Trace, head: int, query: int, keys: Array) -> Array:
@@ -257,20 +339,6 @@ def test_opened_parts_sum_to_the_part(it: Trace) -> None:
     assert inner.parts["key"][token].label == "layer 0 head 1 from 1 (Ġdog): token embedding"
     assert inner.pairs.sum() == pytest.approx(why.total, abs=1e-12)
     assert why.pairs.shape == (10, 10)  # unchanged
-
-    # The ten neurons that add most to the score, whatever their signs.
-    opened, mlp, attention = why.open(MLP, "key"), it.blocks[0].mlp, it.blocks[1].attention
-    x = it.blocks[1].input
-    scaled = against(BALL) / np.sqrt(x.var(axis=-1) + 1e-5)
-    neurons = (scaled @ mlp.activated)[:, np.newaxis] * mlp.W_2
-    read = (neurons - neurons.mean(-1, keepdims=True)) * attention.gain @ it.head(1, 2).W_K
-    effects = read @ it.head(1, 2).Q[IT] / 32**0.5
-    largest = np.sort(np.argsort(-np.abs(effects))[:10])
-    names = [f"blocks.0.mlp.W_2[{n}]" for n in (*largest, "others")] + ["blocks.0.mlp.b_2"]
-    assert [term.name for term in opened.parts["key"][7:19]] == names
-    sums = opened.pairs.sum(0)[7:18]
-    expected = [*effects[largest], np.delete(effects, largest).sum()]
-    np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-12)
 
 
 def test_a_score_without_a_part(it: Trace) -> None:
