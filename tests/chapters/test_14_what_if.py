@@ -88,6 +88,9 @@ def test_activation_and_attribution_patching(chapter: Chapter) -> None:
     assert stream[0, 1] == pytest.approx(1, abs=0.005)
     assert stream[1, -1] == pytest.approx(1)
     assert estimate.restored[1, 2] == pytest.approx(0.82, abs=0.005)
+    for ablation, restored in zip(chapter["ablations"].values(), (0.45, 0.43), strict=True):
+        assert ablation.restored[1, 2] == pytest.approx(restored, abs=0.005)
+        assert np.sort(abs(ablation.restored).ravel())[-2] < 0.105
 
 
 def test_exercise_1(answer: str) -> None:

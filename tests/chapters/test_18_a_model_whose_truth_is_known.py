@@ -155,6 +155,18 @@ def test_two_ablations(chapter: Chapter) -> None:
     assert by_task["weather"][[1, 3]].tolist() == [0.40, 2.27]
 
 
+def test_what_is_lost_without_each_head(chapter: Chapter) -> None:
+    """By 0, the same numbers as the table's, which other code computed."""
+    by_mean, by_zero = chapter["lost_by"]
+    v = chapter["truth"].values("pronoun", "zero").mean(axis=0)
+    for head, lost in zip(chapter["heads"], by_zero, strict=True):
+        without = subset(*(part for part in chapter["parts"] if part != head))
+        assert lost == pytest.approx(v[-1] - v[without], abs=0.01)
+    rows = [chapter["heads"].index(head) for head in ("1.2", "0.2")]
+    assert by_mean[rows] == pytest.approx([5.47, 1.11], abs=0.005)
+    assert by_zero[rows] == pytest.approx([5.59, 2.82], abs=0.005)
+
+
 def test_the_task(chapter: Chapter) -> None:
     assert "isn't written yet" in chapter.printed
     assert "2 of 2 steps agree" in run_unchanged(CHAPTER, is_solved=True).printed
