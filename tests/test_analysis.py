@@ -359,7 +359,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
         assert part.title.endswith(f", {of}")
         assert repr(part).startswith(part.title)
     assert repr(gradients).endswith(gradients._hint)
-    assert repr(gradients).count("not computed yet") == len(gradients._table_steps)
+    assert "not computed yet" not in repr(gradients)
     assert head._heading_of("weights") == f"{of} with respect to weights"
     needs("matplotlib", "plot")
     (image,) = head.plot("weights").axes.images

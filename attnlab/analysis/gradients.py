@@ -58,8 +58,7 @@ class GradientRun(Run):
     @classmethod
     def of(cls, run: Run, target: Target | None, derivative_of: str) -> Self:
         title = Message("{title}, gradient of {target}", title=run.note, target=derivative_of)
-        # Tables show only gradients that have been computed: each needs the whole forward pass.
-        new = cls.changing(run, derivative_of=derivative_of, note=title, quick_blocks=-1)
+        new = cls.changing(run, derivative_of=derivative_of, note=title)
         new.target = target
         return new
 

@@ -15,7 +15,6 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,7 +28,7 @@ from attnlab.forward import fast
 from attnlab.forward.attention import SPLIT, Head, MultiHeadAttention, affine_step, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
-from attnlab.forward.parameters import Parameters, shapes_in_block
+from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.steps import Formulas, Numbered, Result, Run, Step, graph_of, step_at
 from attnlab.steps.paths import parse
 from attnlab.support.checks import as_array
@@ -40,7 +39,7 @@ from attnlab.views.shown import ShownResult
 if TYPE_CHECKING:
     from attnlab.views.explaining.explanation import Explanation
 
-# The number of multiplications allowed just to show a table; they take less than 50 ms.
+# The number of multiplications allowed just to show a trace's table; they take less than 50 ms.
 MAX_MULTIPLICATIONS = 10**9
 
 # Reading one parameter from disk takes as long as this many multiplications.
@@ -132,6 +131,10 @@ class Explainable(ShownResult):
 
         return explain(*step_at(self, step), token, component)
 
+    def _computes_for_repr(self, name: str) -> bool:
+        # Small scores mean few tokens.
+        return is_small(self._run)
+
 
 class MLP(Explainable):
     """The MLP of a block: two linear maps with an activation function in between.
@@ -179,10 +182,6 @@ class MLP(Explainable):
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
     )
     output = affine_step("T D", "activated", "W_2", "b_2", fast=fast.mlp_output, transient=True)
-
-    def _computes_for_repr(self, name: str) -> bool:
-        # Small scores mean few tokens, so the MLP is quick too.
-        return is_small(self._run)
 
 
 class BlockAttention(MultiHeadAttention):
@@ -269,10 +268,6 @@ class Block(Explainable):
         update="mlp.output",
         finite=True,
     )
-
-    def _computes_for_repr(self, name: str) -> bool:
-        layer = parse(self.path).layer or 0  # layers count from 0
-        return self._run.is_quick(layer if name == "input" else layer + 1)
 
     @cached_property
     def attention(self) -> BlockAttention:
@@ -407,8 +402,6 @@ class ForwardPass(Explainable):
             tokens=tokens,
             tokens_before=cached,
             is_long=new_ids.size > fast.SHORT,  # the tokens of all texts
-            quick_blocks=MAX_MULTIPLICATIONS
-            // multiplications_in_block(config, new_ids.size, cached + T),
         )
         title = Message(
             self._title_template,
@@ -422,15 +415,12 @@ class ForwardPass(Explainable):
         vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 
     def _computes_for_repr(self, name: str) -> bool:
-        config, run = self.config, self._run
-        is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
-        if not is_quick:
-            return False
-        # The cost of a product with W_U: reading it, and one multiplication for each row.
-        rows = {"logits": self.ids.size, "next_logits": 1}.get(name)
-        if rows is None:  # not a product with W_U
-            return True
-        return config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
+        # Gradients, and all steps but the embeddings, need all blocks: each parameter is read, and
+        # used for each token.
+        cost = parameter_count(self.config) * (READ_COST + self.ids.size)
+        needs_blocks = self.derivative_of or not name.endswith("embedding")
+        is_quick = cost <= MAX_MULTIPLICATIONS or not needs_blocks
+        return is_quick and super()._computes_for_repr(name)
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`."""
@@ -443,13 +433,6 @@ class ForwardPass(Explainable):
             for layer in range(self.config.n_layer)
         )
         return Numbered("layer", blocks)
-
-
-def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
-    """The approximate cost of a block, including reading its parameters."""
-    parameters = sum(map(math.prod, shapes_in_block(config).values()))
-    # Each parameter is read once and used for each token. Then Q Kᵀ and weights V: H · Dh = D.
-    return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:

@@ -52,8 +52,9 @@ class ReadOnly:
 class Result(ReadOnly, StdoutSafe):
     """The named, read-only steps of one computation; `repr` shows them as a table.
 
-    For the table, steps are computed if their size suggests that this takes less than 50 ms; others
-    are shown as "not computed yet". Steps computed for the table aren't kept.
+    For the table, steps are computed if the text is short, and those that need all blocks if the
+    model is small; others are shown as "not computed yet". Steps computed for the table aren't
+    kept.
 
     Attributes
     ----------

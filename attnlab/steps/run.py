@@ -42,7 +42,6 @@ class Run:
     memory_tokens: Any = None  # the attended ones; () without names, None if they are `tokens`
     tokens_before: int = 0  # the number of cached tokens before the text
     is_long: bool = False  # whether to use fast equations
-    quick_blocks: int = 0  # the number of blocks that may run just to show a table
     strict: bool = True  # whether NaN and infinity are errors
     note: str = ""  # the end of the title of every result, such as a list of edits
     derivative_of: str = ""  # what the numbers are gradients of; "" if they are the steps
@@ -201,20 +200,12 @@ class Run:
     def _compute_first(self, path: str, node: Node) -> None:
         """Run the blocks before a step, one by one: each would recurse into the one before."""
         if node.step.after_blocks:
-            for layer in self.blocks_to_run(node.number):
+            # Back to the last block that has run, or to the embedding.
+            start = node.number
+            while start and not self.is_stored(f"blocks.{start - 1}.output"):
+                start -= 1
+            for layer in range(start, node.number):
                 self._stored(f"blocks.{layer}.output")
-
-    def blocks_to_run(self, stop: int) -> range:
-        """The layers before `stop` that haven't run yet."""
-        # Back to the last block that has run, or to the embedding.
-        start = stop
-        while start and not self.is_stored(f"blocks.{start - 1}.output"):
-            start -= 1
-        return range(start, stop)
-
-    def is_quick(self, layers: int) -> bool:
-        """Whether the first `layers` blocks have run, or may run for a table."""
-        return len(self.blocks_to_run(layers)) <= self.quick_blocks
 
     def compute(self, path: str, node: Node) -> Any:
         """Compute a step from those that it needs."""
