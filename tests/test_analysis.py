@@ -235,14 +235,11 @@ def test_attribution_of_nearly_equal_logits(it: Trace) -> None:
 def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     """Keys include the cached ones; the numbers equal those of one pass."""
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step, joined = generation.steps[1].trace, generation.trace
-    attribution, of_joined = (
-        attnlab.attribution(step, 5),
-        attnlab.attribution(joined, 5, at=8),
-    )
-    assert np.allclose(attribution.heads, of_joined.heads, atol=1e-4)
+    step, whole = generation.steps[1].trace, pocket.trace(generation.tokens)
+    attribution, of_whole = (attnlab.attribution(step, 5), attnlab.attribution(whole, 5, at=8))
+    assert np.allclose(attribution.heads, of_whole.heads, atol=1e-4)
     by_token = attribution.by_token()
-    expected = of_joined.by_token().heads
+    expected = of_whole.by_token().heads
     assert (expected[..., 9:] == 0).all()
     assert np.allclose(by_token.heads, expected[..., :9], atol=1e-4)
     header = repr(by_token).splitlines()[1].split()
@@ -369,7 +366,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
 def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step = attnlab.gradients(generation.steps[1].trace, 5)
-    whole = attnlab.gradients(generation.trace, 5, at=8)
+    whole = attnlab.gradients(pocket.trace(generation.tokens), 5, at=8)
     assert step.blocks[1].attention.K.shape == (4, 9, 32)
     assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-4)
     assert np.allclose(

@@ -405,9 +405,6 @@ def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> Non
     edits = ROW_BY_ROW if path == "all" else {path: ROW_BY_ROW[path]}
     generation = odd.generate("the hen", 5, temperature=0, trace=True, edits=edits)
     whole = odd.trace(generation.tokens).edited(edits)
-    assert generation.trace is not None
-    check_close(generation.trace, whole)
-    assert generation.trace.title == whole.title
     assert [step.computed for step in generation.steps] == [4, 1, 1, 1, 1, 1]
     for step in generation.steps:
         rows, keys = slice(step.cached, step.cached + step.computed), step.cached + step.computed

@@ -63,8 +63,6 @@ def test_cached_logits_equal_uncached_logits(name: str) -> None:
 def test_steps_have_the_rows_of_an_uncached_run(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name)
     generated = model.generate([5, 80, 5, 261], 9, temperature=0.8, seed=1, trace=True)
-    assert generated.trace is not None
-    assert generated.trace.tokens == generated.tokens
     whole = model.trace(generated.tokens)
     for step in generated.steps:
         rows = slice(step.cached, step.cached + step.computed)
@@ -79,37 +77,6 @@ def test_steps_have_the_rows_of_an_uncached_run(name: str) -> None:
     assert np.allclose(
         generated.steps[-1].trace.next_logits, whole.next_logits, rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize(("name", "new"), [("odd", 9), ("pocket", 70)])
-def test_the_trace_has_the_numbers_from_which_tokens_were_drawn(name: str, new: int) -> None:
-    """In float32, where a pass over the whole text rounds differently."""
-    model = GPT2.from_pretrained(REFERENCE / name if name == "odd" else name)
-    generated = model.generate([5, 80, 5, 61], new, temperature=0.8, seed=1, trace=True)
-    assert generated.trace is not None
-    whole = model.trace(generated.tokens)
-    assert not np.array_equal(whole.logits, generated.trace.logits)
-    steps = (*STEPS, "output", "residual", "X", "concat")
-    for step in generated.steps:
-        rows = slice(step.cached, step.cached + step.computed)
-        assert np.array_equal(step.trace.next_logits, generated.trace.logits[rows.stop - 1])
-        assert np.array_equal(step.trace.final, generated.trace.final[rows])
-        for ours, theirs in zip(step.trace.blocks, generated.trace.blocks, strict=True):
-            assert np.array_equal(ours.mlp.hidden, theirs.mlp.hidden[rows])
-            for one in steps:
-                a, b = getattr(ours.attention, one), getattr(theirs.attention, one)
-                b = b[..., : rows.stop, :] if one in ("K", "V") else b[..., rows, :]
-                b = b[..., : rows.stop] if one in STEPS[4:8] else b
-                assert np.array_equal(a, b), one
-    assert np.array_equal(generated.steps[-1].trace.next_logits, generated.trace.next_logits)
-    assert np.allclose(whole.logits, generated.trace.logits, rtol=0, atol=1e-4)
-    for ours, theirs in zip(whole.blocks, generated.trace.blocks, strict=True):
-        for one in steps:  # also scores of later keys, which no pass computed
-            a, b = getattr(ours.attention, one), getattr(theirs.attention, one)
-            assert np.allclose(a, b, rtol=1e-4, atol=1e-4), one
-    edited = generated.trace.edited({"blocks.0.attention.heads.0.context": 0})
-    expected = whole.edited({"blocks.0.attention.heads.0.context": 0})
-    assert np.allclose(edited.logits, expected.logits, rtol=0, atol=1e-4)
 
 
 def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
@@ -169,7 +136,6 @@ def test_generation_result(odd: GPT2) -> None:
     assert generated.tokens.ids.tolist() == [*generated.prompt.ids, *generated.new.ids]
     assert generated.text == odd.tokenizer.decode(generated.new.ids)
     assert str(generated) == odd.tokenizer.decode(generated.tokens.ids)
-    assert generated.trace is None
     assert generated.steps == ()
     assert len(generated.table().splitlines()) == 1 + 5
     # A character split between the prompt and a generated token is whole in the whole text.
@@ -178,9 +144,8 @@ def test_generation_result(odd: GPT2) -> None:
     assert two.whole_text == odd.tokenizer.decode([split[0], *two.new.ids])
     none = odd.generate("the hen", 0)
     assert (len(none.new), none.text, str(none)) == (0, "", "the hen")
-    nothing_new = odd.generate("the hen", 0, trace=True)
-    assert nothing_new.trace is not None
-    assert np.allclose(nothing_new.trace.logits, odd.trace("the hen").logits, atol=1e-4)
+    (only,) = odd.generate("the hen", 0, trace=True).steps
+    assert np.allclose(only.trace.logits, odd.trace("the hen").logits, atol=1e-4)
 
 
 def test_seeds_and_streams(odd: GPT2) -> None:

@@ -112,7 +112,6 @@ MADE: dict[str, Callable[[], Any]] = {
         odd().trace([5, 80, 5]).edited({"blocks.1.attention.heads.2.context": 0})
     ),
     "generation": lambda: generation(odd()),
-    "trace of a generation": lambda: generation(odd()).trace,
     "step of a generation": lambda: generation(odd()).steps[2].trace,
     "heads": lambda: layer(5, mask=causal_mask(5), dropout=0.3, rng=0),
     "many rows": lambda: layer(LONG, memory=np.ones((7, 4))),
@@ -125,8 +124,7 @@ def results(traced: Any) -> tuple[Result, ...]:
     """The results in an object that aren't parts of others."""
     if not isinstance(traced, Generation):
         return (traced,)
-    assert traced.trace is not None
-    return (traced.trace, *(step.trace for step in traced.steps))
+    return tuple(step.trace for step in traced.steps)
 
 
 def parts(traced: Any) -> dict[str, Any]:
@@ -203,8 +201,7 @@ def test_pickles_contain_computed_steps_but_no_parameters() -> None:
     fresh = model.trace([1, 2, 3])
     least = len(pickle.dumps(fresh))
     generated = model.generate([1, 2, 3], 2, temperature=0, trace=True)
-    assert generated.trace is not None
-    for trace in (fresh, generated.trace, generated.steps[0].trace, generated.steps[2].trace):
+    for trace in (fresh, generated.steps[0].trace, generated.steps[2].trace):
         look(trace)
         computed = {
             path: value.nbytes
@@ -323,9 +320,8 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
         assert edited.next_logits.shape == (256,)
         copied = copy.deepcopy(trace)
         generated = model.generate(np.arange(3), 2, temperature=0, trace=True)
-        assert generated.trace is not None
         held = [trace, trace._run, trace.blocks[0], head, head.weights, trace.logits, edited]
-        held += [edited._run, copied, copied._run, generated.trace, generated.steps[1].trace]
+        held += [edited._run, copied, copied._run, generated.steps[1].trace]
         held += [model, model.parameters]
         gone = [weakref.ref(item) for item in held]
         del held, model, head, trace, edited, copied, generated, draw

@@ -1,4 +1,4 @@
-"""Runs that take steps from others: one text of several, later rows of a text, joined passes.
+"""Runs that take steps from others: one text of several, and later rows of a text.
 
 A run of several texts of one length computes each product once for all of them. A run of later rows
 computes only the rows from one position on: in a causal model, a change at a position changes
@@ -7,8 +7,7 @@ nothing before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,42 +50,6 @@ def later_rows(source: Run, start: int) -> Run:
         for name in "KV"
     }
     return Run.like(source, values=caches, elsewhere=rows_of_source)
-
-
-class Passes:
-    """The steps of a text of which each pass, with a cache, has computed some rows, in order."""
-
-    # A class, not a function, so that copies and pickles have the same numbers.
-    def __init__(self, passes: Sequence[Run]) -> None:
-        self._passes = passes
-
-    def __call__(self, whole: Run, path: str, node: Node) -> Any:
-        axes = node.step.axes.removeprefix("H ").split()
-        if is_input_or_head(node) or not node.step.has_rows_for_tokens:
-            return None
-        passes = [one.fork() for one in self._passes]  # which keep nothing that is asked for here
-        if axes[0] == "Tk":  # K and V, which have the cached rows
-            return passes[-1].value(path)
-        parts = [one.value(path) for one in passes]
-        if path == "logits":  # the next token is drawn from a product with the last row alone
-            drawn = (one.value("next_logits")[np.newaxis] for one in passes)
-            parts = [np.concatenate([x[:-1], row]) for x, row in zip(parts, drawn, strict=True)]
-        if axes[-1] != "Tk":
-            return np.concatenate(parts, axis=-2)  # (..., T, n)
-        # Scores of later keys, which no pass needed, are computed here.
-        inputs = map(whole._input, node.needs)
-        numbers = np.array(whole._call(path, partial(node.step.equation, *inputs)))
-        start = 0
-        for part in parts:  # (..., Tq, Tk) of the pass: all keys up to its last query
-            stop = start + part.shape[-2]
-            numbers[..., start:stop, : part.shape[-1]] = part
-            start = stop
-        return numbers
-
-
-def joined(run: Run, passes: Sequence[Run]) -> Run:
-    """The run of a whole text, whose inputs `run` has, with the numbers of passes over it."""
-    return run.fork(elsewhere=Passes(passes))
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:

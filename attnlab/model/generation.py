@@ -29,15 +29,15 @@ class GenerationStep:
     trace : the Trace of the tokens that the step computed. In `blocks[l].attention`, Q has a row
         for each of these tokens; K and V have a row for each token so far, of which the first
         `cached` are from the cache.
-    token : the token sampled at the end of the step; None for the last step of a trace, which only
-        computes the last token's rows
+    token : the token sampled at the end of the step; None for the last step, which only computes
+        the last token's rows
     """
 
     trace: Trace
     token: NextToken | None
 
     def __repr__(self) -> str:
-        result = f"chose {self.token.readable}" if self.token else "completed the trace"
+        result = f"chose {self.token.readable}" if self.token else "computed the last token"
         return f"<GenerationStep: {self.computed} computed, {self.cached} cached, {result}>"
 
     @property
@@ -62,7 +62,6 @@ class Generation(Document):
     whole_text : prompt and continuation
     chosen : the new tokens, each with its logit, its `probability`, the model's own, and the one
         that it was `sampled_with` (1 at temperature 0)
-    trace : with `trace=True`, one Trace of prompt and new tokens; else None
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
     notice : what is odd about the prompt, such as a blank at its end, see `Trace.notice`
@@ -80,7 +79,6 @@ class Generation(Document):
     text: str
     whole_text: str
     chosen: tuple[NextToken, ...]
-    trace: Trace | None = None
     steps: tuple[GenerationStep, ...] = ()
     notice: str = ""
 

@@ -26,7 +26,6 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
-from attnlab.forward.slices import joined
 from attnlab.model.notice import notice_on
 from attnlab.model.sampling import Sampling, as_sampling
 from attnlab.model.trace import NextToken, Trace
@@ -373,7 +372,7 @@ class GPT2:
             it, nothing ends generation early, not even `<|endoftext|>`.
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
-        trace : whether to keep every step, and to trace prompt and new tokens together
+        trace : whether to keep every step, with the trace of the tokens that it computed
         edits : applied at every step, as `Trace.edited` takes them; a function gets, and an index
             counts, the rows of the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
@@ -411,23 +410,13 @@ class GPT2:
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
-        whole = Tokens([*tokens, *new])
-        trace_of_all = None
-        if trace:
-            trace_of_all = Trace(whole, self.tokenizer.vocabulary, self.parameters)
-            if edits is not None:  # a function is called with all rows
-                trace_of_all = trace_of_all.edited(edits)
-            else:  # the very numbers from which the tokens were drawn
-                passes = [step.trace._run for step in kept_steps]
-                trace_of_all = trace_of_all._with_run(joined(trace_of_all._run, passes))
         return Generation(
             prompt=tokens,
             new=new,
-            tokens=whole,
+            tokens=Tokens([*tokens, *new]),
             text=self.tokenizer.decode(new.ids),
             whole_text=self.tokenizer.decode([*tokens.ids, *new.ids]),
             chosen=tuple(chosen),
-            trace=trace_of_all,
             steps=kept_steps,
             notice=notice_on(tokens, self.parameters, self.tokenizer.vocabulary),
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import partial
-from types import FunctionType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -105,8 +104,7 @@ class Run:
         # A pickle would store the numbers of a view again.
         kept = {path: value for path, value in values.items() if not is_view(path)}
         # One of several texts leaves the others out: what it hasn't taken from them, it computes.
-        elsewhere = None if isinstance(self.elsewhere, FunctionType) else self.elsewhere
-        return vars(self) | {"values": kept, "_ready": {}, "elsewhere": elsewhere}
+        return vars(self) | {"values": kept, "_ready": {}, "elsewhere": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
