@@ -10,8 +10,7 @@ from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.analysis.paths import PathPatching
 from attnlab.analysis.why import Why, Without
 from attnlab.checking.verdict import Verdict
-from attnlab.corpus.details import HeadTable
-from attnlab.corpus.result import Atlas, HeadDetails, Measured, Passage
+from attnlab.corpus.result import Atlas, Measured, Passage
 from attnlab.errors import MissingExtraError
 from attnlab.forward.products import HeadWeights, Product
 from attnlab.model.generation import Generation, GenerationStep
@@ -34,9 +33,7 @@ __all__ = [
     "Generation",
     "GenerationStep",
     "Gradients",
-    "HeadDetails",
     "HeadJobs",
-    "HeadTable",
     "HeadWeights",
     "Lens",
     "LogitLens",

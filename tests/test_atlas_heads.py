@@ -70,16 +70,15 @@ def test_attention_agrees_with_a_plain_loop(
                     sums = near.setdefault(name, np.zeros((2, len(windows))))
                     sums[:, number] += weight, 1
     profile = atlas.head(layer, head)
-    for kind, table in (("position", profile.positions), ("distance", profile.distances)):
-        rows = table.to_dataframe().itertuples(index=False)
-        for first, last, mean, error, count in rows:
+    for kind in ("position", "distance"):
+        for first, last, mean, error, count in zip(*profile[f"{kind}s"].values(), strict=True):
             sums = sum(near.pop((kind, n), 0) for n in range(first, last + 1))
             np.testing.assert_allclose((mean, error), mean_and_error(*sums), rtol=1e-4)
             assert count == (sums[1] > 0).sum()
     assert {name for name in near if name[0] in ("position", "distance")} == set()
     common = {pair: sums for pair, sums in near.items() if (sums[1] > 0).sum() >= 10}
     expected = sorted(common, key=lambda pair: -common[pair][0].sum() / common[pair][1].sum())[:12]
-    pairs = profile.pairs.to_dataframe()
+    pairs = profile["pairs"]
     assert [*zip(pairs["query"], pairs["key"], strict=True)] == expected
     for pair, mean, error, count, queries in zip(
         expected, *(pairs[name] for name in ("mean", "error", "texts", "queries")), strict=True
@@ -88,7 +87,7 @@ def test_attention_agrees_with_a_plain_loop(
         np.testing.assert_allclose((mean, error), mean_and_error(*sums), rtol=1e-4, atol=1e-9)
         assert (count, queries) == ((sums[1] > 0).sum(), sums[1].sum())
     first = atlas["first"]
-    resting = profile.positions.columns["mean"][0], profile.positions.columns["error"][0]
+    resting = profile["positions"]["mean"][0], profile["positions"]["error"][0]
     np.testing.assert_allclose(
         resting, [x[layer, head] for x in (first.mean, first.standard_errors)], 1e-4
     )
@@ -106,7 +105,7 @@ def effects_on_logits(trace: Any, layer: int, head: int) -> Any:
 def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -> None:
     """A difference of two tokens' effects is that of their attributions, head by head."""
     for layer, head in HEADS:
-        writes = atlas.head(layer, head).writes.to_dataframe()
+        writes = atlas.head(layer, head)["writes"]
         effects = [  # of each text, on all tokens
             np.concatenate([effects_on_logits(trace, layer, head)[1:] for trace in traces])
             for traces in windows
@@ -119,9 +118,9 @@ def test_writes_agree_with_attribution(atlas: Atlas, windows: list[list[Any]]) -
         order = np.argsort(-means)
         assert [*writes["id"]] == [*order[:WRITTEN], *order[::-1][:WRITTEN]]
         counts = [len(one) for one in effects]
-        for row in writes.itertuples():
-            expected = mean_and_error([one[:, row.id].sum() for one in effects], counts)
-            np.testing.assert_allclose((row.mean, row.error), expected, rtol=1e-3)
+        for _, id, *found in zip(*writes.values(), strict=True):
+            expected = mean_and_error([one[:, id].sum() for one in effects], counts)
+            np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("layer", "head"), HEADS[:2])
@@ -138,10 +137,14 @@ def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int)
         starts = range(max(1, len(weights) - SHOWN + 1))
         strength, start = max((sum(excess[x : x + SHOWN]), -x) for x in starts)
         found.append((strength, number, offset, offset - start))
-    rows, earlier = [*profile.tops.to_dataframe().itertuples()], 0
+    rows = [
+        SimpleNamespace(**dict(zip(profile["tops"], row, strict=True)))
+        for row in zip(*profile["tops"].values(), strict=True)
+    ]
+    earlier = 0
     assert len(rows) == TOPS
     for row, (strength, number, offset, start) in zip(rows, sorted(found)[::-1], strict=False):
-        assert (row.text, row.window, row._3) == (f"text {number}", offset, start)
+        assert (row.text, row.window, vars(row)["from"]) == (f"text {number}", offset, start)
         np.testing.assert_allclose(row.strength, strength, rtol=1e-5)
         trace = traces[number, offset]
         assert row.ids == trace.ids[: start - offset + SHOWN].tolist()
@@ -210,19 +213,16 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
         assert attnlab.page(other).html == attnlab.page(expected).html
 
 
-def test_tables_of_few_texts_and_refused_arguments(atlas: Atlas) -> None:
-    pairs = atlas.head(1, 2).pairs
-    assert repr(pairs).startswith("layer 1 head 2: Token pairs\nquery ")
-    assert "fewer than 10 texts" in pairs.table()
+def test_tables_of_few_texts_and_refused_arguments() -> None:
     few = measured("pocket", ["The dog", "The", "A"])
-    assert few.head(0, 0).pairs.columns["query"] == []
+    assert few.head(0, 0)["pairs"]["query"] == []
     data = attnlab.page(few).html.partition('id="description">')[2].partition("</script>")[0]
     errors = json.loads(data, parse_constant=pytest.fail)[0]["positions"]["error"]
     assert errors == [None, None]  # not NaN, which JSON doesn't have
     plain = measured("pocket", ["The dog"], heads=False)
     assert 'id="details"' not in attnlab.page(plain).html
     with pytest.raises(UnknownMeasureError, match="heads=True"):
-        plain.head(0, 0).pairs  # noqa: B018
+        plain.head(0, 0)
 
 
 def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any) -> None:
@@ -236,10 +236,10 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
     page.locator('.map a[href="#layer-1-head-2"]').first.click()
     shown, profile = page.locator(".head:visible"), atlas.head(1, 2)
     pairs = shown.locator("#pairs tbody tr").first.locator("td").all_inner_texts()
-    assert pairs[:2] == [profile.pairs.columns[name][0] for name in ("query", "key")]
-    assert float(pairs[2].split()[0]) == pytest.approx(profile.pairs.columns["mean"][0], rel=0.05)
-    assert shown.locator("#positions circle").count() == len(profile.positions.columns["mean"])
-    tops = profile.tops.columns
+    assert pairs[:2] == [profile["pairs"][name][0] for name in ("query", "key")]
+    assert float(pairs[2].split()[0]) == pytest.approx(profile["pairs"]["mean"][0], rel=0.05)
+    assert shown.locator("#positions circle").count() == len(profile["positions"]["mean"])
+    tops = profile["tops"]
     assert shown.locator("#tops figure").count() == TOPS
     # The arcs of the strongest query, as wide as its weights; then of a word that is pointed at.
     figure, lines = shown.locator("#tops figure").first, tops["lines"][0]
@@ -255,7 +255,7 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
         for key, width in arcs:
             assert width == pytest.approx(max(0.7, 0.23 * 15 * weights[key]), abs=0.01)
     token = shown.locator("#writes tbody td").first.inner_text()
-    assert token == profile.writes.columns["token"][0]
+    assert token == profile["writes"]["token"][0]
     page.locator("#language").click()
     assert "词元对" in page.locator("#pairs h3").inner_text()
     assert page.locator("#details").count() == 1
@@ -266,8 +266,5 @@ def test_page_of_a_head_in_a_browser(atlas: Atlas, tmp_path: Path, browser: Any)
 def test_texts_too_short_for_details() -> None:
     """One token writes nothing, two have no lines."""
     one, two = (measured("pocket", [ids, ids]).head(1, 2) for ids in ([5], [5, 6]))
-    assert [*one.writes.columns["token"]] == []
-    assert [len(one.positions.columns["mean"]), len(two.tops.columns["text"])] == [0, 0]
-    for table in (one.writes, one.positions, two.tops):
-        assert str(table.meaning) in str(table).replace("\n", " ")
-        assert len(table.to_dataframe()) == 0
+    for table in (one["writes"], one["positions"], two["tops"]):
+        assert not any(table.values())

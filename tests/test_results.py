@@ -36,7 +36,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     measures = ["induction", "previous", "loss"]
-    atlas = attnlab.atlas("pocket", sentences, measures, progress=False, heads=True)
+    atlas = attnlab.atlas("pocket", sentences, measures, progress=False)
     return {
         "patching": attnlab.patch(trace, other, by_position=True, **settings),
         "patching of pairs": attnlab.patch(*pairs, target=words, progress=False),
@@ -62,7 +62,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "atlas": atlas,
         "measure": atlas["previous"],
         "loss": atlas["loss"],
-        "top texts of a head": atlas.head(1, 2).tops,
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
         "truth": truth,
         "Shapley values": truth.shapley(),

@@ -1,13 +1,13 @@
 """Details of each head over a corpus: what it attends to and writes.
 
 They are made of a corpus's sums, see `heads`, and the model. Each is a table with a definition,
-`meaning`, and a standard error for each mean.
+and a standard error for each mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,16 +15,14 @@ from attnlab.corpus.heads import PAIRS, SHOWN, Plan
 from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
-from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
-from attnlab.support.tables import PLUS_MINUS, Columns, Heading, Paragraph, Table, label, listed
+from attnlab.support.tables import Columns
 
 # The most pairs, tokens promoted or demoted, and tokens that a top text's query promotes.
 LISTED, WRITTEN, PROMOTED = 12, 8, 3
 
-# Each table's title, the definition of its numbers, and the type of each column's cells; lists
-# aren't printed.
+# Each table's title, the definition of its numbers, and the type of each column's cells.
 NUMBERS = {"mean": float, "error": float}
 TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "positions": (
@@ -73,12 +71,6 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "lines": list,  # of a query and a key in `tokens`: both, weight and excess
         },
     ),
-}
-FORMATS: dict[str, Any] = {
-    "mean": PLUS_MINUS,
-    "strength": ".2f",
-    "weight": ".2f",
-    "content": label,
 }
 LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "pairs": f"{PAIRS:,}"}
 
@@ -226,37 +218,3 @@ def largest(numbers: AnyArray, count: int) -> AnyArray:
     candidates = np.argpartition(-numbers, min(count, len(numbers) - 1))[:count]
     ordered: AnyArray = candidates[np.argsort(-numbers[candidates], kind="stable")]
     return ordered
-
-
-class HeadTable(Document):
-    """One of a head's tables: `print` shows it, `.to_dataframe()` has all its columns.
-
-    Attributes
-    ----------
-    columns : a list for each column, by name
-    meaning : the definition of its numbers
-    """
-
-    note: ClassVar[str] = (
-        "Errors are one standard error over texts like these. The largest of many means is partly "
-        "large by chance."
-    )
-
-    def __init__(self, name: str, head: Message, columns: Columns) -> None:
-        self.title = Message("{head}: {table}", head=head, table=title_of(name))
-        self.name, self.meaning, self.columns = name, meaning_of(name), columns
-
-    def _data(self) -> Columns:
-        return self.columns
-
-    def _tables(self) -> Iterator[str | Table]:
-        """The columns but lists, and the definition."""
-        cells = TABLES[self.name][2]
-        shown = {name: column for name, column in self.columns.items() if cells[name] is not list}
-        yield listed(shown, FORMATS)
-        yield self.meaning
-
-    def pieces(self) -> Iterator[str | Table]:
-        yield Heading(self.title)
-        yield from (x if isinstance(x, Table) else Paragraph(x) for x in self._tables())
-        yield Paragraph(self.note)

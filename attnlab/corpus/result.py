@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, head_name, heads_axis, number_of_texts, numbered_axis
+from attnlab.analysis.base import Analysis, heads_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
-from attnlab.corpus.details import Details, HeadTable, checked_details
+from attnlab.corpus.details import Details, checked_details
 from attnlab.corpus.measures import MEASURES, TITLES, is_per_head
 from attnlab.corpus.tally import Tally, ratio, read_arrays, require, write_arrays
 from attnlab.equations import AnyArray
@@ -142,16 +142,6 @@ class Measured(Analysis):
             yield Message("{says}; no text has such tokens", says=meaning)
 
 
-class HeadDetails(NamedTuple):
-    """What one head attends to and writes, as `Atlas.head` returns it."""
-
-    positions: HeadTable  #: weight by the key's position
-    distances: HeadTable  #: weight by distance
-    pairs: HeadTable  #: token pairs with the largest weights
-    tops: HeadTable  #: texts in which it attends most strongly
-    writes: HeadTable  #: tokens it promotes and demotes
-
-
 class Atlas(Document, Mapping[str, Measured]):
     """Statistics of every head over a corpus, as `attnlab.atlas` returns them.
 
@@ -199,16 +189,18 @@ class Atlas(Document, Mapping[str, Measured]):
         """The measures that have a number for each head: all but the loss."""
         return [self[name] for name in filter(is_per_head, self.measures)]
 
-    def head(self, layer: int, head: int) -> HeadDetails:
-        """What one head attends to and writes, in an atlas made with `heads=True`."""
+    def head(self, layer: int, head: int) -> Details:
+        """What one head attends to and writes, in an atlas made with `heads=True`.
+
+        Its tables are those of its page, by name: positions, distances, pairs, writes, tops. Each
+        has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
+        """
         index = self._index(layer, head)
         if not self.details:
             raise UnknownMeasureError(
                 "this atlas has no details of heads; make it with atlas(..., heads=True)"
             )
-        name = head_name(*divmod(index, self.n_head))
-        tables = {each: HeadTable(each, name, x) for each, x in self.details[index].items()}
-        return HeadDetails(**tables)
+        return self.details[index]
 
     def _index(self, layer: Any, head: Any) -> int:
         """A head's index among those of all layers."""

@@ -85,7 +85,7 @@ def atlas(
     chunk : texts per task; fewer if they are long
     window : tokens to trace at once; None means 128, or n_positions if that is less
     heads : whether to measure too what each head attends to and writes, for a page of each head:
-        `atlas.head(1, 2).pairs` and others, see `Atlas.head`. With GPT-2's heads it takes 10 to
+        `atlas.head(1, 2)["pairs"]` and others, see `Atlas.head`. With GPT-2's heads it takes 10 to
         15 % longer, and 13 MB of disk a chunk.
     directory : where to keep a file for each finished chunk, so that an interrupted run resumes
         when it is started again; what changed since then, such as some texts, is measured anew.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import attnlab
-from attnlab.corpus.result import HeadDetails, Passage
+from attnlab.corpus.result import Passage
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
 from attnlab.steps import Result
@@ -28,7 +28,7 @@ MODULES = {
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
 PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Document, Passage, HeadDetails, Product, open_truth)
+OTHERS = (Document, Passage, Product, open_truth)
 
 INTRODUCTION = """\
 # Reference
