@@ -47,7 +47,7 @@ class Trace(ForwardPass):
     tokens : ids, symbols, texts and bytes, see `Tokens`
     next_logits : (vocab,), the last row of logits, computed without the others
     vocabulary : the model's `Vocabulary`
-    losses, loss, perplexity : each next token's cross-entropy, their mean, and e to its power
+    losses, loss : each next token's cross-entropy, and their mean; e to its power is the perplexity
     notice : whether the text ends in a blank, which words the model doesn't know, and which names
         of special tokens were split, and what to do; or ""
     and the attributes of `ForwardPass`
@@ -234,12 +234,6 @@ class Trace(ForwardPass):
         if len(self.ids) < 2:
             raise InvalidValueError("the loss needs at least two tokens; got one")
         return float(self.losses.mean(dtype=np.float64))
-
-    @property
-    def perplexity(self) -> float:
-        """e^loss: among how many equally probable tokens the model seems to choose."""
-        with np.errstate(over="ignore"):  # of a loss above 709: inf
-            return float(np.exp(self.loss))
 
     def _candidate(
         self, id: int, probability: float, sampled_with: float | None = None

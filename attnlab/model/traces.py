@@ -136,12 +136,6 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             raise InvalidValueError("the loss needs a text of at least two tokens")
         return float(losses.mean(dtype=np.float64))
 
-    @property
-    def perplexity(self) -> float:
-        """e^loss: among how many equally probable tokens the model seems to choose."""
-        with np.errstate(over="ignore"):  # of a loss above 709: inf
-            return float(np.exp(self.loss))
-
     if not TYPE_CHECKING:  # so that type checkers report misspelt names
 
         def __getattr__(self, name: str) -> NoReturn:
