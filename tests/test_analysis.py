@@ -676,7 +676,7 @@ def test_product_of_products_keeps_the_smaller_inner_dimension() -> None:
     assert (thin.T @ wide.T).left.shape == (6, 2)
 
 
-def test_eigenvalues_and_norms_of_a_product() -> None:
+def test_singular_values_and_norms_of_a_product() -> None:
     product, full = products()
     U, values, Vt = product.svd()
     assert (U.shape, values.shape, Vt.shape) == ((7, 3), (3,), (3, 7))
@@ -686,10 +686,6 @@ def test_eigenvalues_and_norms_of_a_product() -> None:
     assert np.allclose(product.singular_values, np.linalg.svd(full)[1][:3])
     assert np.allclose(values, product.singular_values)
     assert product.norm == pytest.approx(np.linalg.norm(full))
-    expected = np.linalg.eigvals(full)
-    expected = expected[np.abs(expected).argsort()[::-1][:3]]
-    assert np.allclose(sorted(product.eigenvalues), sorted(expected))
-    assert (np.diff(np.abs(product.eigenvalues)) <= 1e-12).all()
     assert repr(product).startswith("Product, 7 x 7 = (7 x 3) (3 x 7)\nsingular values ")
 
 
@@ -700,12 +696,8 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
     head = trace.head(1, 1)
     assert head.QK.left.shape == (trace.config.n_embd, trace.config.d_head)
     r = trace.config.d_head
-    singular, eigenvalues = (
-        RECORDED[f"{name}/circuits/{key}"] for key in ("singular", "eigenvalues")
-    )
+    singular = RECORDED[f"{name}/circuits/singular"]
     assert np.allclose(head.QK.singular_values, singular[:r], atol=TOLERANCE[dtype])
-    actual = np.sort_complex(head.OV.eigenvalues)
-    assert np.allclose(actual, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("path", ["final", "logits"])
@@ -868,7 +860,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: np.ones((2, 3)) @ on.product, ValueError, "can't be multiplied"),
     (lambda on: on.product @ np.ones((2, 7, 7)), ValueError, "can't be multiplied"),
     (lambda on: on.product @ "text", AttnlabError, "the factor"),
-    (lambda on: (np.ones((2, 7)) @ on.product).eigenvalues, AttnlabError, "only square"),
     (lambda on: attnlab.jobs(on.steps["clean"]), ValueError, "a whole text"),
     (lambda on: on.two._side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two._side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),

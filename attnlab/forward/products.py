@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnlab.equations import Array, columns_of_head, rows_of_head, transpose
 from attnlab.errors import InvalidValueError
@@ -84,17 +83,6 @@ class Product(StdoutSafe):
     def norm(self) -> float:
         """The Frobenius norm, the root of the sum of the squared singular values."""
         return float(np.linalg.norm(self.singular_values))
-
-    @property
-    def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
-        """(r,) in descending order of magnitude; all others are 0."""
-        if len(set(self.shape)) > 1:
-            raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
-        # A B and B A have the same eigenvalues, except zeros; here B A is only r x r.
-        # A positive eigenvalue of OV: a direction that the head writes as it reads it, so copies.
-        values = np.linalg.eigvals(self.right @ self.left).astype(complex)
-        order = np.argsort(-np.abs(values), kind="stable")
-        return values[order]
 
     @property
     def title(self) -> str:
