@@ -93,17 +93,11 @@ BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
 )
 
-DOWNLOAD_COMMAND = "attnlab download gpt2"
-
 # Files that are downloaded before the weights, if the repository has them; all others are skipped.
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
 SMALL_FILES = (
-    CONFIG,
-    *(name for vocabulary in VOCABULARIES for name in vocabulary),
-    "tokenizer_config.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    AVERAGES,
+    *(CONFIG, "vocab.json", "merges.txt", "tokenizer.json", "vocab.txt"),
+    *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json", AVERAGES),
 )
 
 # Seconds to wait for the hub's first answer.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_files
-from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, DOWNLOAD_COMMAND, find_model
+from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, find_model
 from attnlab.equations import Array
 from attnlab.errors import (
     CheckpointError,
@@ -212,7 +212,7 @@ class GPT2:
                     "cache).\nTo get GPT-2 (550 MB): {command}",
                     name=built_in,
                     description=Message(BUILT_IN[built_in].description),
-                    command=DOWNLOAD_COMMAND,
+                    command="attnlab download gpt2",
                 )
             )
             return cls.from_pretrained(built_in)
