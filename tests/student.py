@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.forward.parameters import stored_paths
+from attnlab.forward.parameters import stored_shapes
 
 Array = NDArray[Any]
 
@@ -455,5 +455,5 @@ def steps_of(model: Any, ids: Array, *mistakes: str, dtype: str = "float64") -> 
     config = model.config
     sizes = (config.n_head, config.n_layer, config.layer_norm_epsilon)
     with np.errstate(all="ignore"):
-        arrays = {path: model.parameters.stored(path) for path in stored_paths(model.config)}
+        arrays = {path: model.parameters.stored(path) for path in stored_shapes(model.config)}
         return Student(arrays, *sizes, dtype, mistakes).run(np.asarray(ids))

@@ -30,7 +30,7 @@ from attnlab.analysis.patching import HEADS, has_row_per_token
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.equations import merge_heads
 from attnlab.forward.edits import FIXED, editable_paths
-from attnlab.forward.parameters import ParameterVector, parameter_count, parts_of, stored_paths
+from attnlab.forward.parameters import ParameterVector, parameter_count, parts_of, stored_shapes
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import open_truth
 
@@ -268,7 +268,7 @@ def test_gradients_of_every_step_against_pytorch(
     names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
         f"parameter transformer.{tensor_name(path)}": path
-        for path in stored_paths(gradients.config)
+        for path in stored_shapes(gradients.config)
     }
     by_tensor["parameter lm_head.weight"] = "W_U"
     assert by_tensor.keys() & {*names} == {x for x in names if x.startswith("parameter")}

@@ -26,7 +26,7 @@ from attnlab.forward import ForwardPass
 from attnlab.forward.config import ACTIVATIONS
 from attnlab.forward.forward_pass import MLP
 from attnlab.forward.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
-from attnlab.forward.parameters import stored_paths
+from attnlab.forward.parameters import stored_shapes
 from attnlab.steps import Run, graph_of
 from attnlab.training import (
     ParameterVector,
@@ -197,7 +197,7 @@ def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
     loss, gradients = loss_and_gradients(forward, ids[:, 1:])
     assert loss == pytest.approx(float(RECORDED["gradient.loss"]), rel=tolerance)
     assert gradients.dtype == dtype
-    for path in stored_paths(model.config):
+    for path in stored_shapes(model.config):
         name = tensor_name(path)
         expected = RECORDED[f"gradient.of.{name}"]
         every = 1 if "bias" in name or "ln_" in name else 7

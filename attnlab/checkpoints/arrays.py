@@ -37,7 +37,6 @@ from attnlab.forward.parameters import (
     ParameterVector,
     Shape,
     stored_path,
-    stored_paths,
     stored_shapes,
 )
 from attnlab.steps import is_finite
@@ -106,7 +105,7 @@ def parameters_in_memory(
         which = "query, key and value " if len(zeros) == config.n_layer else ""
         ignored += f", without {which}biases, which are 0"
     parameters = ParameterVector(config, dtype=dtype)
-    for path in stored_paths(config):
+    for path in stored_shapes(config):
         entry, stored = tensors[tensor_name(path)], parameters.stored(path)
         values = entry.read()
         with np.errstate(over="ignore", invalid="ignore"):  # checked below

@@ -27,9 +27,7 @@ from attnlab.forward.parameters import (
     Shape,
     as_averages,
     no_parameter,
-    shapes_in_block,
-    shapes_outside_of_blocks,
-    stored_paths,
+    stored_shapes,
 )
 from attnlab.steps import is_finite, read_only
 from attnlab.support.checks import as_model_dtype, check_kind
@@ -169,7 +167,7 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     tensors = {
-        tensor_name(path): parameters.stored(path) for path in stored_paths(parameters.config)
+        tensor_name(path): parameters.stored(path) for path in stored_shapes(parameters.config)
     }
     if OUTPUT in tensors:
         tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
@@ -491,65 +489,45 @@ def not_tied(source: str) -> CheckpointError:
 def _check_entries(
     entries: Mapping[str, Tensor], config: GPT2Config, source: str
 ) -> dict[str, Tensor]:
-    """Return the parameters among tensors; raise if any is missing, unexpected or invalid.
-
-    The time depends on the number of entries, not on n_layer, which may be huge.
-    """
+    """Return the parameters among tensors; raise if any is missing, unexpected or invalid."""
     tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
-    in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
-    outside = {
-        OUTSIDE_OF_BLOCKS[path]: shape for path, shape in shapes_outside_of_blocks(config).items()
-    }
-    if OUTPUT in outside:
-        outside[OUTPUT] = outside[OUTPUT][::-1]  # transposed, as in nn.Linear
-
-    def shape_of(name: str) -> Shape | None:
-        block = IN_BLOCK.fullmatch(name)
-        if block is None:
-            return outside.get(EMBEDDING if name == OUTPUT and OUTPUT not in outside else name)
-        # int() of a huge number of digits would raise.
-        exists = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
-        return in_block.get(block[2]) if exists else None
-
-    expected = {name: shape for name in tensors if (shape := shape_of(name)) is not None}
-    problems = _mismatches(tensors, expected, config)
+    expected = {tensor_name(path): shape for path, shape in stored_shapes(config).items()}
+    if OUTPUT in expected:
+        expected[OUTPUT] = expected[OUTPUT][::-1]  # transposed, as in nn.Linear
+    elif OUTPUT in tensors:  # W_E under another name, or twice
+        expected[OUTPUT] = expected[EMBEDDING]
+        if EMBEDDING not in tensors:
+            del expected[EMBEDDING]
+    problems = _mismatches(tensors, expected)
     if not problems:
         return tensors
-    if reason := _not_gpt2(tensors, {*in_block, *outside}):
+    if reason := _not_gpt2(tensors, expected):
         raise CheckpointError(f"{source} {reason}")
     raise CheckpointError(f"the tensors in {source} don't match its config. {'; '.join(problems)}")
 
 
-def _mismatches(
-    tensors: Mapping[str, Stored], expected: Mapping[str, Shape], config: GPT2Config
-) -> list[str]:
+def _mismatches(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) -> list[str]:
     """Descriptions of all differences between tensors and the shapes that a config expects."""
-    present = set(expected)
-    if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
-        present = (present - {OUTPUT}) | {EMBEDDING}
-    required = len(shapes_outside_of_blocks(config)) + config.n_layer * len(NAMES)
-    names = (tensor_name(path) for path in stored_paths(config))
-    missing = (name for name in names if name not in present)
-    unexpected = [name for name in tensors if name not in expected]
-    misshaped = [
-        f"{name} is {list(tensors[name].shape)}, expected {list(shape)}"
-        for name, shape in expected.items()
-        if tensors[name].shape != shape
-    ]
-    unreadable = [
-        f"{name} is {tensors[name].dtype}, expected one of {', '.join(STORED_AS)}"
-        for name in expected
-        if tensors[name].dtype not in STORED_AS
-    ]
+    present = {name: shape for name, shape in expected.items() if name in tensors}
     names_by_problem = {
-        "missing": list_names(missing, required - len(present)),
-        "unexpected": list_names(unexpected),
-        "wrong shape": list_names(misshaped),
-        "unsupported dtype": list_names(unreadable),
+        "missing": [name for name in expected if name not in tensors],
+        "unexpected": [name for name in tensors if name not in expected],
+        "wrong shape": [
+            f"{name} is {list(tensors[name].shape)}, expected {list(shape)}"
+            for name, shape in present.items()
+            if tensors[name].shape != shape
+        ],
+        "unsupported dtype": [
+            f"{name} is {tensors[name].dtype}, expected one of {', '.join(STORED_AS)}"
+            for name in present
+            if tensors[name].dtype not in STORED_AS
+        ],
     }
-    problems = [f"{problem}: {names}" for problem, names in names_by_problem.items() if names]
+    problems = [
+        f"{problem}: {list_names(names)}" for problem, names in names_by_problem.items() if names
+    ]
     qkv = tensor_name("blocks.0.attention.W_QKV")
-    if qkv in expected and tensors[qkv].shape == expected[qkv][::-1]:
+    if qkv in present and tensors[qkv].shape == expected[qkv][::-1]:
         problems.append(
             "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
             "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
@@ -557,19 +535,14 @@ def _mismatches(
     return problems
 
 
-def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
-    """Why tensors aren't a plain GPT-2's, by their names, in a block without `h.0.`; or ""."""
-
-    def is_gpt2(name: str) -> bool:
-        block = IN_BLOCK.fullmatch(name)
-        return (block[2] if block else name) in names
-
+def _not_gpt2(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) -> str:
+    """Why tensors aren't a plain GPT-2's, by their names; or ""."""
     for name in tensors:
         if re.fullmatch(LORA, name):
             return (
                 f"contains unmerged LoRA layers ({list_names([name])}). Merge them where peft "
                 "is installed: model.merge_and_unload().save_pretrained('NEW')"
             )
-    if tensors and not any(map(is_gpt2, tensors)):
+    if tensors and tensors.keys().isdisjoint(expected):
         return f"has no tensors with GPT-2's names, only {list_names(sorted(tensors))}"
     return ""

@@ -74,20 +74,17 @@ def stored_path(path: str) -> str:
     return re.sub(r"(attention\.[Wb]_)[QKV]$", r"\1QKV", path)
 
 
-def stored_paths(config: GPT2Config) -> Iterator[str]:
-    in_block = tuple(shapes_in_block(config))
-    # The order of the forward pass: embeddings, blocks, the last LayerNorm.
-    first, second, *last = shapes_outside_of_blocks(config)
-    yield from (first, second)
-    for layer in range(config.n_layer):
-        yield from (f"blocks.{layer}.{name}" for name in in_block)
-    yield from last
-
-
 def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
-    # No path is in both: a block's have a dot.
-    shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
-    return {path: shapes[path.split(".", 2)[-1]] for path in stored_paths(config)}
+    """The shapes of all stored arrays, by path, in the order of the forward pass."""
+    in_block = shapes_in_block(config)
+    # Embeddings, blocks, the last LayerNorm, and W_U if it isn't tied.
+    embedding, positions, *last = shapes_outside_of_blocks(config).items()
+    blocks = (
+        (f"blocks.{layer}.{path}", shape)
+        for layer in range(config.n_layer)
+        for path, shape in in_block.items()
+    )
+    return dict([embedding, positions, *blocks, *last])
 
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
@@ -103,12 +100,7 @@ def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
 def parameter_count(config: GPT2Config) -> int:
     """The number of trained values; 124,439,808 for GPT-2 small."""
     # W_E counts once, though a tied model also uses it as W_U.
-    in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
-    return config.n_layer * _total_size(in_block) + _total_size(others)
-
-
-def _total_size(shapes: Mapping[str, Shape]) -> int:
-    return sum(map(math.prod, shapes.values()))
+    return sum(map(math.prod, stored_shapes(config).values()))
 
 
 class Parameters(Mapping[str, Array]):
@@ -147,7 +139,7 @@ class Parameters(Mapping[str, Array]):
         return isinstance(path, str) and path in parameter_shapes(self.config)
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(map(parts_of, stored_paths(self.config)))
+        return chain.from_iterable(map(parts_of, stored_shapes(self.config)))
 
     def __len__(self) -> int:
         return len(parameter_shapes(self.config))
@@ -162,8 +154,6 @@ class Parameters(Mapping[str, Array]):
 
     def read(self, path: str) -> Any:
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
-        if not isinstance(path, str):
-            raise no_parameter(path)
         # The same array in memory; from a file, only the rows that are indexed are read.
         return self.rows("W_E") if path == "rows_of_W_E" else self[path]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sized
+from collections.abc import Collection, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -154,8 +154,8 @@ def _directory_with_config(directory: Path) -> Path:
     )
 
 
-def list_names(names: Iterable[str], count: int | None = None) -> str:
-    """The first names, and the number of others; `count` is the total for an iterator."""
+def list_names(names: Collection[str]) -> str:
+    """The first names, and the number of others."""
     first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
-    rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)
+    rest = len(names) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")
