@@ -184,6 +184,9 @@ def test_averages_are_saved_with_a_model_and_silence_its_heads(
     edited = trace.edited({"blocks.0.mlp.output": lambda x: 2 * x})
     expected = edited.edited({path: model.averages[path]}).next_logits
     assert np.allclose(next_logits_without(edited, [(1, 3)])[0], expected, atol=1e-5)
+    opened.averages = None
+    expected = trace.edited({path: 0}).next_logits
+    assert np.allclose(next_logits_without(opened.trace(BALL), [(1, 3)])[0], expected, atol=1e-5)
     # A model without averages in the same directory doesn't get the former one's.
     GPT2(model.parameters.copy(), pocket.tokenizer).save(tmp_path)
     assert GPT2.from_pretrained(tmp_path).averages is None

@@ -861,6 +861,8 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.product @ np.ones((2, 7, 7)), ValueError, "can't be multiplied"),
     (lambda on: on.product @ "text", AttnlabError, "the factor"),
     (lambda on: attnlab.jobs(on.steps["clean"]), ValueError, "a whole text"),
+    (lambda on: attnlab.jobs([]), ValueError, "at least one trace; got an empty list"),
+    (lambda on: attnlab.jobs("a"), TypeError, "trace must be a Trace, or several; got 'a'"),
     (lambda on: on.two._side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two._side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two._side_by_side([2]), IndexError, "text 2 is out of range"),

@@ -173,6 +173,7 @@ def test_copies_and_pickles_are_equal() -> None:
         (lambda: TINY.tokens("the hen")[4], IndexError, "there is no token 4; tokens are 0 to 3"),
         (lambda: TINY.tokens("the hen").find(3), TypeError, "a token's text must be a str"),
         (lambda: Tokens([71]), TypeError, r"tokens must be a list of Token; got \[71\]"),
+        (lambda: Tokens(None), TypeError, "tokens must be a list of Token; got None"),
         (lambda: Tokens("a"), TypeError, "must be a list of Token; got 'a'. To encode a text"),
         (
             lambda: TINY.encode("a", special=["<m>"]),

@@ -120,6 +120,19 @@ def test_edits_of_all_texts_are_copied_and_checked(pocket: GPT2) -> None:
         traces.edited(None)  # type: ignore[arg-type]
 
 
+def test_edits_by_functions_are_pickled_if_their_functions_can_be(pocket: GPT2) -> None:
+    traces = pocket.trace(CLEAN[:2])
+    for paths in ({"embedding": np.negative}, {"embedding[-1]": np.negative}):
+        edited = traces.edited(paths)
+        copied = pickle.loads(pickle.dumps(edited))
+        assert np.array_equal(copied[1].next_logits, edited[1].next_logits)
+        assert copied.loss == edited.loss
+        local = traces.edited({path: lambda x: -x for path in paths})
+        with pytest.raises(InvalidTypeError, match="the edit of embedding.* can't be pickled"):
+            pickle.dumps(local)
+        assert copy.deepcopy(local).loss == copy.copy(local).loss == edited.loss
+
+
 def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
     """In steps, and in analyses that compute texts side by side."""
     edits = {"blocks.0.attention.heads.1.context[-1]": 0, "blocks.1.mlp.output": lambda x: -x}

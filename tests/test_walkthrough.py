@@ -144,6 +144,20 @@ def test_changed_input_is_noted() -> None:
     assert figures.verdict(published, {"x": [x], "y": x / 2, "text": "It's"}, 1, z=x) == (
         "You changed the input: the published figures are for\n  x = [3, 4]\n  text = 'It’s'"
     )
+    wrong: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+        (x, {}, {"x": x}, "published must be a dict of arrays; got array"),
+        (
+            published,
+            {"w": 1},
+            {"x": x},
+            "figures are ['x', 'text', 'y', 'z', 'n']; got ['w']",
+        ),
+        (published, {}, {"v": x}, "got ['v']"),
+        (published, {}, {}, "got none"),
+    ]
+    for given, used, computed, message in wrong:
+        with pytest.raises(AttnlabError, match=re.escape(message)):
+            figures.verdict(given, used, 4, **computed)
     assert figures.compare("pi", [3.14159], [3.1416], 4).agrees
     assert str(figures.compare("pi", [3], [3], 0)).startswith("pi: 1 figure agrees, ")
     other = figures.compare("pi", [3.14], [3.1416], 4)

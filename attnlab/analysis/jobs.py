@@ -165,11 +165,13 @@ def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) 
         raise InvalidTypeError(
             f"jobs must be a dict from names to functions of Tokens; got {quoted(jobs)}"
         )
-    texts = (  # lazy, with forks: each text's steps are freed before the next text
-        (trace._fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
-        for trace in traces
-    )
-    return measure_jobs(texts, jobs)
+
+    def with_targets(trace: Trace) -> tuple[Trace, Mapping[str, Mask]]:
+        check_kind(trace, Trace, "trace", "a Trace, or several")
+        # A fork, so that each text's steps are freed before the next text.
+        return trace._fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()}
+
+    return measure_jobs(map(with_targets, traces), jobs)
 
 
 def measure_jobs(
@@ -186,6 +188,8 @@ def measure_jobs(
             queries = keys.any(axis=-1)
             attention[job].append((weights[:, :, queries] * keys[queries]).sum(axis=-1))
             even[job].append(keys[queries].sum(axis=-1) / visible[queries])
+    if not all(even.values()):
+        raise InvalidValueError("jobs need at least one trace; got an empty list")
     return HeadJobs(
         list(attention),
         np.array([mean_of(np.concatenate(arrays, axis=-1)) for arrays in attention.values()]),

@@ -77,8 +77,9 @@ class GPT2:
         return self.parameters.averages
 
     @averages.setter
-    def averages(self, averages: Averages) -> None:
-        self.parameters.averages = as_averages(averages, self.config)
+    def averages(self, averages: Averages | None) -> None:
+        given = None if averages is None else as_averages(averages, self.config)
+        self.parameters.averages = given
 
     @classmethod
     def from_pretrained(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import Edit, as_edit
+from attnlab.forward.edits import Edit, as_edit, edits_in
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import one_of_many
 from attnlab.model.trace import NextTokens, Trace, columns_of_tokens
@@ -71,6 +72,21 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             _, traces_of_group = self._side_by_side(indices)
             traces.update(zip(indices, traces_of_group, strict=True))
         return Numbered("trace", (traces[i] for i in range(len(self))))
+
+    def __getstate__(self) -> dict[str, Any]:
+        edits = chain.from_iterable(edits.items() for edits in self._edits)
+        for path, function in ((path, x) for path, edit in edits for _, x in edits_in(edit)):
+            if "<" in getattr(function, "__qualname__", ""):  # <lambda>, or f.<locals>.g
+                raise InvalidTypeError(
+                    f"the edit of {path} can't be pickled: its function isn't at the top of a "
+                    "module. One text's trace, traces[0], can be pickled"
+                )
+        return vars(self)
+
+    def __deepcopy__(self, _: object = None) -> Traces:
+        return self  # which can't be changed; a copy would need `__getstate__`
+
+    __copy__ = __deepcopy__
 
     def __len__(self) -> int:
         return len(self.texts)

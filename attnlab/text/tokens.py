@@ -93,8 +93,9 @@ class Tokens(StdoutSafe, Sequence[Token]):
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = () if isinstance(tokens, str) else tuple(tokens)
-        if not all(isinstance(token, Token) for token in self._tokens) or isinstance(tokens, str):
+        is_list = isinstance(tokens, Iterable) and not isinstance(tokens, str)
+        self._tokens = tuple(tokens) if is_list else ()
+        if not is_list or not all(isinstance(token, Token) for token in self._tokens):
             raise InvalidTypeError(
                 f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
                 "model.tokenizer.tokens(text)"

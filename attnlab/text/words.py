@@ -58,14 +58,12 @@ class Word(NamedTuple):
     ----------
     text : without the space before it
     start, stop : its tokens are those from `start` up to, but not including, `stop`
-    is_letters : whether it consists of letters
     is_spelled_out : whether it has many pieces, or only short ones
     """
 
     text: str
     start: int
     stop: int
-    is_letters: bool
     is_spelled_out: bool
 
 
@@ -101,7 +99,7 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
         is_short = is_letters and stop - start > 1 and max(letters.values()) <= FEW_LETTERS
         is_spelled_out = is_short or stop - start >= MANY_PIECES
         if is_letters or stop - start > 1:
-            words.append(Word(text, start, stop, is_letters, is_spelled_out))
+            words.append(Word(text, start, stop, is_spelled_out))
     return words
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import as_count, check_choice, is_real
+from attnlab.support.checks import as_count, check_choice, check_kind, is_real
 from attnlab.support.files import read_json
 from attnlab.support.messages import Message
 
@@ -114,6 +114,13 @@ def verdict(
 
     They aren't compared if an input of the computation is not the published one.
     """
+    for given, name in ((published, "published"), (inputs, "inputs")):
+        check_kind(given, Mapping, name, "a dict of arrays")
+    if not computed or (unknown := {*inputs, *computed} - {*published}):
+        raise InvalidValueError(
+            f"the published figures are {quoted([*published], 200)}; got "
+            f"{quoted([*unknown]) if computed else 'none'}"
+        )
     changed = [
         f"\n  {name} = {quoted(np.asarray(published[name]).tolist())}"
         for name, used in inputs.items()
