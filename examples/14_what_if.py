@@ -394,8 +394,9 @@ stream.plot() if stream else None
 
 # %%
 averages = attnlab.averages(pocket, MEANS)
+values_by: dict[str, Any] = {"by 0": dict.fromkeys(averages, 0), "by means": averages}
 ablations = {}
-for name, values in {"by 0": dict.fromkeys(averages, 0), "by means": averages}.items():
+for name, values in values_by.items():
     if heads:
         print(f"\nEach head ablated {name}\n")
         ablations[name] = attnlab.patch(

@@ -349,10 +349,10 @@ averages = attnlab.averages(pocket, [each.clean for each in truth.sentences])
 of_task = [each for each in truth.sentences if each.task == TASK]
 all_clean = pocket.trace([each.clean for each in of_task])
 all_corrupted = pocket.trace([each.corrupted for each in of_task])
-answers = [(each.right, each.wrong) for each in of_task]
+targets = [(each.right, each.wrong) for each in of_task]
 lost_by = []
 for values in (averages, dict.fromkeys(averages, 0)):
-    ablated = attnlab.patch(all_corrupted, all_clean, target=answers, with_=values, progress=False)
+    ablated = attnlab.patch(all_corrupted, all_clean, target=targets, with_=values, progress=False)
     lost_by.append(-ablated.effects.mean(axis=0).ravel())
 
 print(f"\nWhat is lost without each head: {TASK}\n")

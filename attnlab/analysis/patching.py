@@ -57,12 +57,6 @@ MAX_ROWS, ENOUGH_ROWS = 1024, 128
 # Parts that a table names with their standard errors.
 PARTS_SHOWN = 10
 
-# The limits of patching with values that aren't from the clean run.
-GIVEN_NOTE = (
-    "A part whose given value moves the target is needed here. Whether it differs between the two "
-    "texts is another question."
-)
-
 # A path, and the rows that are patched.
 Patch = tuple[str, slice]
 
@@ -91,9 +85,9 @@ class Patching(Analysis):
         "Each number is how much of the target one patch restores: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
-        "A step that restores a lot carries the difference between the two texts. Others may "
-        "carry it too, and it may originate in an earlier step. Steps that matter only together "
-        "may each restore nothing."
+        "A step that restores a lot carries the difference between the two texts, or is needed if "
+        "its values are given. Others may carry it too, and it may originate in an earlier step. "
+        "Steps that matter only together may each restore nothing."
     )
     source: ClassVar[str] = (
         "Meng et al., “Locating and Editing Factual Associations in GPT” (2022), causal tracing"
@@ -116,7 +110,6 @@ class Patching(Analysis):
         is_given: bool = False,
     ) -> None:
         """From effects (n, patches), and the target in the clean and in the corrupted traces."""
-        self._is_given = is_given  # whether values took the place of those of the clean run
         patched = Message("{parts} with given values", parts=parts) if is_given else parts
         title = Message(self.titles[by_position], parts=patched, target=target)
         self.title = Message("{title}{note}", title=title, note=trace._note)
@@ -177,10 +170,9 @@ class Patching(Analysis):
         )
 
     def _notes(self) -> tuple[str, ...]:
-        note = Message(GIVEN_NOTE) if self._is_given else self.note
         if len(self.effects) == 1:
-            return (note,)
-        return note, Message(
+            return super()._notes()
+        return self.note, Message(
             "Standard errors say how much the mean would vary with other pairs drawn as these "
             "were; they don't cover other kinds of texts. Source: Cochran, “Sampling Techniques” "
             "(1977), chapter 6, ratio of means."

@@ -330,12 +330,9 @@ class GPT2:
 
         Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
 
-        Begin a new word with a space. Its tokens are those of the word by itself. Longer words that
-        begin with the same tokens are included: " dog" also counts “dogs” if that is dog + s.
-
-        Parameters
-        ----------
-        prompt, word : texts, ids or Tokens, as `trace` takes them
+        Both may be texts, ids or Tokens. Begin a new word with a space: its tokens are those of the
+        word by itself. Longer words that begin with the same tokens are included: " dog" also
+        counts “dogs” if that is dog + s.
 
         Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why
         that counts longer words.

@@ -308,12 +308,9 @@ class ByWords(Document):
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:  # no words for the cached keys
             raise InvalidValueError("by_words needs the trace of one whole text")
-        starts = {*range(len(trace.tokens))}
-        for word in trace.tokens.words:
-            starts -= {*range(word.start + 1, word.stop)}
-        self._trace, self._starts = trace, np.array(sorted(starts))
-        stops = [*self._starts[1:].tolist(), len(trace.tokens)]
-        self.spans = tuple(map(slice, self._starts.tolist(), stops))
+        later = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
+        self._trace, self._starts = trace, [i for i in range(len(trace.tokens)) if i not in later]
+        self.spans = tuple(map(slice, self._starts, [*self._starts[1:], len(trace.tokens)]))
         texts = (b"".join(trace.tokens.bytes[span]) for span in self.spans)
         self.words: tuple[str, ...] = tuple(text.decode(errors="replace") for text in texts)
 
@@ -329,7 +326,8 @@ class ByWords(Document):
     @cached_property
     def losses(self) -> Array:
         # The trace's first loss is that of token 1; the first word's own pieces are left out.
-        return read_only(np.add.reduceat(self._trace.losses, self._starts[1:] - 1))
+        starts = np.array(self._starts[1:], int) - 1
+        return read_only(np.add.reduceat(self._trace.losses, starts))
 
     def _data(self) -> Columns:
         return {
