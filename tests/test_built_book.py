@@ -134,6 +134,17 @@ def test_the_reference_has_every_public_name(book: Path) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_a_worksheet_prints_on_one_page_and_its_solutions_on_another(
+    book: Path, language: str, page: Any
+) -> None:
+    page.goto((book / language / "worksheet.html").as_uri())
+    count = r"/Type\s*/Page\b"
+    assert len(re.findall(count.encode(), page.pdf(format="A4"))) == 2
+    page.evaluate("document.querySelector('.new-page').nextElementSibling.remove()")
+    assert len(re.findall(count.encode(), page.pdf(format="A4"))) == 1
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_equations_are_typeset(book: Path, language: str) -> None:
     html = (book / language / "equations.html").read_text(encoding="utf-8")
     assert html.count("<math ") >= 12

@@ -70,9 +70,9 @@ function listChanges() {
     return buttonOf(() => restore(() => toggleChange(change)), { "aria-label": label }, words);
   };
   const all = buttonOf(() => restore(() => requestChanges([])), { id: "give-back" }, say("give all back"));
-  byId("ablated").hidden = !changes.length;
   const words = changes.every(isAblation) ? say("Silenced:") : say("Edited:");
-  byId("ablated").replaceChildren(words, ...changes.map(buttonOfChange), ...(changes.length > 1 ? [all] : []));
+  const listed = changes.length ? [words, ...changes.map(buttonOfChange)] : [];
+  byId("ablated").replaceChildren(...listed, ...(changes.length > 1 ? [all] : []));
 }
 
 /** Show the open head's changes in the controls that make them. */

@@ -313,9 +313,10 @@ function markTyping() {
 
 /** Show the traces: their sentences at once, then the next words, then the heads. */
 function showTexts() {
+  const areOthers = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
   [isSilenced, pointed.query, pointed.head] = [false, null, null];
-  byId("said").style.minHeight = "";
+  if (areOthers) byId("said").style.minHeight = ""; // an edit of a text moves nothing
   const isTypedIn = live.editor?.matches(":focus"); // it loses the focus in another stage
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));
