@@ -28,7 +28,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
-from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.held_out import samples
 from attnlab.pocket.truth import open_truth, shapley_values
 from attnlab.support.console import prepare_script
 
@@ -87,7 +87,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [each.task for each in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-others = [pocket.trace(text.text) for text in corpus(HELD_OUT_SEED, 200).samples]
+others = [pocket.trace(text.text) for text in samples()[:200]]
 
 
 # %%

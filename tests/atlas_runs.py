@@ -10,15 +10,14 @@ import numpy as np
 import attnlab
 from attnlab import Trace
 from attnlab.corpus import Atlas
-from attnlab.pocket.grammar import sample
+from attnlab.pocket.held_out import samples
 
 MEASURES = ("induction", "same", "loss")
 
 
-def texts(count: int, seed: int = 0) -> list[str]:
+def texts(count: int, first: int = 0) -> list[str]:
     """Texts of the pocket model's grammar."""
-    rng = np.random.default_rng(seed)
-    return [sample(rng).text for _ in range(count)]
+    return [sample.text for sample in samples()[first : first + count]]
 
 
 def bits(atlas: Atlas) -> dict[str, object]:

@@ -1,25 +1,22 @@
-"""pocket/grammar.py: texts whose predictable words can be derived, and their information."""
+"""examples/pocket/grammar.py: texts whose predictable words can be derived, their information."""
 
 import hashlib
 import math
 import re
+import sys
 from collections import Counter
 from functools import cache
 
 import numpy as np
 import pytest
+from pytorch import ROOT
 
 from attnlab.errors import InvalidValueError
-from attnlab.pocket import grammar
-from attnlab.pocket.grammar import (
-    KINDS,
-    LEXICON,
-    WEIGHTED_KINDS,
-    Corpus,
-    Sample,
-    corpus,
-    sample,
-)
+from attnlab.pocket import held_out
+
+sys.path.append(str(ROOT / "examples" / "pocket"))
+import grammar
+from grammar import HELD_OUT_SEED, KINDS, LEXICON, WEIGHTED_KINDS, Corpus, Sample, corpus, sample
 
 
 @cache
@@ -47,6 +44,18 @@ def test_a_corpus_follows_its_seed_a_sample_a_line() -> None:
     # The beginning of the text that the pocket model was trained on.
     digest = hashlib.sha256(corpus(0, 2000).text.encode()).hexdigest()
     assert digest.startswith("167e427cb22f3b5e")
+
+
+def test_the_package_has_texts_of_the_held_out_seed() -> None:
+    drawn = corpus(HELD_OUT_SEED, 10_400).samples
+    known = held_out.samples()
+    assert [(one.kind, one.text) for one in known] == [(one.kind, one.text) for one in drawn]
+    for one, other in zip(known, drawn, strict=True):
+        for (job, *spans), link in zip(one.links, other.links, strict=True):
+            assert (job, *map(tuple, spans)) == tuple(link)
+    assert held_out.samples("gift") == [one for one in known if one.kind == "gift"]
+    with pytest.raises(InvalidValueError, match="got 'poem'"):
+        held_out.samples("poem")
 
 
 def test_every_kind_occurs_as_often_as_it_should() -> None:

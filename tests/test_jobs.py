@@ -9,7 +9,7 @@ import pytest
 from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.analysis.jobs import HeadJobs, error_of
 from attnlab.errors import InvalidValueError
-from attnlab.pocket.grammar import Link, Sample
+from attnlab.pocket.held_out import Sample
 from attnlab.training import ParameterVector
 
 
@@ -19,13 +19,13 @@ def test_targets_of_a_text(pocket_maker: Any, pocket: GPT2) -> None:
         _, targets = pocket_maker.targets(pocket, text)
         return {job: np.argwhere(keys).tolist() for job, keys in targets.items()}
 
-    text = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
+    text = Sample("creature", "A sad cat wept.", [("adjective", (6, 9), (2, 5))])
     assert pairs_of(text) == {
         "previous": [[1, 0], [2, 1], [3, 2], [4, 3]],
         "first": [[1, 0], [2, 0], [3, 0], [4, 0]],
         "adjective": [[2, 1]],
     }
-    text = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
+    text = Sample("recital", "Say: one two. Again: one two.", [])
     # Say : one two . Again : one two .
     assert pairs_of(text)["induction"] == [[6, 2], [7, 3], [8, 4], [9, 5]]
 

@@ -10,11 +10,11 @@ from conftest import REFERENCE
 
 from attnlab import GPT2
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, LEXICON, corpus
+from attnlab.pocket.held_out import samples
 
 FILES = (
     *("config.json", "model.safetensors", "vocab.json", "merges.txt", "head_averages.json"),
-    "MODEL_CARD.md",
+    *("held_out.json.gz", "MODEL_CARD.md"),
 )
 CARD = (BUILT_IN["pocket"].directory / "MODEL_CARD.md").read_text(encoding="utf-8")
 PROMPT = "It’s very hot in summer. Swimming is"
@@ -82,7 +82,7 @@ def test_distant_words_determine_the_continuation(pocket: GPT2) -> None:
 
 def test_losses_are_means_over_the_predicted_tokens(pocket_maker: Any, pocket: GPT2) -> None:
     nats = []
-    for sample in corpus(HELD_OUT_SEED, 3).samples:
+    for sample in samples()[:3]:
         trace = pocket.trace(f"\n{sample.text}\n")
         powers = np.exp(trace.logits[:-1].astype(float))
         ids = trace.tokens.ids[1:]
@@ -111,7 +111,7 @@ def test_model_card_jobs_of_heads(pocket_maker: Any, pocket: GPT2) -> None:
 def test_model_card_losses(pocket_maker: Any, pocket: GPT2) -> None:
     losses = pocket_maker.held_out_losses(pocket)
     _, *rows = card_table("Losses")
-    assert {kind for kind, *_ in rows} == {*KINDS, "all"}
+    assert {kind for kind, *_ in rows} == {*(sample.kind for sample in samples()), "all"}
     for kind, tokens, model, grammar in rows:
         assert int(tokens) == losses[kind].tokens
         assert abs(float(model) - losses[kind].model) < 0.0051
@@ -130,8 +130,10 @@ def test_model_card_predictions(pocket: GPT2) -> None:
 
 
 def test_every_word_is_one_token(pocket: GPT2) -> None:
-    assert all(len(pocket.tokenizer.encode(f" {word}")) == 1 for word in LEXICON)
-    text = corpus(0, 300).text
+    text = "\n".join(sample.text for sample in samples()[:1000])
+    words = set(re.findall("(?<= )[a-z]+(?=[ .])", text))
+    assert len(words) > 200
+    assert all(len(pocket.tokenizer.encode(f" {word}")) == 1 for word in words)
     assert pocket.tokenizer.decode(pocket.tokenizer.encode(text)) == text
 
 
@@ -143,6 +145,7 @@ def test_the_maker_writes_all_files(
     monkeypatch.setattr(pocket_maker, "SAMPLES", 300)
     monkeypatch.setattr(pocket_maker, "STEPS", 3)
     monkeypatch.setattr(pocket_maker, "WARMUP", 1)
+    monkeypatch.setattr(pocket_maker, "HELD_OUT", 40)
     monkeypatch.setattr(pocket_maker, "held_out_losses", lambda model: losses(model, 20))
     card = pocket_maker.make(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == set(FILES)

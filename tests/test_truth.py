@@ -7,7 +7,7 @@ import pytest
 
 from attnlab import GPT2, at, attribution_patch, patch
 from attnlab.errors import InvalidValueError
-from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.held_out import samples
 from attnlab.pocket.truth import FILE, PARTS, Truth, open_truth, shapley_values
 
 CARD = (FILE.parent / "TRUTH_CARD.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_sentences(truth: Truth, pocket: GPT2) -> None:
 
 def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> None:
     """Some entries of the table, computed with an edit for each ablated part."""
-    texts = [sample.text for sample in corpus(HELD_OUT_SEED, 200).samples]
+    texts = [sample.text for sample in samples()[:200]]
     traces = [pocket.trace(text) for text in texts]
     means = {
         part: np.concatenate([at(trace, path) for trace in traces]).mean(axis=0)

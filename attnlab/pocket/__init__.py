@@ -1,5 +1,5 @@
-"""The pocket model, a small GPT-2 in the package, and the grammar of its sentences.
+"""The pocket model, a small GPT-2 in the package.
 
-`grammar` generated the training texts. `truth` has the results of every subset of the model's heads
-and MLPs. `examples/pocket` makes the model.
+`held_out` has texts like those that it was trained on. `truth` has the results of every subset of
+the model's heads and MLPs. `examples/pocket` in attnlab's repository makes the model.
 """

@@ -12,7 +12,7 @@ import numpy as np
 
 import attnlab
 from attnlab.equations import Array
-from attnlab.pocket.grammar import corpus
+from attnlab.pocket.held_out import samples
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -24,8 +24,8 @@ STEPS, BATCH, RATE = 300, 512, 0.003
 
 model = attnlab.GPT2.from_pretrained("pocket")
 traces, others = (
-    model.trace([sample.text for sample in corpus(seed, samples).samples])
-    for seed, samples in ((8, 600), (99, 100))  # to train on, to measure with
+    model.trace([sample.text for sample in texts])
+    for texts in (samples()[100:700], samples()[:100])  # to train on, to measure with
 )
 vectors = np.concatenate([attnlab.at(trace, PATH) for trace in traces]).astype(float)
 center = vectors.mean(axis=0)

@@ -14,7 +14,7 @@ import attnlab
 from attnlab import Trace, equations
 from attnlab.equations import Array
 from attnlab.forward.gradients import layer_norm_gradient
-from attnlab.pocket.grammar import corpus
+from attnlab.pocket.held_out import samples
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -25,8 +25,8 @@ STEPS, BATCH, RATE = 100, 256, 0.3
 
 model = attnlab.GPT2.from_pretrained("pocket")
 traces, others = (
-    model.trace([sample.text for sample in corpus(seed, samples).samples])
-    for seed, samples in ((7, 400), (99, 50))  # to train on, to measure with
+    model.trace([sample.text for sample in texts])
+    for texts in (samples()[50:450], samples()[:50])  # to train on, to measure with
 )
 X = np.concatenate([attnlab.at(trace, STOP) for trace in traces])
 Q = np.concatenate([attnlab.softmax(trace.logits) for trace in traces])  # what the lens learns

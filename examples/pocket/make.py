@@ -4,27 +4,25 @@
     python examples/pocket/make.py DIRECTORY
 
 At the end, DIRECTORY, which must have no model, has the package's files: config.json,
-model.safetensors, vocab.json, merges.txt, head_averages.json, MODEL_CARD.md.
-`attnlab.pocket.grammar` generates the training texts.
+model.safetensors, vocab.json, merges.txt, head_averages.json, held_out.json.gz, MODEL_CARD.md.
+`grammar.py` generates the texts.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import platform
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tokenizers
-
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, averages, train
-from attnlab.analysis.jobs import HeadJobs, first, induction, measure_jobs, previous
-from attnlab.equations import Mask
-from attnlab.forward.parameters import parameter_count
-from attnlab.pocket.grammar import (
+from grammar import (
     HELD_OUT_SEED,
     KINDS,
     TRAINING_SEED,
@@ -33,6 +31,11 @@ from attnlab.pocket.grammar import (
     corpus,
     sample,
 )
+
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, averages, train
+from attnlab.analysis.jobs import HeadJobs, first, induction, measure_jobs, previous
+from attnlab.equations import Mask
+from attnlab.forward.parameters import parameter_count
 from attnlab.support.tables import align
 from attnlab.training import Training
 
@@ -46,8 +49,8 @@ JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 # number of texts of each kind.
 MEASURED, TEXTS = ("recital", "creature", "pronoun"), 40
 
-# Held-out texts over which the heads' averages are taken.
-AVERAGED = 1000
+# Held-out texts that come with the model, and those over which the heads' averages are taken.
+HELD_OUT, AVERAGED = 10_400, 1000
 
 PROMPTS = (
     "It’s very hot in summer. Swimming is",
@@ -73,12 +76,20 @@ def make(directory: Path) -> str:
         warmup=WARMUP,
         seed=TRAINING_SEED,
     )
-    model, texts = run.model, [one.text for one in corpus(HELD_OUT_SEED, AVERAGED).samples]
-    model.averages = averages(model, texts)
+    model, held_out = run.model, corpus(HELD_OUT_SEED, HELD_OUT).samples
+    model.averages = averages(model, [one.text for one in held_out[:AVERAGED]])
     model.save(directory)
+    write_held_out(directory, held_out)
     model_card = card(run)
     (directory / "MODEL_CARD.md").write_text(model_card, encoding="utf-8")
     return model_card
+
+
+def write_held_out(directory: Path, held_out: Sequence[Sample]) -> None:
+    """Write the texts that come with the model, see `attnlab.pocket.held_out`."""
+    fields = json.dumps([(one.kind, one.text, one.links) for one in held_out], ensure_ascii=False)
+    content = gzip.compress(fields.encode(), mtime=0)
+    (directory / "held_out.json.gz").write_bytes(content)
 
 
 def learn_vocabulary(text: str, directory: Path) -> Tokenizer:

@@ -13,7 +13,7 @@ from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.equations import AnyArray
 from attnlab.forward import ForwardPass
 from attnlab.forward.gradients import cross_entropy
-from attnlab.pocket.grammar import sample
+from attnlab.pocket.held_out import samples
 
 pytestmark = pytest.mark.slow
 
@@ -62,10 +62,10 @@ def test_the_atlas_equals_the_chapters_calculation(chapter: Chapter) -> None:
 
 def test_ten_thousand_sentences(chapter: Chapter) -> None:
     """By texts of equal length, side by side."""
-    rng, pocket = np.random.default_rng(99), chapter["pocket"]
+    pocket = chapter["pocket"]
     by_length = defaultdict(list)
-    for _ in range(10_000):
-        tokens = pocket.tokenizer.tokens(sample(rng).text)
+    for sample in samples()[:10_000]:
+        tokens = pocket.tokenizer.tokens(sample.text)
         by_length[len(tokens)].append(tokens)
     sums = []  # of each text with targets: their number, and the weights there of both heads
     for texts in by_length.values():
@@ -145,9 +145,9 @@ def test_two_atlases(chapter: Chapter) -> None:
     for text in chapter["other_texts"]:
         rows = np.flatnonzero(induction(chapter["pocket"].tokenizer.tokens(text)).any(axis=-1))
         places, total = places + len(rows), total + float((1 / (rows + 1)).sum())
-    assert round(total / places, 3) == 0.045
+    assert round(total / places, 3) == 0.047
     assert np.round(chapter["untrained_atlas"]["induction"].mean, 3) == pytest.approx(
-        0.045, abs=0.0005
+        0.047, abs=0.0005
     )
     assert round(float(chapter["measured"].mean[PREVIOUS]), 3) == 0.024
 
@@ -207,7 +207,7 @@ def test_exercise_3(answer: str) -> None:
 
 
 def test_exercise_4(answer: str) -> None:
-    twice = "for _ in range(TEXTS)]\n"
+    twice = "draws = samples(KIND)[:TEXTS]\n"
     chapter = run(CHAPTER, {twice: f"{twice}draws = 2 * draws\n"}, until="# ## 16.5")
     (mean, error), (before, error_before) = chapter["by_atlas"], run_unchanged(CHAPTER)["by_atlas"]
     assert mean == pytest.approx(before)

@@ -199,7 +199,7 @@ def test_tuned_lens() -> None:
     expected = [np.log(p[n].sum() / p[n, text.ids[n + 1]]) for n in range(len(p) - 1)]
     assert text.loss == pytest.approx(np.mean(expected), rel=1e-5)
     assert "Ġit" in page.printed.split("logit lens")[2]
-    assert "Ġhissed" in page.printed.split("tuned lens")[2]
+    assert "Ġclucked" in page.printed.split("tuned lens")[2]
 
 
 @pytest.mark.slow
