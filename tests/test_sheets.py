@@ -20,8 +20,6 @@ needs("openpyxl", "test")
 
 import openpyxl  # noqa: E402
 
-from attnlab.views.sheets import Derived  # noqa: E402
-
 # LibreOffice recomputes a file's formulas on opening only if its profile says so.
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
@@ -153,18 +151,6 @@ def test_a_given_scale_and_bias_are_cells(tmp_path: Path) -> None:
         "=IF(mask!C4,scores!C4+score_bias!C4,-1E+308)",
     ]
     assert (book["scale"]["B3"].value, book["scale"]["A1"].value) == (1, "scale")
-
-
-def test_parentheses_in_formulas() -> None:
-    for formula, text in (
-        (("-", 1, ("-", 2, 4)), "1-(2-4)"),
-        (("-", ("-", 1, 2), 4), "1-2-4"),
-        (("*", 1, ("+", 2, 4)), "1*(2+4)"),
-        (("+", ("*", 1, 2), 4), "1*2+4"),
-        (("**", ("**", 1, 2), 2), "(1^2)^2"),
-        (("/", 1, ("*", 2, 4)), "1/(2*4)"),
-    ):
-        assert Derived(Any, {}).template(formula) == text
 
 
 def test_workbooks_have_a_sheet_for_each_step(pocket: Any, tmp_path: Path) -> None:

@@ -1,42 +1,23 @@
-"""A computation as a spreadsheet of formulas.
-
-Each step becomes a sheet. Its cells are the formulas of its equation's derivation, as in an
-explanation, with cells of earlier sheets instead of names. Equations that move numbers move cells.
-"""
+"""One head as a spreadsheet of formulas: a sheet for each step, over cells of earlier sheets."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from attnlab import equations
-from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.steps import Node, Result, Step, at
-from attnlab.steps.declaration import parameters_of
 from attnlab.steps.labels import axis_of
 from attnlab.support.checks import importing_extra
 from attnlab.support.colours import LIGHT
 from attnlab.support.files import FilePath, check_writable, write_atomically
-from attnlab.views.explaining.derivations import computes, derivation
-from attnlab.views.explaining.formulas import (
-    CONSTANTS,
-    OPERATIONS,
-    Indexed,
-    Leaf,
-    Rounded,
-    Tree,
-    is_leaf,
-)
 
 with importing_extra("sheets"):
     import xlsxwriter
-    from xlsxwriter.utility import quote_sheetname, xl_rowcol_to_cell
+    from xlsxwriter.utility import quote_sheetname, xl_range, xl_rowcol_to_cell
 
 # Larger workbooks take minutes to open.
 MAX_CELLS = 1_000_000
@@ -58,330 +39,191 @@ FIRST_ROW, FIRST_COLUMN = 2, 1
 # Widths of columns in characters.
 LABEL_WIDTH, NUMBER_WIDTH = 14, 6.5
 
-# The axis of numbers that are the same in all columns.
-ONE = "1"
-
-# A cell's address is one integer, made of sheet, row and column.
-NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
-
-# Operators and functions of formulas.
-PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
-FUNCTIONS = {"if": "IF", "maximum": "MAX", **{f: f.upper() for f in ("erf", "exp", "sqrt", "tanh")}}
+# The formula of the cell at a row and column of a step.
+Formula: TypeAlias = Callable[[int, int], str]
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """An array of cells of sheets, or of cells to be written."""
+class Sheet:
+    """The names of a sheet's cells and ranges in formulas, by row and column of its array."""
 
-    values: AnyArray  # the numbers (...)
-    addresses: Any = None  # (...) on a sheet, see NEXT_COLUMN; None if they aren't on one yet
-    formulas: Any = None  # (...) to be written; None for numbers
+    def __init__(self, name: str, shape: tuple[int, int]) -> None:
+        self.name, (self.rows, self.columns) = name, shape
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
+    def cell(self, i: int, j: int) -> str:
+        """One cell, such as `Q!B3`."""
+        return self._name(xl_rowcol_to_cell(FIRST_ROW + i, FIRST_COLUMN + j))
 
+    def row(self, i: int) -> str:
+        """A row of cells, such as `Q!B3:AG3`."""
+        return self._range(i, 0, i, self.columns - 1)
 
-class Derived:
-    """The cells of a derivation's lines, over the rows and columns of a step.
+    def column(self, j: int) -> str:
+        return self._range(0, j, self.rows - 1, j)
 
-    `values` are the equation's parameters by name, then earlier lines: cells, or other values.
-    """
+    def _range(self, top: int, left: int, bottom: int, right: int) -> str:
+        return self._name(
+            xl_range(FIRST_ROW + top, FIRST_COLUMN + left, FIRST_ROW + bottom, FIRST_COLUMN + right)
+        )
 
-    def __init__(self, book: Book, values: Mapping[str, Any]) -> None:
-        self.book, self.values = book, dict(values)
-        self.arrays: list[AnyArray] = []  # what to put in the places of a template
-
-    def formulas(self, tree: Tree) -> AnyArray:
-        """The spreadsheet's formulas of a formula, over rows and columns."""
-        self.arrays = []
-        template = self.template(tree)
-        return _each(template.format, *self.arrays) if self.arrays else np.array(template, object)
-
-    def template(self, tree: Tree, outer: int = 0) -> str:
-        """A formula as a template of the spreadsheet's formulas, in parentheses if need be."""
-        match tree:
-            case "pi":
-                return "PI()"
-            case "-inf":
-                return _literal(-np.inf)
-            case str() | ("at", *_):
-                return self.place(self.texts(tree))
-            case ("len", ("at", name, *_)):
-                return str(self.values[name].shape[-1])
-            case ("sum", ("*", first, second)):
-                return self.place(_each(Range.times, self.ranges(first), self.ranges(second)))
-            case ("sum", row) if not is_leaf(row):
-                return f"SUMPRODUCT({self.template(row)})"  # of an array, unlike SUM
-            case ("sum" | "max" as reduction, row):
-                return f"{reduction.upper()}({self.template(row)})"
-            case (operation, *operands) if operation in FUNCTIONS:
-                return f"{FUNCTIONS[operation]}({','.join(map(self.template, operands))})"
-            case (operation, left, right):
-                precedence = PRECEDENCE[operation]
-                sign = "^" if operation == "**" else operation
-                # a - (b - c) and (a^2)^2, but a - b - c and a * b * c
-                inner = (precedence + (sign == "^"), precedence + (sign in "-/"))
-                texts = map(self.template, (left, right), inner)
-                return f"({sign.join(texts)})" if precedence < outer else sign.join(texts)
-        return _literal(tree)
-
-    def place(self, texts: AnyArray) -> str:
-        self.arrays.append(texts)
-        return f"{{{len(self.arrays) - 1}}}"
-
-    def texts(self, tree: Leaf) -> AnyArray:
-        """The references or ranges of a name in a formula, over rows and columns."""
-        if isinstance(tree, tuple) and ":" in tree:
-            return _each(str, self.ranges(tree))
-        cells = self.values[tree if isinstance(tree, str) else tree[1]]
-        if not isinstance(cells, Cells):
-            return np.asarray(_literal(cells), object)
-        return over_rows_and_columns(_each(self.book.reference, cells.addresses), tree)
-
-    def ranges(self, tree: Indexed) -> AnyArray:
-        """The `Range`s of an indexed array with ":", over rows and columns."""
-        _, name, *index = tree
-        addresses = self.values[name].addresses
-        along_columns = addresses.swapaxes(-2, -1) if index[0] == ":" else addresses
-        return over_rows_and_columns(self.book.ranges(along_columns), tree)
-
-    def value(self, tree: Tree, *, is_reduced: bool = False) -> Any:
-        """The numbers of a formula, over rows and columns, and along the row that is reduced."""
-        if tree in CONSTANTS:
-            return np.float64(CONSTANTS[tree][0])
-        if is_leaf(tree):
-            cells = self.values[tree if isinstance(tree, str) else tree[1]]
-            values = np.asarray(cells.values if isinstance(cells, Cells) else cells, np.float64)
-            if ":" in tree:
-                return np.expand_dims(values, -2)
-            return values[..., np.newaxis] if is_reduced and values.ndim else values
-        if not isinstance(tree, tuple):
-            return np.float64(tree)
-        operation, *operands = tree
-        reduces = operation in ("sum", "max", "len")
-        numbers = (self.value(x, is_reduced=is_reduced or reduces) for x in operands)
-        value = OPERATIONS[operation](*map(Rounded, numbers)).value
-        return value[..., np.newaxis] if is_reduced and reduces else value
+    def _name(self, cells: str) -> str:
+        return f"{quote_sheetname(self.name)}!{cells}"
 
 
-def over_rows_and_columns(array: AnyArray, tree: Tree) -> AnyArray:
-    """Align an array, indexed as in a formula, with the rows and columns of a step."""
-    match [part for part in tree[2:] if part != ":"] if isinstance(tree, tuple) else []:
-        case [int(row)]:
-            return np.asarray(array[row])
-        case ["row"]:
-            return np.expand_dims(array, -1)
-        case ["column"] if array.ndim > 1:  # for each head
-            return np.expand_dims(array, -2)
-    return array
+def formulas_of(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
+    """The formulas of a head's computed steps, over the sheets of the steps before."""
 
+    def product(left: str, right: str, bias: str = "") -> Formula:
+        def formula(i: int, j: int) -> str:
+            # In self-attention, memory is another name of X.
+            rows, columns = sheets[left if left in sheets else "X"], sheets[right]
+            added = f"+{sheets[bias].cell(0, j)}" if bias in sheets else ""
+            return f"MMULT({rows.row(i)},{columns.column(j)}){added}"
 
-@dataclass(frozen=True)
-class Range:
-    """A row or column of cells, such as `Q!B3:AG3`."""
+        return formula
 
-    text: str
-    is_row: bool
+    def cell(name: str) -> Formula:
+        return lambda i, j: sheets[name].cell(i, j)
 
-    def __str__(self) -> str:
-        return self.text
+    def masked_scores(i: int, j: int) -> str:
+        names = ("scores", "score_bias") if "score_bias" in sheets else ("scores",)
+        kept = "+".join(cell(name)(i, j) for name in names)
+        return f"IF({cell('mask')(i, j)},{kept},{MINUS_INFINITY:.0E})"
 
-    def times(self, other: Range) -> str:
-        """The formula of the dot product of two ranges."""
-        if self.is_row == other.is_row:
-            return f"SUMPRODUCT({self},{other})"
-        row, column = (self, other) if self.is_row else (other, self)
-        return f"MMULT({row},{column})"
+    def shifted(i: int, j: int) -> str:
+        return f"{cell('masked_scores')(i, j)}-MAX({sheets['masked_scores'].row(i)})"
 
+    def row_sum(i: int, j: int) -> str:
+        row = sheets["masked_scores"].row(i)
+        return f"SUMPRODUCT(EXP({row}-MAX({row})))"  # of an array, unlike SUM
 
-def _each(function: Callable[..., Any], *arrays: Any) -> AnyArray:
-    """Apply a function to each element, with broadcasting."""
-    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), object)
+    def softmax(i: int, j: int) -> str:
+        return f"{cell('weights.exp')(i, j)}/{sheets['weights.row_sum'].cell(i, 0)}"
+
+    def weights(i: int, j: int) -> str:
+        if "dropout_mask" not in sheets:
+            return softmax(i, j)
+        return f"{cell('weights.softmax')(i, j)}*{cell('dropout_mask')(i, j)}"
+
+    return {
+        "Q": product("X", "W_Q", "b_Q"),
+        "K": product("memory", "W_K", "b_K"),
+        "V": product("memory", "W_V", "b_V"),
+        "raw_scores": lambda i, j: f"SUMPRODUCT({sheets['Q'].row(i)},{sheets['K'].row(j)})",
+        "scale": lambda i, j: f"SQRT({sheets['K'].columns})",
+        "scores": lambda i, j: f"{cell('raw_scores')(i, j)}/{sheets['scale'].cell(0, 0)}",
+        "masked_scores": masked_scores,
+        "weights.shifted": shifted,
+        "weights.exp": lambda i, j: f"EXP({cell('weights.shifted')(i, j)})",
+        "weights.row_sum": row_sum,
+        "weights.softmax": softmax,
+        "weights": weights,
+        "context": product("weights", "V"),
+        "output": product("context", "W_O"),
+    }
 
 
 class Book:
     """A workbook: a sheet of notes, then one for each step, labelled with tokens."""
 
-    def __init__(self, result: Result) -> None:
-        self.result, self.stream, self.cell_count = result, BytesIO(), 0
+    def __init__(self, head: Any) -> None:  # an attention
+        self.head, self.stream, self.cell_count = head, BytesIO(), 0
+        self.sheets = dict[str, Sheet]()
+        self.formulas = formulas_of(self.sheets)
         self.workbook = xlsxwriter.Workbook(self.stream, {"in_memory": True})
         self.bold = self.workbook.add_format({"bold": True})
         self.bold_right = self.workbook.add_format({"bold": True, "align": "right"})
         shown = {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
         self.masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         self.masked["format"] = self.workbook.add_format(shown)
-        self.names: list[str] = []
-        sheet = self._sheet("notes")
-        sheet.write_string(0, 0, result.title, self.bold)
+        sheet = self.workbook.add_worksheet("notes")
+        sheet.write_string(0, 0, head.title, self.bold)
         for row, note in enumerate(NOTES, 1):
             sheet.write_string(row, 0, note)
 
-    def _sheet(self, name: str) -> Any:
-        self.names.append(name)
-        return self.workbook.add_worksheet(name)
+    def put_step(self, name: str) -> None:
+        """Write a step: as formulas if it is computed, as numbers if it is given or edited."""
+        value, is_edited = getattr(self.head, name), self.head.is_edited(name)
+        if not isinstance(value, np.ndarray | float) or (
+            name == "memory" and value is self.head.X and not is_edited
+        ):
+            return  # an input that this head doesn't have, or another name of X
+        axes = self.head.axes_of(name)
+        if is_edited or not self.is_computed(name):
+            self.put(name, name + (", edited" if is_edited else ""), value, axes)
+            return
+        if name == "weights":
+            self.put_parts_of_softmax(axes)
+        heading = f"{name} = {self.head.formula_of(name)}"
+        self.put(name, heading, value, axes, self.formulas[name])
 
-    def reference(self, address: int) -> str:
-        """A cell's name, such as `Q!B3`."""
-        sheet, cell = divmod(int(address), NEXT_SHEET)
-        return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
+    def is_computed(self, name: str) -> bool:
+        """Whether a step has a formula. A scale may be given, or that of a layer."""
+        if name == "scale":
+            node = self.head._run.graph[self.head._path_of(name)]
+            return node.step.equation is equations.scale and not node.always_select
+        return name in self.formulas and self.head.steps[name].equation is not None
 
-    def ranges(self, addresses: AnyArray) -> AnyArray:
-        """Each row of addresses, of neighbours on a sheet, as a `Range`: (..., n) -> (...)."""
-        is_row = addresses.shape[-1] < 2 or addresses.flat[1] - addresses.flat[0] == NEXT_COLUMN
+    def put_parts_of_softmax(self, axes: str) -> None:
+        masked_scores = self.head.masked_scores.astype(np.float64)
+        shifted = masked_scores - masked_scores.max(axis=-1, keepdims=True)
+        exp = equations.exponentials(masked_scores)
+        row_sum = exp.sum(axis=-1, keepdims=True)
+        parts = {"shifted": shifted, "exp": exp, "row_sum": row_sum}
+        if self.head.dropout_mask is not None:
+            parts["softmax"] = exp / row_sum
+        for part, numbers in parts.items():
+            name, rows = f"weights.{part}", axes.split()[0]
+            columns = "" if part == "row_sum" else axes.split()[1]
+            heading = f"{part}, a part of weights"
+            self.put(name, heading, numbers, f"{rows} {columns}", self.formulas[name])
 
-        def of(first: int, last: int) -> Range:
-            return Range(f"{self.reference(first)}:{_name(last % NEXT_SHEET)}", bool(is_row))
-
-        return _each(of, addresses[..., 0], addresses[..., -1])
-
-    def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
-        """Write cells to a new sheet, with these last axes, such as "Tq Dk"; return its cells."""
-        self.cell_count += cells.values.size
+    def put(
+        self, name: str, heading: str, value: Any, axes: str, formula: Formula | None = None
+    ) -> None:
+        """Write an array with these axes, such as "Tq Dk", to a new sheet."""
+        array = np.atleast_2d(np.asarray(value))
+        self.cell_count += array.size
         if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
                 f"the workbook would have more than {MAX_CELLS:,} cells, too many to open. "
                 f"{ONE_HEAD}, or trace a shorter text"
             )
-        shape = cells.shape
-        *leading, row_width = (1, *shape)
-        size = (math.prod(leading), row_width)
-        address = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
-        rows, columns = np.indices(size)
-        addresses = address + rows * NEXT_ROW + columns * NEXT_COLUMN
-        sheet = self._sheet(name)
+        sheet, (rows, columns) = self.workbook.add_worksheet(name), array.shape
+        self.sheets[name] = Sheet(name, (rows, columns))
         sheet.write_string(0, 0, heading, self.bold)
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
         sheet.set_column(0, 0, LABEL_WIDTH)
-        sheet.set_column(FIRST_COLUMN, row_width, NUMBER_WIDTH)
-        self._label(sheet, shape, axes.split())
-        self._write(sheet, cells, size)
-        last_row, last_column = FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1
-        sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, last_row, last_column, self.masked)
-        return Cells(cells.values, addresses.reshape(shape))
-
-    def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
-        values = cells.values
-        if values.dtype.kind == "f":
-            values = np.where(np.isneginf(values), MINUS_INFINITY, values.astype(np.float64))
-        numbers = values.reshape(size).tolist()
-        if cells.formulas is None:
-            for row, row_numbers in enumerate(numbers, FIRST_ROW):
-                sheet.write_row(row, FIRST_COLUMN, row_numbers)
-            return
-        texts = cells.formulas.reshape(size)
-        for row, (formulas, row_numbers) in enumerate(zip(texts, numbers, strict=True), FIRST_ROW):
-            for column, (text, number) in enumerate(
-                zip(formulas, row_numbers, strict=True), FIRST_COLUMN
-            ):
-                sheet.write_formula(row, column, f"={text}", None, number)
-
-    def _label(self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str]) -> None:
-        """Label the rows and columns of a sheet."""
+        sheet.set_column(FIRST_COLUMN, columns, NUMBER_WIDTH)
         # A row or a number has no names for the missing axes.
-        rows, columns = (1, 1, *shape)[-2:]
-        row_axis, column_axis = ("", "", *axes)[-2:]
+        row_axis, column_axis = ("", "", *axes.split(" "))[-2:]
         for column, text in enumerate(self._names(column_axis, columns), FIRST_COLUMN):
             sheet.write_string(FIRST_ROW - 1, column, text, self.bold_right)
         for row, text in enumerate(self._names(row_axis, rows), FIRST_ROW):
             sheet.write_string(row, 0, text, self.bold_right)
+        if array.dtype.kind == "f":
+            array = np.where(np.isneginf(array), MINUS_INFINITY, array.astype(np.float64))
+        for i, numbers in enumerate(array.tolist()):
+            if formula is None:
+                sheet.write_row(FIRST_ROW + i, FIRST_COLUMN, numbers)
+                continue
+            for j, number in enumerate(numbers):
+                place = FIRST_ROW + i, FIRST_COLUMN + j
+                sheet.write_formula(*place, f"={formula(i, j)}", None, number)
+        last = FIRST_ROW + rows - 1, FIRST_COLUMN + columns - 1
+        sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, *last, self.masked)
 
     def _names(self, axis: str, count: int) -> Sequence[str]:
         """The labels along an axis."""
-        return [""] * count if axis in ("", ONE) else axis_of(self.result, axis, count).labels
+        return axis_of(self.head, axis, count).labels if axis else [""] * count
 
     def file_content(self) -> bytes:
         self.workbook.close()
         return self.stream.getvalue()
 
 
-class Sheets:
-    """The steps of a result, each written when first used, as formulas of earlier sheets."""
-
-    def __init__(self, result: Result, book: Book) -> None:
-        self.run, self.book = result._run.fork(), book
-        self.values_by_path: dict[str, Any] = {}
-        self.result, self.path = result, result.path
-        # Of a part of the model, such as a head, the inputs are written as numbers.
-        self.inputs = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
-
-    def value(self, path: str) -> Any:
-        """A step: cells, or a value that isn't an array."""
-        if path not in self.values_by_path:
-            self.values_by_path[path] = self._compute(path)
-        return self.values_by_path[path]
-
-    def _compute(self, path: str) -> Any:
-        node, name = self.run.graph[path], self._name(path)
-        value, step = self.run.value(path), node.step
-        if self._is_number(path, node):
-            if step.equation is equations.identity and not isinstance(value, np.ndarray):
-                return value
-            heading = path.rpartition(".")[2] + (", edited" if self.run.is_edited(path) else "")
-            if not isinstance(value, np.ndarray | float):
-                return value
-            return self.book.put(name, heading, Cells(np.asarray(value)), step.axes)
-        inputs = [self.value(need) for need in node.needs]
-        heading = f"{step.name} = {self._formula(path, step)}"
-        if computes(step.equation):
-            formulas = self.formulas(step.equation, inputs, name, step.axes)
-            cells = Cells(np.asarray(value), None, formulas.reshape(np.shape(value)))
-            return self.book.put(name, heading, cells, step.axes)
-        addresses = step.equation(*(x.addresses if isinstance(x, Cells) else x for x in inputs))
-        if not isinstance(addresses, np.ndarray):  # a value that isn't an array
-            return addresses
-        return Cells(value, addresses)  # cells of an earlier sheet, such as W_U of W_E
-
-    def _formula(self, path: str, step: Step[Any]) -> str:
-        """The step's formula as its result shows it, such as X for the memory of self-attention."""
-        prefix = f"{self.path}." if self.path else ""
-        if not path.startswith(prefix):
-            return self.run.graph.formulas.get(step.name, step.formula)
-        part = path.removeprefix(prefix).rpartition(".")[0]
-        owner = at(self.result, part) if part else self.result
-        return str(owner.formula_of(step.name))
-
-    def formulas(
-        self, equation: Callable[..., Any], inputs: Sequence[Any], name: str, axes: str
-    ) -> AnyArray:
-        """The formulas of a step; the earlier lines of its derivation get sheets."""
-        derived = Derived(self.book, dict(zip(parameters_of(equation), inputs, strict=True)))
-        *parts, last = derivation(equation, derived.values)
-        for part in parts:
-            texts = derived.formulas(part.tree)
-            cells = Cells(np.broadcast_to(derived.value(part.tree), texts.shape), None, texts)
-            heading = f"{part.name}, a part of {name}"
-            part_axes = axes if cells.shape[-1] > 1 else f"{axes.rpartition(' ')[0]} {ONE}"
-            derived.values[part.name] = self.book.put(
-                f"{name}.{part.name}", heading, cells, part_axes
-            )
-        return derived.formulas(last.tree)
-
-    def _is_number(self, path: str, node: Node) -> bool:
-        """Whether a step is written as numbers: an input, a parameter, or an edited step."""
-        edited = path in self.run.edited_steps or self.run.is_edited(path)
-        # A scale that is the same for all heads of a layer.
-        is_scale_of_layer = node.always_select and not node.step.axes
-        has_no_formula = path in self.inputs or node.step.equation is None or is_scale_of_layer
-        return has_no_formula or edited
-
-    def _name(self, path: str) -> str:
-        """A step's path from the result, shortened for a sheet's name."""
-        relative = path.removeprefix(f"{self.path}.") if self.path else path
-        return relative.removeprefix("blocks.")
-
-
-def write_sheets(result: Result, path: FilePath) -> None:
-    """Write the steps of an attention, see `Attention.to_xlsx`."""
+def write_sheets(result: Any, path: FilePath) -> None:
+    """Write the steps of one head, see `Attention.to_xlsx`."""
     check_writable(path)
-    book = _book_of(result)
-    sheets = Sheets(result, book)
-    for name in result._table_steps:
-        sheets.value(result._path_of(name))
-    write_atomically(path, book.file_content())
-
-
-def _book_of(result: Any) -> Book:  # an attention
     if result.derivative_of:
         raise InvalidValueError(f"{result.title} can't be written as formulas. Write its trace")
     if len(result.scores_shape) > 2:
@@ -390,13 +232,7 @@ def _book_of(result: Any) -> Book:  # an attention
         raise InvalidValueError(
             "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
-    return Book(result)
-
-
-def _name(address: int) -> str:
-    return xl_rowcol_to_cell(*divmod(address, NEXT_ROW))
-
-
-def _literal(number: Any) -> str:
-    text = repr(MINUS_INFINITY if number == -np.inf else float(number))
-    return text.removesuffix(".0").upper()
+    book = Book(result._fork())  # so that the caller's result keeps no steps
+    for name in result._table_steps:
+        book.put_step(name)
+    write_atomically(path, book.file_content())

@@ -8,5 +8,5 @@
 4. `explanation` holds the lines of a number, or of a row of weights, and prints them.
 5. `explain` finds the number that was asked for, and makes its explanation.
 
-The page evaluates the same formulas in JavaScript, and spreadsheets are made of them.
+The page evaluates the same formulas in JavaScript.
 """
