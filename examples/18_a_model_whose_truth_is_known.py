@@ -123,17 +123,23 @@ print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
 #
 #     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
 
+
 # %%
+def shapley_by_task(ablation: str) -> Array:
+    """The parts' Shapley values, means over a task's sentences, (tasks, parts)."""
+    return np.stack([shapley_values(truth.values(task, ablation)).mean(axis=0) for task in tasks])
+
+
 alone = v[1 << np.arange(10)] - v[0]
 without = v[-1] - v[1023 - (1 << np.arange(10))]
-shapley = truth.shapley(ABLATION)
-worth = np.array([alone, without, shapley.values[row]]).T
+shapley = shapley_by_task(ABLATION)
+worth = np.array([alone, without, shapley[row]]).T
 
 print(f"\n18.2 What is one part worth? {TASK}\n")
 names = ["alone", "lost without it", "Shapley value"]
 print(attnlab.table([*worth, worth.sum(axis=0)], rows=[*parts, "sum"], columns=names, decimals=2))
 print(f"\nv(all) - v(none) = {v[-1] - v[0]:.2f}")
-shapley.plot()
+pictures.heatmap(shapley, rows=tasks, columns=parts, title="Shapley values")
 
 # %% [markdown]
 # With the settings above, 6.33 is to be shared. "Alone" adds up to -0.47, since the parts only work
@@ -229,7 +235,7 @@ def correlations_with(truths: Array) -> Array:
 
 
 # %%
-correlations = correlations_with(shapley.values)
+correlations = correlations_with(shapley)
 with_patching = correlations_with(by_method[0]).mean(axis=1)
 
 print("\n18.5 Correlation with the Shapley values\n")
@@ -253,7 +259,7 @@ pictures.heatmap(correlations, rows=METHODS, columns=tasks)
 
 # %%
 part = parts.index(WATCHED)
-scores = np.array([*by_method[[0, -1], :, part], shapley.values[:, part]]).T
+scores = np.array([*by_method[[0, -1], :, part], shapley[:, part]]).T
 
 print(f"\n18.6 Two questions: {WATCHED}\n")
 names = ["patching", "lost without it", "Shapley value"]
@@ -326,7 +332,7 @@ print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-both = [truth.shapley(ablation).values for ablation in ABLATIONS]
+both = map(shapley_by_task, ABLATIONS)
 mlp_columns = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
     [*by_mean[mlp_columns], *by_zero[mlp_columns], spearman(by_mean, by_zero)]
@@ -365,8 +371,9 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 # takes away. By 0, these are the table's own numbers.
 #
 # **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
-# kinds from a small grammar, six of each: `print(truth.shapley())` has the standard errors. And the
-# model was never trained without any of its parts, whatever is put in their place.
+# kinds from a small grammar, six of each: the standard errors are in
+# `attnlab/pocket/TRUTH_CARD.md`. And the model was never trained without any of its parts, whatever
+# is put in their place.
 
 # %% [markdown]
 # ## 18.8 Predict, change, see

@@ -32,7 +32,6 @@ from attnlab.equations import merge_heads
 from attnlab.forward.edits import FIXED, editable_paths
 from attnlab.forward.parameters import ParameterVector, parameter_count, parts_of, stored_shapes
 from attnlab.forward.products import Product
-from attnlab.pocket.truth import open_truth
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -866,7 +865,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: on.two._side_by_side([]), ValueError, r"need one length; got \[\]"),
     (lambda on: on.two._side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
     (lambda on: on.two._side_by_side([2]), IndexError, "text 2 is out of range"),
-    (lambda on: open_truth().shapley(HUGE), ValueError, "ablation must be one of"),
     (lambda on: attnlab.playground(on.pocket, ["The dog"]), TypeError, r"one text; got \['The dog"),
 ]
 

@@ -13,7 +13,6 @@ from attnlab.analysis.base import Analysis
 from attnlab.checking import figures
 from attnlab.checking.comparison import Stages
 from attnlab.checking.hugging_face import Verification
-from attnlab.pocket.truth import open_truth
 from attnlab.support.document import Document
 from attnlab.support.language import using_language
 from attnlab.support.messages import translations
@@ -33,7 +32,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
     words = [(" barked", " meowed"), (" meowed", " barked")]
     settings: Any = {"target": words[0], "progress": False}
     verdict = attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2))
-    lens, truth, why = attnlab.lens(trace), open_truth(), attnlab.why(trace.head(1, 2), "it", "dog")
+    lens, why = attnlab.lens(trace), attnlab.why(trace.head(1, 2), "it", "dog")
     sentences = ["The dog barked.", "A cat meowed.", "The dog saw the dog."]
     measures = ["induction", "previous", "loss"]
     atlas = attnlab.atlas("pocket", sentences, measures, progress=False)
@@ -63,8 +62,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "measure": atlas["previous"],
         "loss": atlas["loss"],
         "training": attnlab.train(TINY, TEXTS[0], steps=2, sequence_length=4, progress=False),
-        "truth": truth,
-        "Shapley values": truth.shapley(),
     }
 
 
@@ -75,8 +72,8 @@ def documents(kind: type = Document) -> set[type]:
 
 
 def test_types_has_every_result_of_public_functions(results: dict[str, Any]) -> None:
-    """The others are what commands and `attnlab.pocket.truth` return."""
-    internal = ("verification", "figures", "truth", "Shapley values")
+    """The others are what commands return."""
+    internal = ("verification", "figures")
     public = {type(result).__name__ for name, result in results.items() if name not in internal}
     assert public <= {*attnlab.types.__all__}
 

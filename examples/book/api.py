@@ -11,7 +11,7 @@ from typing import Any
 import attnlab
 from attnlab.corpus.result import Passage
 from attnlab.forward.products import Product
-from attnlab.pocket.truth import open_truth
+from attnlab.pocket.truth import Truth, open_truth, shapley_values
 from attnlab.steps import Result
 from attnlab.support.console import StdoutSafe
 from attnlab.support.document import Document
@@ -27,8 +27,8 @@ MODULES = {
 }
 
 # Packages whose results, classes that print themselves, are all in the reference, and others.
-PACKAGES = ("analysis", "checking", "corpus", "model", "pocket")
-OTHERS = (Document, Passage, Product, open_truth)
+PACKAGES = ("analysis", "checking", "corpus", "model")
+OTHERS = (Document, Passage, Product, Truth, open_truth, shapley_values)
 
 INTRODUCTION = """\
 # Reference

@@ -112,8 +112,8 @@ def test_methods_and_two_questions(chapter: Chapter) -> None:
     assert np.abs(patching).max().round(2) == 0.07
     assert without.max().round(2) == 9.74
     family = chapter["tasks"].index("family")
-    assert chapter["shapley"].values[family].argmax() == found_part("0.2")
-    assert shapley[family] == chapter["shapley"].values[family].max()
+    assert chapter["shapley"][family].argmax() == found_part("0.2")
+    assert shapley[family] == chapter["shapley"][family].max()
     assert chapter["by_method"].shape == (5, 8, 10)
     differ = []
     for sentence in chapter["truth"].sentences:
