@@ -332,7 +332,8 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
 
 
 # %%
-texts = [text for kind in ("recital", "creature", "pronoun") for text in samples(kind)[:50]]
+KINDS = ("recital", "creature", "pronoun")
+texts = [text for kind in KINDS for text in samples(kind)[:50]]
 gallery = measure_jobs(map(relations, texts), RELATIONS)
 print("\nA gallery of heads: mean weight on the key of the relation\n")
 print(gallery.table())
