@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from attnlab.analysis.attribution import Attribution, ByToken
+from attnlab.analysis.attribution import Attribution
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import Lens, LogitLens, OneToken
@@ -27,7 +27,6 @@ __all__ = [
     "Atlas",
     "Attribution",
     "AttributionPatching",
-    "ByToken",
     "ByWords",
     "Explanation",
     "Generation",

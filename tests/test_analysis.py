@@ -174,11 +174,7 @@ def test_attribution_against_transformers(
     prefix = f"{name}/{target}"
     for part in ("heads", "mlps", "embedding", "bias", "total"):
         check(getattr(attribution, part), f"{prefix}/{part}", dtype)
-    expected = RECORDED[f"{prefix}/by_token"]
-    by_token = attribution.by_token()
-    assert (expected[..., position + 1 :] == 0).all() or position == -1
-    check(by_token.heads, f"{prefix}/by_token", dtype)
-    assert attribution.heads.dtype == attribution.mlps.dtype == by_token.heads.dtype == dtype
+    assert attribution.heads.dtype == attribution.mlps.dtype == dtype
 
 
 @every_model
@@ -190,8 +186,6 @@ def test_attribution_sums_to_the_logit(name: str) -> None:
         parts = result.heads.sum() + result.mlps.sum() + result.embedding + result.bias
         assert parts == pytest.approx(result.total, rel=1e-9)
         assert result.embedding == result.token_embedding + result.position_embedding
-        by_token = result.by_token().heads.sum(axis=-1)
-        assert np.allclose(by_token, result.heads, rtol=1e-9, atol=1e-12)
 
 
 def test_attribution_of_edited_traces(it: Trace) -> None:
@@ -211,8 +205,6 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
     unit = (unit - unit.mean()) / np.sqrt(final.var() + edited.epsilon)
     assert attribution.heads[1, 2] == pytest.approx(edited.head(1, 2).output[-1] @ unit, rel=1e-4)
     assert attribution.heads[1, 2] != pytest.approx(before.heads[1, 2], rel=1e-2)
-    with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
-        attnlab.attribution(it.edited({f"{head}.context": 1}), 5).by_token()
     block = ("blocks.0.attention.output", "blocks.1.attention.concat", "blocks.1.mid")
     for path in ("embedding", *block, "final", "logits"):
         with pytest.raises(ValueError, match=r"don't sum to the logit.*edited"):
@@ -232,17 +224,11 @@ def test_attribution_of_nearly_equal_logits(it: Trace) -> None:
 
 
 def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
-    """Keys include the cached ones; the numbers equal those of one pass."""
+    """The numbers equal those of one pass."""
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step, whole = generation.steps[1].trace, pocket.trace(generation.tokens)
     attribution, of_whole = (attnlab.attribution(step, 5), attnlab.attribution(whole, 5, at=8))
     assert np.allclose(attribution.heads, of_whole.heads, atol=1e-4)
-    by_token = attribution.by_token()
-    expected = of_whole.by_token().heads
-    assert (expected[..., 9:] == 0).all()
-    assert np.allclose(by_token.heads, expected[..., :9], atol=1e-4)
-    header = repr(by_token).splitlines()[1].split()
-    assert header == [*map(str, range(8)), step.tokens.symbols[0]]
 
 
 # ---- gradients -------------------------------------------------------------------------------
@@ -973,8 +959,7 @@ def test_refused_values(
 def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
     """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
-    for analyse in (lambda: attnlab.jobs(trace), attnlab.attribution(trace, 5).by_token):
-        analyse()
+    attnlab.jobs(trace)
     assert not [path for path in stored_steps(trace) if path.endswith(("weights", "scores"))]
 
 

@@ -276,7 +276,7 @@ def titles(odd: GPT2) -> Iterator[str]:
         *(trace, trace.blocks[1], trace.blocks[1].mlp, trace.blocks[1].attention),
         *(trace.head(1, 2), edited.head(1, 2), attnlab.gradients(trace, pair).blocks[0]),
         *(lens, attnlab.lens(edited), lens.of(pair[0]), lens.top(3, 1), attnlab.jobs(trace)),
-        *(attribution, attribution.by_token(), attnlab.why(trace.head(1, 2), 2, 1)),
+        *(attribution, attnlab.why(trace.head(1, 2), 2, 1)),
         attnlab.patch(trace, other, "blocks.*.output", target=pair, **settings),
         *(atlas, atlas["first"], trace.explain("embedding", 1, 2)),
         *(attnlab.attention(X, X, X), attnlab.multi_head_attention(X, X, X, X, X, n_head=1)),

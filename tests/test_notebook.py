@@ -429,7 +429,6 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
         "lens": (lens, lens.probabilities),
         "one token": (of_token, of_token.probabilities),
         "attribution": (attribution, np.c_[attribution.heads, attribution.mlps]),
-        "by token": (attribution.by_token(), attribution.by_token().heads),
         "patch": (patched, patched.restored),
         "by position": (by_position, by_position.restored),
         "jobs": (jobs, jobs.attention[has_keys]),
@@ -441,7 +440,7 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
 
 
 RESULTS = (
-    "lens", "one token", "attribution", "by token", "patch", "by position", "jobs",
+    "lens", "one token", "attribution", "patch", "by position", "jobs",
     "atlas", "measure", "why", "check",
 )  # fmt: skip
 

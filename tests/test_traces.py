@@ -148,9 +148,6 @@ def test_edits_of_all_texts_are_those_of_each(pocket: GPT2) -> None:
         assert edited.next_tokens(2)[i] == trace.next_tokens(2)
         assert np.array_equal(edited.head(1, 2)[i].weights, trace.head(1, 2).weights)
     np.testing.assert_allclose(edited[1:3][0].next_logits, alone[1].next_logits, rtol=1e-12)
-    lens = attnlab.lens(edited, 7)
-    expected = np.mean([attnlab.lens(one, at=-1).of(7).probabilities for one in alone], 0)
-    np.testing.assert_allclose(lens.probabilities, expected[:, 0], rtol=1e-10)
     assert edited.loss == pytest.approx(np.concatenate([one.losses for one in alone]).mean())
     settings: Any = {"parts": "blocks.*.mlp.output", "progress": False}
     # Two pairs of one length that differ at one position, which would be patched side by side.
@@ -295,8 +292,6 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
     )
     assert "mean of 4 texts: a target for each text" in repr(attribution)
     assert "mean of 4 texts: the logit of Ġrang\n" in repr(attnlab.attribution(clean, " rang"))
-    one = attnlab.attribution(clean[:1], " rolled").by_token()
-    np.testing.assert_allclose(one.heads, attnlab.attribution(clean[0], " rolled").by_token().heads)
     gradients = attnlab.gradients(clean, targets)
     alone = attnlab.gradients(clean[2], (" flew", " rang"))
     np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
@@ -329,30 +324,6 @@ def test_paths_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) ->
     title = "Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target"
     assert repr(paths).startswith(title)
     assert "± standard error" in repr(paths)
-
-
-def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
-    clean, _ = pairs
-    tokens = [" rolled", " hooted", " flew", " flew"]
-    for followed, position in ((tokens, -1), (" rang", 1)):
-        actual = attnlab.lens(clean, followed, position)
-        token_of_text = followed if isinstance(followed, list) else [followed] * 4
-        each = [
-            attnlab.lens(trace).of(token) for trace, token in zip(clean, token_of_text, strict=True)
-        ]
-        for name in ("probabilities", "ranks"):
-            numbers = np.array([getattr(lens, name)[:, position] for lens in each])
-            np.testing.assert_allclose(getattr(actual, name), numbers.mean(axis=0), atol=1e-12)
-            errors = numbers.std(axis=0, ddof=1) / 2
-            np.testing.assert_allclose(actual.standard_errors[name], errors, atol=1e-12)
-    lens = attnlab.lens(clean)
-    assert lens.ranks[-1] == 1
-    assert lens.probabilities[-1] == pytest.approx(
-        np.mean([trace.next_tokens(1)[0].probability for trace in clean])
-    )
-    assert lens.stops == attnlab.lens(clean[0]).stops
-    assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(lens)
-    assert "nan" not in repr(attnlab.lens(clean[:1], " rang"))
 
 
 def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
@@ -391,13 +362,8 @@ REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
         "pair 0: .* restore",
     ),
     (lambda a, b: attnlab.attribution_patch(a, b, target=len), InvalidTypeError, "or a pair"),
-    (
-        lambda a, b: attnlab.attribution(a, " dog").by_token(),
-        InvalidTypeError,
-        r"\.each\[0\]\.by_token",
-    ),
-    (lambda a, b: attnlab.lens(a, " rang", 5), OutOfRangeError, "position"),
-    (lambda a, b: attnlab.lens(a, [" rang"]), InvalidValueError, "for each of the 4 texts"),
+    (lambda a, b: attnlab.attribution(a, [" rang"]), InvalidValueError, "for each of the 4 texts"),
+    (lambda a, b: attnlab.lens(a), InvalidTypeError, "must be a Trace"),
     (lambda a, b: a[4:6], InvalidValueError, r"slice\(4, 6, None\) selects none of the 4 texts"),
     (lambda a, b: a[4], OutOfRangeError, "there is no trace 4; traces are 0 to 3"),
     (lambda a, b: a[-5], OutOfRangeError, "there is no trace -5; traces are 0 to 3"),

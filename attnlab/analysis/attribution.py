@@ -11,16 +11,14 @@ from attnlab.analysis.base import (
     Analysis,
     Target,
     TargetLike,
-    heads_axis,
     named_axis,
     number_of_texts,
     numbered_axis,
-    positions_of,
 )
-from attnlab.analysis.many import MeansOfTexts
+from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array, Mask, deviation, mean
-from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.forward.forward_pass import Block
+from attnlab.errors import InvalidValueError
+from attnlab.forward.attention import Head
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Result, read_only
@@ -52,8 +50,7 @@ def attribution(
     Returns
     -------
     Attribution
-        `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`; `.by_token()`
-        splits the heads' contributions by attended token
+        `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`
 
     Raises
     ------
@@ -67,7 +64,7 @@ def attribution(
     return Attribution(trace, target, at)
 
 
-class Attribution(Analysis, MeansOfTexts):
+class Attribution(Analysis):
     """What each component adds to a logit, or to a difference of two; means over several texts.
 
     The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
@@ -83,7 +80,6 @@ class Attribution(Analysis, MeansOfTexts):
     bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
     standard_errors : of the means over the texts, by attribute name; NaN for one text
-    each : the `Attribution` of each text
     """
 
     meaning: ClassVar[str] = (
@@ -97,10 +93,6 @@ class Attribution(Analysis, MeansOfTexts):
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Wang et al., "
         "“Interpretability in the Wild” (2022)"
-    )
-
-    averaged: ClassVar[tuple[str, ...]] = (
-        *("heads", "mlps", "token_embedding", "position_embedding", "embedding", "bias", "total"),
     )
 
     # Of the total, in the order of the data frame.
@@ -118,11 +110,19 @@ class Attribution(Analysis, MeansOfTexts):
     target: Target
 
     def __init__(self, traces: Trace | Traces, target: Any, at: int | str) -> None:
+        each = [self]
         if isinstance(traces, Traces):
-            self._measure_all(traces, target, at)
+            each = self._measure_all(traces, target, at)
         else:
             check_kind(traces, Trace, "trace")
             self._measure(traces, Target.of(traces, target, at))
+        self._texts = len(each)
+        self.standard_errors = dict[str, Any]()
+        for name in (*self._terms, "embedding", "total"):
+            numbers = np.array([getattr(one, name) for one in each], float)  # (texts, ...)
+            if isinstance(traces, Traces):
+                setattr(self, name, as_result(numbers.mean(axis=0)))
+            self.standard_errors[name] = as_result(standard_error(numbers))
 
     def _measure(self, trace: Trace, target: Target) -> None:
         """Set the numbers of one text."""
@@ -130,59 +130,44 @@ class Attribution(Analysis, MeansOfTexts):
         self.title = Message(
             "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
         )
-        self._trace = trace
         self.total = target.value(trace)
         row = target.position
         blocks = trace._fork().blocks  # a fork, so that the trace keeps no steps
         w = target.difference(trace.W_U)
         output = blocks[-1].output[row]
-        self._u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
-        heads = np.stack(
-            [self._project_heads(block.attention.context[:, row], block) for block in blocks]
-        )
-        for layer, block in enumerate(blocks):
-            for number, head in enumerate(block.attention.heads):
-                if head.is_edited("output"):  # no longer context W_O
-                    heads[layer, number] = head.output[row] @ self._u
-        self.heads = read_only(heads)
-        self.mlps = read_only(np.stack([block.mlp.output[row] @ self._u for block in blocks]))
-        self.token_embedding = float(trace.token_embedding[row] @ self._u)
-        self.position_embedding = float(trace.position_embedding[row] @ self._u)
+        u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
+
+        def added(head: Head) -> Array:
+            if head.is_edited("output"):  # no longer context W_O
+                return head.output[row] @ u
+            return head.context[row] @ (head.W_O @ u)
+
+        heads = [[added(head) for head in block.attention.heads] for block in blocks]
+        self.heads = read_only(np.array(heads))
+        self.mlps = read_only(np.stack([block.mlp.output[row] @ u for block in blocks]))
+        self.token_embedding = float(trace.token_embedding[row] @ u)
+        self.position_embedding = float(trace.position_embedding[row] @ u)
         self.embedding = self.token_embedding + self.position_embedding
-        biases = sum(float(block.attention.b_O @ self._u) for block in blocks)
+        biases = sum(float(block.attention.b_O @ u) for block in blocks)
         self.bias = biases + float(trace.bias @ w)
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
-    def _measure_all(self, traces: Traces, target: Any, at: int | str) -> None:
-        """Set the means over several texts."""
+    def _measure_all(self, traces: Traces, target: Any, at: int | str) -> list[Attribution]:
+        """The attributions of several texts; texts of one length are computed side by side."""
         targets = value_for_each(target, len(traces), "target")
-        self._average(traces, lambda i, one: type(self)(one, targets[i], at))
-        self.target = self.each[0].target
+        each: dict[int, Attribution] = {}
+        for indices in traces._groups():
+            for i, trace in zip(indices, traces._side_by_side(indices)[1], strict=True):
+                each[i] = Attribution(trace, targets[i], at)
+        self.target = each[0].target
         is_shared = not isinstance(target, list)
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
             texts=number_of_texts(len(traces)),
             target=self.target.logit_message if is_shared else Message("a target for each text"),
         )
-
-    def by_token(self) -> ByToken:
-        """Split the heads' contributions by attended token: weights[position, key] V[key] W_O · u.
-
-        This needs one text, and contexts that no edit replaced.
-        """
-        first, *others = self.each
-        if others:
-            raise InvalidTypeError(
-                "texts have different tokens. Use .by_token() of one text, such as "
-                ".each[0].by_token()"
-            )
-        return ByToken(first)
-
-    def _project_heads(self, vectors: Array, block: Block) -> Array:
-        """Each head's vectors projected on u: vector W_O · u, (H, ..., Dh) -> (H, ...)."""
-        pairs = zip(vectors, block.attention.heads, strict=True)
-        return np.stack([vector @ (head.W_O @ self._u) for vector, head in pairs])
+        return [each[i] for i in range(len(traces))]
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = self.heads.shape
@@ -201,7 +186,7 @@ class Attribution(Analysis, MeansOfTexts):
         ]
         parts, layers, heads = map(list, zip(*terms, strict=True))
         numbers = {"contribution": [getattr(self, name) for name in self._terms]}
-        if len(self.each) > 1:
+        if self._texts > 1:
             numbers["standard_error"] = [self.standard_errors[name] for name in self._terms]
         joined = {name: np.concatenate([*map(np.ravel, x)]) for name, x in numbers.items()}
         return {"part": parts, "layer": layers, "head": heads, **joined}
@@ -223,7 +208,7 @@ class Attribution(Analysis, MeansOfTexts):
             "total {total}",
             **{name: f"{number:z.{self.decimals}f}" for name, number in sums.items()},
         )
-        if len(self.each) > 1:
+        if self._texts > 1:
             yield Message(
                 "Standard errors are at most {heads} for heads and {mlps} for MLPs.",
                 heads=f"{self.standard_errors['heads'].max():.2g}",
@@ -231,42 +216,9 @@ class Attribution(Analysis, MeansOfTexts):
             )
 
 
-class ByToken(Analysis):
-    """What each head adds to a logit from each attended token, `.heads` (L, H, Tk).
-
-    The sum over tokens is `Attribution.heads`. The table and the plot have one row per head.
-    """
-
-    meaning: ClassVar[str] = (
-        "Each number is what a head adds to the target from one token: "
-        "weights[position, key] V[key] W_O · u."
-    )
-    note: ClassVar[str] = (
-        "Earlier layers move information between positions: what a head reads at a token's "
-        "position may come from other tokens."
-    )
-    source: ClassVar[str] = Attribution.source
-    _number: ClassVar[str] = "contribution"
-
-    def __init__(self, attribution: Attribution) -> None:
-        trace, position = attribution._trace, attribution.target.position
-        self.title = Message("{title}, head by head and token by token", title=attribution.title)
-        layers = []
-        for block in trace._fork().blocks:
-            weights = block.attention.weights[:, position]  # (H, Tk)
-            values = attribution._project_heads(block.attention.V, block)  # (H, Tk)
-            layers.append(weights * values)
-        self.heads = read_only(np.stack(layers))
-        check_sum(
-            np.moveaxis(self.heads, -1, 0), attribution.heads, "the heads' contributions", trace
-        )
-        cached = (None,) * trace.tokens_before  # keys whose tokens aren't in this trace
-        tokens = cached + positions_of(trace).tokens
-        self._keys = Axis("key", range(self.heads.shape[-1]), tokens)
-
-    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        L, H, T = self.heads.shape
-        return self.heads.reshape(L * H, T), heads_axis("head", L, H), self._keys
+def as_result(numbers: AnyArray) -> Any:
+    """An array as a result has it: read-only, or a float if it has no axes."""
+    return read_only(numbers) if numbers.ndim else float(numbers)
 
 
 def direction(gain: Array, w: Array) -> Array:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, overload
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, named_axis, number_of_texts, positions_of
-from attnlab.analysis.many import standard_error
+from attnlab.analysis.base import Analysis, named_axis, positions_of
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
-from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import at, read_only
 from attnlab.steps.labels import Axis, Grid, token_index
-from attnlab.support.checks import as_count, as_index, check_choice, check_kind
-from attnlab.support.document import Document
+from attnlab.support.checks import as_count, check_choice, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.parts import sliced
 from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import (
     ELLIPSIS,
-    PLUS_MINUS,
-    Columns,
-    Format,
     Paragraph,
     Table,
     elide,
@@ -145,51 +139,12 @@ class Lens(Analysis):
 
 
 class OneToken(Lens):
-    """The rank and probability of one token at every point.
-
-    At every position of a text, or as means over several texts at one position.
-
-    Attributes
-    ----------
-    ids : int64 (S, T); (S, n) for several texts, each text's token
-    ranks, probabilities : (S, T); (S,) for several texts
-    standard_errors : of the means, by attribute name; NaN for one text
-    """
+    """The rank and probability of one token at every point and position, (S, T)."""
 
     meaning: ClassVar[str] = (
         "Each number is the token's probability decoded from a point of the residual stream: "
         "softmax(LayerNorm(stream) W_U)."
     )
-
-    def __init__(
-        self,
-        title: str,
-        trace: Trace,
-        columns: Axis,
-        numbers: Numbers,
-        errors: tuple[AnyArray, AnyArray] | None = None,
-    ) -> None:
-        super().__init__(title, trace, columns, numbers)
-        nan = np.full(self.ranks.shape, np.nan)
-        ranks, probabilities = map(read_only, errors or (nan, nan))
-        self.standard_errors = {"ranks": ranks, "probabilities": probabilities}
-
-    def _data(self) -> Columns:
-        if self.ranks.ndim == 2:
-            return super()._data()
-        errors = self.standard_errors
-        return {
-            "stop": self.stops,
-            "probability": self.probabilities,
-            "standard_error": errors["probabilities"],
-            "rank": self.ranks,
-            "standard_error_of_rank": errors["ranks"],
-        }
-
-    _shown: ClassVar[Mapping[str, Format]] = {
-        "stop": ("", ""),
-        **dict.fromkeys(("probability", "rank"), PLUS_MINUS),
-    }
 
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
@@ -197,17 +152,8 @@ class OneToken(Lens):
     def _cell(self, row: int, column: int) -> str:
         return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
 
-    def _tables(self) -> Iterator[str | Table]:
-        return super()._tables() if self.ranks.ndim == 2 else Document._tables(self)
 
-
-@overload
-def lens(trace: Trace, token: None = None, at: int | str | slice | None = None) -> LogitLens: ...
-@overload
-def lens(
-    trace: Traces, token: TokenLike | list[TokenLike] | None = None, at: int = -1
-) -> OneToken: ...
-def lens(trace: Trace | Traces, token: Any = None, at: Any = None) -> LogitLens | OneToken:
+def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
     """The logit lens: what the residual stream predicts after each attention and MLP.
 
     probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
@@ -217,61 +163,18 @@ def lens(trace: Trace | Traces, token: Any = None, at: Any = None) -> LogitLens 
 
     Parameters
     ----------
-    trace : of one text; or several, for a token's mean probability and rank over the texts at one
-        position, with standard errors
-    token : only for several texts: as in `LogitLens.of`, or a list with one for each text; None for
-        the token that the model finds most probable in each text
-    at : of one text, an index, a token's text or a slice of indices, of which alone the lens
-        is computed; None for all. Of several texts, an index; None for the last
+    at : an index, a token's text or a slice of indices, of which alone the lens is computed; None
+        for all
 
     Returns
     -------
     LogitLens
-        for one text: `print` shows the most probable tokens; `.of(token)` gives one token's rank
-        and probability, `.top(k, at)` the k most probable at one position. Each computes only
-        its positions, when they are read
-    OneToken
-        for several
+        `print` shows the most probable tokens; `.of(token)` gives one token's rank and probability,
+        `.top(k, at)` the k most probable at one position. Each computes only its positions, when
+        they are read
     """
-    if isinstance(trace, Traces):
-        return mean_lens(trace, token, -1 if at is None else at)
     check_kind(trace, Trace, "trace")
-    if token is not None:
-        raise InvalidTypeError("for one text, use lens(trace).of(token)")
     return LogitLens(trace, at)
-
-
-def mean_lens(traces: Traces, token: Any, position: int) -> OneToken:
-    """The lens of several texts."""
-    stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
-    tokens = value_for_each(token, len(traces), "token")
-    # -1 if token is None: then each text's most probable token, found below.
-    ids = np.array([-1 if token is None else vocabulary.lookup(token).id for token in tokens])
-    each = np.empty((2, len(traces), len(stops)))  # ranks and probabilities
-    for indices in traces._groups():
-        trace, _ = traces._side_by_side(indices)
-        row = as_index(position, "position", len(traces.texts[indices[0]]))
-        if token is None:
-            last = at(trace, stops[-1])[..., row, :]
-            ids[indices] = decode_stream(trace, last).argmax(-1)
-        for s, stop in enumerate(stops):
-            stream = at(trace, stop)[..., row, :].reshape(len(indices), -1)
-            logits = decode_stream(trace, stream)
-            each[:, indices, s] = ranks_and_probabilities(ids[indices, np.newaxis], logits)
-    if token is None:
-        description: str = Message("each text’s most probable token")
-    elif isinstance(token, list):
-        description = Message("a token for each text")
-    else:
-        description = vocabulary.lookup(token).readable
-    title = Message(
-        "Logit lens, mean of {texts}: probability and rank of {token}",
-        texts=number_of_texts(len(traces)),
-        token=description,
-    )
-    numbers = np.broadcast_to(ids, (len(stops), len(ids))), *each.mean(axis=1)
-    errors = standard_error(each[0]), standard_error(each[1])
-    return OneToken(title, traces[0], named_axis("", ("probability",)), numbers, errors)
 
 
 class LogitLens(Lens):
