@@ -333,8 +333,8 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
 
 # %%
 KINDS = ("recital", "creature", "pronoun")
-texts = [text for kind in KINDS for text in samples(kind)[:50]]
-gallery = measure_jobs(map(relations, texts), RELATIONS)
+sampled = [text for kind in KINDS for text in samples(kind)[:50]]
+gallery = measure_jobs(map(relations, sampled), RELATIONS)
 print("\nA gallery of heads: mean weight on the key of the relation\n")
 print(gallery.table())
 gallery.plot()
