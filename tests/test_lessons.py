@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attnlab.pocket.grammar import EVENTS, SOUNDS
 from conftest import Watched
 from pages import ask, drawn, idle, settled
 
 import attnlab
 from attnlab import GPT2
-from attnlab.pocket.grammar import EVENTS, SOUNDS
 
 PAGES = Path(__file__).parent.parent / "examples/book/pages"
 ROW = re.compile(r"^\| ([^|-][^|]*) \| ([^|]*)\|$", re.MULTILINE)
