@@ -2,16 +2,20 @@
 
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attnlab.pocket.grammar import EVENTS, SOUNDS
 from conftest import Watched
 from pages import ask, drawn, idle, settled
+from pytorch import ROOT
 
 import attnlab
 from attnlab import GPT2
+
+sys.path.append(str(ROOT / "examples" / "pocket"))
+from grammar import EVENTS, SOUNDS
 
 PAGES = Path(__file__).parent.parent / "examples/book/pages"
 ROW = re.compile(r"^\| ([^|-][^|]*) \| ([^|]*)\|$", re.MULTILINE)
