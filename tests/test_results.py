@@ -99,7 +99,6 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
 NUMBERS: dict[str, tuple[list[str], str, Any]] = {
     "patching": (["layer", "head", "position"], "restored", lambda x: x.restored),
     "patching of pairs": (["layer", "head"], "standard_error", lambda x: x.standard_errors),
-    "by token": (["layer", "head", "key"], "contribution", lambda x: x.heads),
     "lens": (["position"], "probability", lambda x: x.probabilities[0]),
     "jobs": (["layer", "head"], "attention", lambda x: x.attention[0]),
     "atlas": (["layer", "head"], "standard_error", lambda x: x["induction"].standard_errors),
