@@ -20,7 +20,7 @@ from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.steps.paths import parse
-from attnlab.support.checks import as_count, as_flag, check_choice, check_kind
+from attnlab.support.checks import as_count, check_choice, check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Format, Table, header, printable
@@ -73,8 +73,6 @@ def why(
     query: int | str,
     key: int | str,
     against: int | str | None = None,
-    *,
-    plain: bool = False,
 ) -> Why:
     """Explain a score by what earlier parts of the model wrote: why a query looks at a key.
 
@@ -89,7 +87,6 @@ def why(
     head : of a trace
     query, key : positions, or the tokens' texts, as for `explain`
     against : another key, whose score is subtracted instead of the mean
-    plain : True for the score itself
 
     Returns
     -------
@@ -108,26 +105,25 @@ def why(
     >>> attnlab.why(trace.head(1, 2), "it", "dog", against="ball")
     """
     check_kind(head, Head, "head")
-    return Why(head, query, key, against, plain)
+    return Why(head, query, key, against)
 
 
 class Why(Analysis):
-    """A score, or its difference from others, as a sum over pairs of parts; see `why`.
+    """A score's difference from others as a sum over pairs of parts; see `why`.
 
     Attributes
     ----------
     query, key, against : positions; `against` is None if no key was given
-    plain : whether it is the score itself
     parts : by side, "query" and "key", the parts that sum to Q[query], and to K[key] minus the
         other keys. Each has a `name`, a `label` for tables and the `vector` that it adds.
     pairs : (m, n), a part of the query · a part of the key / scale
-    total : the score or the difference, which is the sum of all pairs
+    total : the difference, which is the sum of all pairs
     sentence : the total in words, with the pair that adds most to it
     """
 
     meaning: ClassVar[str] = (
         "Each number is a part of the query times a part of the key, divided by the scale. They "
-        "sum to the score, or to its difference from others."
+        "sum to the score's difference from others."
     )
     note: ClassVar[str] = (
         "LayerNorm's deviation is held constant, though every part influences it. A part isn't a "
@@ -140,7 +136,7 @@ class Why(Analysis):
     total: float
 
     def __init__(
-        self, head: Head, query: int | str, key: int | str, against: int | str | None, plain: bool
+        self, head: Head, query: int | str, key: int | str, against: int | str | None
     ) -> None:
         layer = check_head(head)
         # The trace keeps the stream, as when a user reads it; a fork, nothing larger.
@@ -151,15 +147,13 @@ class Why(Analysis):
         self.query = token_index(head, "query", query, Tq)
         self.key = token_index(head, "key", key, Tk)
         self.against = None if against is None else token_index(head, "key", against, Tk)
-        self.plain = as_flag(plain, "plain")
         self._visible = np.flatnonzero(np.broadcast_to(head.mask, (Tq, Tk))[self.query])
         self._check_keys()
         self.title = Message("{head}: {target}", head=head.title, target=self._target)
         of_query, of_key = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
         of_query[0, self.query] = 1
-        if not self.plain:
-            others = self._visible if self.against is None else [self.against]
-            of_key[0, others] = -1 / len(others)
+        others = self._visible if self.against is None else [self.against]
+        of_key[0, others] = -1 / len(others)
         of_key[0, self.key] += 1
         self._rows = {"query": of_query, "key": of_key}
         self.parts = terms_of([self._head], self._rows)
@@ -167,8 +161,6 @@ class Why(Analysis):
         self._multiply()
 
     def _check_keys(self) -> None:
-        if self.plain and self.against is not None:
-            raise InvalidValueError("plain=True is the score itself. Leave out plain or against")
         if self.against == self.key:
             raise InvalidValueError(f"key and against must differ; both are {self.key}")
         for key in (self.key, self.against):
@@ -286,8 +278,6 @@ class Why(Analysis):
     @property
     def _target(self) -> Message:
         words = self._words()
-        if self.plain:
-            return Message("the score of {query} for {key}", **words)
         if self.against is None:
             template = "the score of {query} for {key} minus its mean over {count} visible keys"
             return Message(template, **words)
@@ -302,9 +292,7 @@ class Why(Analysis):
         if not self.total:
             return Message("The parts of {target} add up to 0.", target=self._target)
         is_above, total = self.total >= 0, f"{self.total:z.2f}"
-        if self.plain:
-            lead = Message("The score of {query} for {key} is {total}", **words, total=total)
-        elif self.against is not None and is_above:
+        if self.against is not None and is_above:
             lead = Message("{query} looks more at {key} than at {other}", **words)
         elif self.against is not None:
             lead = Message("{query} looks less at {key} than at {other}", **words)
