@@ -42,7 +42,6 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "attribution patching": attnlab.attribution_patch(trace, other, target=words[0]),
         "path patching": attnlab.path_patch(trace, other, **settings),
         "attribution": attnlab.attribution(trace, " barked"),
-        "attribution of texts": attnlab.attribution(texts, [x for x, _ in words]),
         "lens": lens,
         "one token": lens.of(" barked"),
         "top": lens.top(3),

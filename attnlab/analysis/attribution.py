@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,15 +12,12 @@ from attnlab.analysis.base import (
     Target,
     TargetLike,
     named_axis,
-    number_of_texts,
     numbered_axis,
 )
-from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array, Mask, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Head
 from attnlab.model.trace import Trace
-from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Result, read_only
 from attnlab.steps.labels import Axis
 from attnlab.support.checks import check_kind
@@ -31,9 +28,7 @@ from attnlab.support.tables import Columns, Table
 TOLERANCE = 1e-4
 
 
-def attribution(
-    trace: Trace | Traces, target: TargetLike | list[TargetLike], *, at: int | str = -1
-) -> Attribution:
+def attribution(trace: Trace, target: TargetLike, *, at: int | str = -1) -> Attribution:
     """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
     The last LayerNorm's scale is held constant, so that the parts sum to the logit. Effects
@@ -41,10 +36,8 @@ def attribution(
 
     Parameters
     ----------
-    trace : of one text; or several, for means over the texts, with standard errors
     target : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; or a
-        pair of tokens, for the difference of their logits. For several texts, also a list with one
-        for each
+        pair of tokens, for the difference of their logits
     at : the position of the logits: an index, which may be negative, or a token's text, "it"
 
     Returns
@@ -61,11 +54,12 @@ def attribution(
     --------
     >>> attnlab.attribution(trace, (" rolled", " barked"))
     """
-    return Attribution(trace, target, at)
+    check_kind(trace, Trace, "trace")
+    return Attribution(trace, Target.of(trace, target, at))
 
 
 class Attribution(Analysis):
-    """What each component adds to a logit, or to a difference of two; means over several texts.
+    """What each component adds to a logit, or to a difference of two.
 
     The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
     constant: a component that writes c adds c·u, where u = centred(gain · w) / deviation and w is
@@ -73,13 +67,12 @@ class Attribution(Analysis):
 
     Attributes
     ----------
-    target : the logit explained: `token`, `against` and `position`; the first text's of several
+    target : the logit explained: `token`, `against` and `position`
     heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : floats; the third is the sum of the other two
     bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
-    standard_errors : of the means over the texts, by attribute name; NaN for one text
     """
 
     meaning: ClassVar[str] = (
@@ -95,11 +88,6 @@ class Attribution(Analysis):
         "“Interpretability in the Wild” (2022)"
     )
 
-    # Of the total, in the order of the data frame.
-    _terms: ClassVar[tuple[str, ...]] = (
-        *("token_embedding", "position_embedding", "heads", "mlps", "bias"),
-    )
-
     heads: AnyArray
     mlps: AnyArray
     token_embedding: float
@@ -109,23 +97,7 @@ class Attribution(Analysis):
     total: float
     target: Target
 
-    def __init__(self, traces: Trace | Traces, target: Any, at: int | str) -> None:
-        each = [self]
-        if isinstance(traces, Traces):
-            each = self._measure_all(traces, target, at)
-        else:
-            check_kind(traces, Trace, "trace")
-            self._measure(traces, Target.of(traces, target, at))
-        self._texts = len(each)
-        self.standard_errors = dict[str, Any]()
-        for name in (*self._terms, "embedding", "total"):
-            numbers = np.array([getattr(one, name) for one in each], float)  # (texts, ...)
-            if isinstance(traces, Traces):
-                setattr(self, name, as_result(numbers.mean(axis=0)))
-            self.standard_errors[name] = as_result(standard_error(numbers))
-
-    def _measure(self, trace: Trace, target: Target) -> None:
-        """Set the numbers of one text."""
+    def __init__(self, trace: Trace, target: Target) -> None:
         self.target = target
         self.title = Message(
             "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
@@ -153,22 +125,6 @@ class Attribution(Analysis):
         parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
-    def _measure_all(self, traces: Traces, target: Any, at: int | str) -> list[Attribution]:
-        """The attributions of several texts; texts of one length are computed side by side."""
-        targets = value_for_each(target, len(traces), "target")
-        each: dict[int, Attribution] = {}
-        for indices in traces._groups():
-            for i, trace in zip(indices, traces._side_by_side(indices)[1], strict=True):
-                each[i] = Attribution(trace, targets[i], at)
-        self.target = each[0].target
-        is_shared = not isinstance(target, list)
-        self.title = Message(
-            "Direct logit attribution, mean of {texts}: {target}",
-            texts=number_of_texts(len(traces)),
-            target=self.target.logit_message if is_shared else Message("a target for each text"),
-        )
-        return [each[i] for i in range(len(traces))]
-
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = self.heads.shape
         heads = (Message("head {head}", head=head) for head in range(H))
@@ -185,11 +141,9 @@ class Attribution(Analysis):
             ("biases", None, None),
         ]
         parts, layers, heads = map(list, zip(*terms, strict=True))
-        numbers = {"contribution": [getattr(self, name) for name in self._terms]}
-        if self._texts > 1:
-            numbers["standard_error"] = [self.standard_errors[name] for name in self._terms]
-        joined = {name: np.concatenate([*map(np.ravel, x)]) for name, x in numbers.items()}
-        return {"part": parts, "layer": layers, "head": heads, **joined}
+        embeddings = self.token_embedding, self.position_embedding
+        contribution = np.array([*embeddings, *self.heads.flat, *self.mlps, self.bias])
+        return {"part": parts, "layer": layers, "head": heads, "contribution": contribution}
 
     def _tables(self) -> Iterator[str | Table]:
         numbers, _, columns = self._grid()
@@ -208,17 +162,6 @@ class Attribution(Analysis):
             "total {total}",
             **{name: f"{number:z.{self.decimals}f}" for name, number in sums.items()},
         )
-        if self._texts > 1:
-            yield Message(
-                "Standard errors are at most {heads} for heads and {mlps} for MLPs.",
-                heads=f"{self.standard_errors['heads'].max():.2g}",
-                mlps=f"{self.standard_errors['mlps'].max():.2g}",
-            )
-
-
-def as_result(numbers: AnyArray) -> Any:
-    """An array as a result has it: read-only, or a float if it has no axes."""
-    return read_only(numbers) if numbers.ndim else float(numbers)
 
 
 def direction(gain: Array, w: Array) -> Array:

@@ -25,7 +25,6 @@ from attnlab.forward.fast import side_by_side
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy, new_rows
 from attnlab.model.trace import Trace
-from attnlab.model.traces import Traces, value_for_each
 from attnlab.steps import Graph, Node, Result, Run, Step
 from attnlab.steps.declaration import parameters_of
 from attnlab.steps.paths import parse
@@ -229,13 +228,9 @@ def gradients(
     result: Trace, target: TargetLike | None = None, *, at: int | str = -1
 ) -> Gradients: ...
 @overload
-def gradients(
-    result: Traces, target: TargetLike | list[TargetLike] | None = None, *, at: int | str = -1
-) -> tuple[Gradients, ...]: ...
-@overload
 def gradients(result: AttentionType, *, d: ArrayLike = 1.0) -> AttentionType: ...
 def gradients(
-    result: Trace | Traces | Attention,
+    result: Trace | Attention,
     target: Any = None,
     *,
     at: int | str = -1,
@@ -252,7 +247,7 @@ def gradients(
 
     Parameters
     ----------
-    result : a trace, traces of several texts, or the result of `attention` or a similar function
+    result : a trace, or the result of `attention` or a similar function
     target, at : as for `attribution`; without a target, the loss, the mean cross-entropy of the
         text's tokens
     d : dL/dy for the gradients of L, which broadcasts to y; 1 by default
@@ -260,8 +255,8 @@ def gradients(
     Returns
     -------
     Gradients
-        of a trace; for several texts, a tuple with the gradients of each. Of an attention, a result
-        like it. Each gradient has the shape of its step; the mask and numbers show their values.
+        of a trace; of an attention, a result like it. Each gradient has the shape of its step; the
+        mask and numbers show their values.
 
     Examples
     --------
@@ -277,12 +272,7 @@ def gradients(
         raise InvalidTypeError(
             "d is for the result of attention and similar functions. Give target="
         )
-    if isinstance(result, Traces):
-        targets = value_for_each(target, len(result), "target")
-        return tuple(
-            gradients(trace, one, at=at) for trace, one in zip(result, targets, strict=True)
-        )
-    check_kind(result, Trace, "result", "a Trace, Traces or the result of an attention")
+    check_kind(result, Trace, "result", "a Trace or the result of an attention")
     return Gradients(result, None if target is None else Target.of(result, target, at))
 
 
