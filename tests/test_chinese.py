@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from chinese import TEXTS, vocabulary, write_checkpoint
 from conftest import Watched, needs
-from pages import ask, until
+from pages import ask, settled, until
 
 import attnlab
 from attnlab import GPT2
@@ -190,3 +190,22 @@ def test_a_playground_of_a_chinese_model(chinese: GPT2, watched: Watched, tmp_pa
     assert page.get_by_label("read [MASK] as one token").is_checked()
     page.locator("#prompt").fill("今天")
     assert page.locator("#special-names label").count() == 0
+
+
+def test_numbers_of_a_text_that_the_model_cant_read_are_folded(play: Any) -> None:
+    page = play(GPT2.from_pretrained("english"), link="#depth=look")
+    shown = ("#said", "#every-head", ".next-words")
+
+    def visible() -> list[bool]:
+        return [page.locator(part).is_visible() for part in shown]
+
+    settled(page)
+    assert visible() == [True] * 3
+    ask(page, "我去银行取钱")
+    assert "attnlab explore gpt2-chinese-cluecorpussmall" in page.locator("#notice").inner_text()
+    assert visible() == [False] * 3
+    page.locator("#show-anyway").click()
+    assert visible() == [True] * 3
+    ask(page, "I go to the bank")
+    assert visible() == [True] * 3
+    assert page.locator("#show-anyway").is_hidden()

@@ -59,14 +59,14 @@ DOORS = {
     ),
 }
 WAYS = re.compile(r"^## (?:Where to start|从哪里开始)\n\n((?:[-* ].*\n)+)", re.MULTILINE)
-PICTURE = re.compile(r"^(.+)\n\n!\[(.+)\]\(", re.MULTILINE)
+PICTURE = re.compile(r"^(.+)\n\n!\[(.+)\]\(.*?(\w+\.png)\)", re.MULTILINE)
 
 
 def door(language: str) -> str:
     """The book's front page in a language: what this is, for whom, and the README's ways in."""
     _, readme, _, whom, book, picture = DOORS[language]
     text = readme.read_text(encoding="utf-8")
-    what, alt = re.findall(PICTURE, text)[0]
+    what, alt, file = re.findall(PICTURE, text)[0]
     ways = re.sub(r"\]\(#.*?\)", "](index.md)", re.findall(WAYS, text)[0])
     ways = re.sub(r"(?<=[^\x00-\x7f])\n {2,}", "", ways).replace("**：", "**")
     ways = in_book(ways, readme.parent, language)
@@ -84,6 +84,7 @@ def door(language: str) -> str:
         whom=whom,
         book=book,
         alt=alt,
+        file=file,
         picture=picture,
         ways=MarkdownIt().render(ways),
     )
@@ -176,7 +177,8 @@ def build(directory: Path, work: Path, languages: Sequence[str] = tuple(LANGUAGE
             model = attnlab.GPT2.from_pretrained(name)
             attnlab.playground(model, language=language).save(directory / language / file)
         (directory / DOORS[language][0]).write_text(door(language), encoding="utf-8")
-    shutil.copy(HERE / "page.png", directory)
+    for picture in HERE.glob("*.png"):
+        shutil.copy(picture, directory)
     if "en" in languages:
         shutil.move(directory / "en/llms.txt", directory / "llms.txt")
     say(str(directory / DOORS[languages[0]][0]), since(start))

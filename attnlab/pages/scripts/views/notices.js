@@ -45,6 +45,9 @@ async function noticeOnBlank(trace, element) {
 function showNotice() {
   const difficult = traces.map(({ words, tokens, special }) => difficultIn(words, tokens, special));
   const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
+  // Of a text in a language that the model wasn't trained on, the numbers say nothing.
+  const isStrange = difficult.every(({ isInDoubt, scripts }) => isInDoubt && scripts.includes("other"));
+  document.body.classList.toggle("strange", isStrange && traces.every(({ advice }) => advice.other));
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
   for (const trace of traces.filter(endsInBlank)) {
     const element = make("p", { class: "blank" }, prefixOf(trace), say("This text ends in a blank, which the model reads as a token of its own."));
@@ -53,4 +56,7 @@ function showNotice() {
   }
 }
 
-export const startNotice = () => on("traces language", showNotice);
+export function startNotice() {
+  on("traces language", showNotice);
+  byId("show-anyway").addEventListener("click", () => document.body.classList.remove("strange"));
+}
