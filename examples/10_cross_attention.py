@@ -119,10 +119,9 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 # %% [markdown]
 # Such a picture of a trained translation model made attention famous (Bahdanau and others, 2014):
 # one language on each axis, nearly a diagonal. It leaves the diagonal where the two languages order
-# their words differently: "European Economic Area" is "zone économique européenne". Their picture
-# is bright on dark: the brighter a cell, the larger the weight. (It has also been described the
-# other way round.) Here is ours, dark on bright, with meanings that we chose; theirs were learned.
-# Here French is being written, and the English has been read.
+# their words differently: "European Economic Area" is "zone économique européenne". In their
+# picture a brighter cell is a larger weight; in ours, below, a darker one is. Our meanings are
+# chosen by hand; theirs were learned. In both, English has been read and French is being written.
 
 # %%
 source = ["the", "European", "Economic", "Area", "was", "founded"]

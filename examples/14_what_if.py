@@ -280,8 +280,8 @@ farthest = np.abs(np.sum([*written.values()], axis=0) - stream).max()
 print(f"\nThe parts add up to the stream, to within {farthest:.0e}")
 
 # %% [markdown]
-# Five lines do it: LayerNorm of each part, with the deviation of the whole stream; then the parts
-# of the query and of the keys, and all their products.
+# Five lines compute it. They apply LayerNorm to each part, with the deviation of the whole stream.
+# Then they make the parts of the query and of the keys, and multiply each with each.
 
 # %%
 deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + trace.epsilon)
@@ -405,9 +405,10 @@ for name, values in values_by.items():
         print(ablations[name].table())
 
 # %% [markdown]
-# With the texts above, head 2 of layer 1 has 0.45 and 0.43: without it, the model prefers neither
-# sound and goes half the way. The other heads have 0.10 at most. Patched, this head goes 0.99 of
-# the way: it brings the cat. Here 0 and the mean agree; 14.1 has a head for which they don't.
+# With the texts above, ablating head 2 of layer 1 moves the answer by 0.45 and 0.43: without this
+# head, the model prefers neither sound. No other head moves it by more than 0.10. Patching the head
+# moved the answer by 0.99, since a patch brings the cat. Here 0 and the mean agree; for the head in
+# the second table of 14.1, they don't.
 
 # %% [markdown]
 # ## 14.5 An estimate from one backward pass

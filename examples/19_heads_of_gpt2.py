@@ -51,8 +51,8 @@ english, pocket = map(attnlab.GPT2.from_pretrained, ("english", "pocket"))
 # %% [markdown]
 # ## 19.1 All heads at once
 #
-# Each prompt has 12 layers of 12 heads, and each head a matrix: a row for each token, how its
-# attention is distributed over itself and the tokens before it.
+# Each prompt has 12 layers of 12 heads, and each head has a matrix. A row of it says how one token
+# distributes its attention over itself and the tokens before it.
 
 # %%
 patterns = figures.load("gpt2_patterns")
@@ -65,8 +65,9 @@ for n, weights in enumerate(gpt2):
 
 # %% [markdown]
 # To draw them, put them into a model. It has GPT-2's 12 layers of 12 heads and random parameters;
-# an edit replaces the weights of every layer. The views show the weights truly; they say "edited",
-# and next words mean nothing. (`attnlab.page(traces[1]).save("gpt2.html")` writes the page.)
+# an edit replaces the weights of every layer. The weights that views show are GPT-2's. Next words
+# mean nothing, since all else is random: the views say "edited".
+# (`attnlab.page(traces[1]).save("gpt2.html")` writes the page.)
 
 # %%
 vocabulary = dict(attnlab.Tokenizer.byte_level().settings["model"]["vocab"])
@@ -93,7 +94,7 @@ traces[SHOWN].plot()
 # ## 19.2 Where attention rests
 #
 # Most have a dark first column: every token gives most of its attention to the first token. A row
-# of weights must sum to 1, also if a head finds nothing to fetch, and the first token is where
+# of weights must sum to 1, even if a head finds nothing to fetch, and the first token is where
 # GPT-2 puts what it doesn't need: it is an **attention sink**. attnlab says that a token **rests**
 # in a head if it gives the first token at least 0.9 (`attnlab/support/sink.py`). Here is the mean
 # weight on the first token, layer by layer, and how many tokens rest. (The first token itself is
@@ -127,8 +128,8 @@ pictures.curves(
 # In layer 0 a third of the attention goes there, hardly more than if all tokens got the same. It
 # rises to nine tenths in layer 10, with a dip in layer 8, and falls in layer 11, the last. That the
 # two curves agree says more than either: the words are different, the habit is the same. Over all
-# layers it is 0.73 and 0.71 of the attention; so a map of GPT-2's heads that doesn't set this apart
-# is mostly a map of the sink.
+# layers, the first token gets 0.73 and 0.71 of the attention. So a map of GPT-2's heads shows
+# little else, unless it leaves the first token out.
 #
 # Three heads do the opposite. They give the first token nothing, in both sentences:
 
@@ -325,15 +326,15 @@ again.head(3, 1).plot()
 # Other claims these 288 matrices can't test at all: heads for punctuation, pronouns or parts of
 # speech (Vig and Belinkov, 2019: the prompts have no punctuation, one pronoun, one word of most
 # kinds); that deeper layers look further back (the same paper: here nothing is further than six
-# tokens away). That attention rests on the first token, more in deeper layers, is theirs as well,
-# and holds.
+# tokens away). One more claim of that paper holds: attention rests on the first token, and more so
+# in deeper layers.
 
 # %% [markdown]
 # ## 19.7 The two models in attnlab
 #
-# The same measures for `english` and for the pocket model. `english` has a token for each word of
-# prompt 1, so it can read the same sentence; the pocket model knows only its grammar, so it gets
-# sentences of that, cut to seven tokens too.
+# Here are the same measures of `english` and of the pocket model. `english` has a token for each
+# word of prompt 1, so it can read the same sentence; the pocket model knows only its grammar, so it
+# gets sentences of that, cut to seven tokens too.
 
 
 # %%

@@ -60,11 +60,12 @@ for _ in range(STEPS):
 # ## What it sees
 #
 # An edit puts the lens's vectors in the place of the last block's output, and the model decodes
-# them. First the cross-entropy of the next token on other texts: the tuned lens lies between the
-# logit lens and the model, which has one more block. Then a text: the logit lens still says "it".
-# The tuned lens expects what an animal or a thing does, but not of this animal and this thing: to
-# find those is the next block's work. A lens may also predict from something that the model itself
-# doesn't use: what it reads early need not be what later blocks read.
+# them. The first table has the cross-entropy of the next token on other texts: the tuned lens lies
+# between the logit lens and the model, which has one more block. The second is of one text. There
+# the logit lens still says "it". The tuned lens expects what an animal or a thing does, though not
+# what this animal and this thing do: finding those is the next block's work. A lens may also
+# predict from something that the model itself doesn't use: what it reads early need not be what
+# later blocks read.
 
 
 # %%

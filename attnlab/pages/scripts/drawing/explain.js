@@ -38,7 +38,7 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  * indices: the number's row and column.
  * inputs: by parameter, {values(indices), step, name, count}. Numbers link to `step`. The name
  *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
- * known: results of lines, by name, whose rows the page doesn't have in full.
+ * known: results of lines, by name, that can't be computed here, since the page lacks some of a row's numbers.
  * rowLetter: the index in the notation of a whole row.
  * linkTo: makes the link to a number of a step, from the step, the component and the words.
  * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
@@ -100,7 +100,7 @@ export class Working {
   }
 }
 
-/** A line's formula as texts and elements, written by attnlab/views/explaining/formulas.py; `written` gives those of an operand. */
+/** A line's formula, see attnlab/views/explaining/formulas.py, as texts and elements; `written` makes an operand's. */
 const formulaParts = ({ parts }, written) => parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
 
 /** A number as an operand; counts have no brackets. */
@@ -139,7 +139,7 @@ export function sumIn(tree) {
   return sum[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
 }
 
-/** The values for the names in a line's templates. */
+/** What replaces the names in a line's texts, such as {largest}: a formula in notation, or the largest key. */
 function namesIn(working, { where }) {
   const valueOf = (tree) => (tree[0] === "max" ? working.largest : working.notation(tree));
   return Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, valueOf(tree)]));

@@ -164,7 +164,7 @@ function mergedAxes(shape, arrays) {
 }
 
 /**
- * A function of up to three arrays or numbers, from its name and its loop over a row of each.
+ * Make a function of up to three arrays or numbers. `loop` computes one row of the result from one row of each array.
  *
  * Plain numbers give a plain number. `f.reusing(k, ...)` may write the result into argument k.
  */

@@ -47,7 +47,7 @@ class Heap {
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
  * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
  * lists of names and ids, in the order in which a text is searched for them; those in `special` are plain characters,
- * unless they are meant. prefix: ids before every text. rows: the number of ids.
+ * unless `encode` is told that they are meant. prefix: ids before every text. rows: the number of ids.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
@@ -69,7 +69,7 @@ export class Tokenizer {
 
   #pair = (first, second) => first * this.rows + second;
 
-  /** The ids of a text to continue, as `encode_prompt` in Python; meant: the names of special tokens that are tokens. */
+  /** The ids of a text to continue, as `encode_prompt` in Python; `meant` has the names to read as special tokens. */
   encode(text, meant) {
     const index = text.search(/\p{Surrogate}/u);
     if (index >= 0)
@@ -93,6 +93,7 @@ export class Tokenizer {
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
       const pieceIds = this.#cache.get(piece) ?? this.#merge(new TextEncoder().encode(piece));
+      // Long pieces are rarely seen twice, and would fill the memory.
       if (piece.length < 32) this.#cache.set(piece, pieceIds);
       for (const id of pieceIds) ids.push(id);
     }

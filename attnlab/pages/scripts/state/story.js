@@ -10,10 +10,10 @@ import { alignment, queryOf, traces } from "./traces.js";
 /** Fulfilled when the next frame has been painted. */
 export const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
-/** The pack "story" of a trace, decoded, with where the last token attends; null if the source doesn't have it. */
+/** Decode the pack "story" of a trace, and add the last token's weights. null if the source lacks the pack. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
-  if (trace.id !== undefined) {
+  if (trace.id !== undefined) { // a model computes it here; in a file, traces have no id
     // Computing it takes longer than all else, which is shown before.
     await source.predictionAfter(trace, trace.T - 1);
     await nextFrame();

@@ -92,12 +92,12 @@ export function traceOf(described, number) {
     packs: new Map(), // name -> promise of its numbers
     predictions: new Map(), // position -> the prediction after it, decoded
     loaded: new Map(), // layer -> its data, once loaded
-    listed: new Set(), // its predicted tokens that have been shown
+    listed: new Set(), // ids of predicted tokens that the list of next tokens has shown
     closing: new AbortController(), // aborts its requests when other traces are shown
   };
 }
 
-/** Whether two traces of a page with a model have the same tokens, of the same model. */
+/** Whether two traces of a page with a model have the same tokens. Traces of one model share the map `names`. */
 const hasSameTokens = (a, b) => a.changes && a.names === b.names && a.ids.join() === b.ids.join();
 
 /** Whether two views show the same tokens, and are named alike: only numbers may differ. */
@@ -127,7 +127,7 @@ function differentShapes(a, b) {
   return alignment.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
-/** What distinguishes each of two traces: its model, its text, or its changes. pairs: of aligned queries. */
+/** What distinguishes each of two traces: its model, text or changes. `pairs` are the positions of aligned queries. */
 export function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
@@ -180,7 +180,7 @@ export function nearest(numbers, n) {
   return Math.max(0, (after < 0 ? numbers.length : after) - 1);
 }
 
-/** The position of a query, by default the selected one, in a trace, or of the last one before it that the trace has. */
+/** The position of a query in a trace. If the trace lacks the query, the position of the last query before it. */
 export function queryIn(trace, query = selection.query) {
   const { rows, queries } = traceViews[trace.number];
   return queries[nearest(rows, query)][0];

@@ -13,7 +13,7 @@ function numberCell(x, words, open) {
 }
 
 /**
- * The row of query i: its keys, and their weights; with its scores also how the weights come from them.
+ * A table of the keys of a query, with their weights. If scores are given, it also shows how they become weights.
  *
  * scores: of the keys that the mask leaves visible, -Infinity for others; null if only the weights are known
  * open(step, j): shows how the step's number at key j is computed; null if the page can't
