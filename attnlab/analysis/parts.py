@@ -33,8 +33,9 @@ NEURONS = 10
 class Term:
     """One term of a sum of vectors."""
 
-    name: str  #: its path in the trace; after " < ", the path of the part that it was read from
-    label: str  #: in tables
+    #: Its path in the trace. A part of an opened part is named "outer path < its own path".
+    name: str
+    label: str  #: how tables name it
     vector: Array  #: (1, Dh), or (T, Dh) with a row for each position
     #: What it opens into: a function of this term, and of the vector (Dh,) that it is multiplied
     #: by, which says which neurons are large. None if it doesn't open.
@@ -56,24 +57,18 @@ def block_at(part: Result, layer: int) -> Block:
     return Block(Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
 
 
-def bias_of(head: Head, name: str) -> Array:
-    """A bias of a block's head; other heads may have none."""
-    bias: Array = getattr(head, name)
-    return bias
-
-
 def fold_layer_norm(attention: BlockAttention, W: Array) -> Array:
-    """W with LayerNorm's gain and centring folded in: C gain W, see `centred`."""
+    """W (D, n) with LayerNorm's gain and its subtraction of the mean folded in."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 
 
 def centred(W: Array) -> Array:
-    """W C: each row minus its mean, which the next LayerNorm subtracts."""
+    """Subtract from each row its mean, as LayerNorm does."""
     return W - mean(W)
 
 
 def weighted(rows: Array, x: Array) -> Array:
-    """Σ rows[t] x[t] for rows (1, T), (..., T, n) -> (..., 1, n); rows[t] x[t] for rows (T, 1)."""
+    """Weigh the rows of x (..., T, n): summed for `rows` (1, T), one by one for `rows` (T, 1)."""
     return rows @ x if rows.shape[-1] == x.shape[-2] else rows * x
 
 
@@ -90,7 +85,7 @@ def written_by_mlp(block: Block) -> Array:
 
 
 def written_by_heads(block: Block, rows: Array) -> Array:
-    """What each head adds to the stream, (H, 1, D), or (H, T, D) at each position."""
+    """What each head adds to the stream, weighted by `rows`: (H, 1, D), or (H, T, D) unsummed."""
     attention = block.attention
     width = (attention.n_head, -1, attention.W_O.shape[-1])
     written = weighted(rows, attention.context) @ attention.W_O.reshape(width)  # (H, Dv, D)
@@ -109,12 +104,13 @@ def stream_terms(
     ----------
     rows : (1, T); or (T, 1) of ones, to keep the positions apart
     W : (D, Dh)
-    b : its name, and (Dh,)
+    b : the name of the bias, and the bias (Dh,)
     """
     block = block_at(part, layer)
     attention, scaled = block.attention, scaled_rows(block.attention, rows)
     read = fold_layer_norm(attention, W)
-    total, of_constant = (x.sum(axis=-1, keepdims=True) for x in (rows, scaled))
+    total = rows.sum(axis=-1, keepdims=True)
+    of_constant = scaled.sum(axis=-1, keepdims=True)  # the factor of a part without positions
 
     def before() -> Iterator[Term]:
         for name in ("token_embedding", "position_embedding"):
@@ -170,7 +166,8 @@ def value_terms(
     """A token's value as a sum over the parts of the stream at that token."""
     rows = np.zeros((1, head.scores_shape[-2]), read.dtype)
     rows[0, key - head.tokens_before] = weight
-    terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", bias_of(head, "b_V") @ read))
+    assert head.b_V is not None  # a head of a block has biases
+    terms = stream_terms(head, layer, rows, head.W_V @ read, ("b_V", head.b_V @ read))
     return [term.within(outer) for term in terms]
 
 

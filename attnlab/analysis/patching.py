@@ -107,10 +107,10 @@ class Patching(Analysis):
         target: str,
         effects: AnyArray,
         baselines: Any,
-        is_given: bool = False,
+        given: Any = None,
     ) -> None:
         """From effects (n, patches), and the target in the clean and in the corrupted traces."""
-        patched = Message("{parts} with given values", parts=parts) if is_given else parts
+        patched = Message("{parts} with given values", parts=parts) if given else parts
         title = Message(self.titles[by_position], parts=patched, target=target)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
@@ -270,8 +270,7 @@ def patch(
                 measured[i] = as_metric(measure(corrupted.edited({path: value})))
                 bar.update()
     effects = (measured - baselines[1])[np.newaxis]
-    given = with_ is not None
-    return Patching(corrupted, parts, by_position, description, effects, baselines, given)
+    return Patching(corrupted, parts, by_position, description, effects, baselines, with_)
 
 
 def source_of(clean: Trace, parts: str, with_: Any) -> Trace:
@@ -300,7 +299,6 @@ def patch_pairs(
     by_position: bool,
     progress: bool,
 ) -> Patching:
-    given = with_ is not None
     targets: list[Any] = []  # a Target each, or None for a function
     for i, target_of_pair in enumerate(value_for_each(target, len(clean), "target")):
         with in_pair(i):
@@ -312,7 +310,7 @@ def patch_pairs(
         settings: Any = {"at": at, "with_": with_, "by_position": by_position, "progress": False}
         analyse = partial(patch, parts=parts, **settings)
         measured = effects_of_pairs(clean, corrupted, target, analyse, progress)
-        return Patching(corrupted[0], parts, by_position, description, *measured, given)
+        return Patching(corrupted[0], parts, by_position, description, *measured, with_)
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(progress, total=effects.size, unit="run") as bar:
@@ -328,7 +326,7 @@ def patch_pairs(
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(indices, batch)] = measured.T - baselines[1, indices, np.newaxis]
                 bar.update(measured.size)
-    return Patching(corrupted[0], parts, by_position, description, effects, baselines, given)
+    return Patching(corrupted[0], parts, by_position, description, effects, baselines, with_)
 
 
 def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:

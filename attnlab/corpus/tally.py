@@ -62,12 +62,13 @@ class Tally:
 
     Attributes
     ----------
-    sums : "moments", (6, C), over texts with sums s and divisors n (see `measures.Sums`): the
-        number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²; and those of a plan of heads,
-        float32 for a chunk, to halve its file
-    best : "extremes", (EXTREMES, 2, C), the passages with the largest and with the smallest values,
-        strongest first; with a plan of heads, "tops", (TOPS, L H), each head's top texts
-    windows : those of passages and top texts, by number: numbers are in corpus order
+    sums : by name. "moments" (6, C) has, over texts with sums s and divisors n (see
+        `measures.Sums`), the number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n². A plan of
+        heads adds its own sums; those of a chunk are float32, which halves the chunk's file.
+    best : by name, strongest first. "extremes" (EXTREMES, 2, C) has the passages with the largest
+        values, and those with the smallest. A plan of heads adds "tops" (TOPS, L H), each head's
+        top texts.
+    windows : the windows that `best` refers to, by their number in corpus order
     texts, tokens : how many were measured
     faults : name and reason for each text that could not be measured
     """
@@ -90,9 +91,10 @@ class Tally:
         self.texts += 1
 
     def add_window(self, number: int, window: Window, sums: AnyArray, divisors: AnyArray) -> None:
-        """Keep a window of a text where its values are among the extremes."""
+        """Enter a window's values into the extremes, and keep the window if one of them stays."""
         value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
         found = missing((1, 2, *value.shape))
+        # The largest values have the strength `value`, the smallest have `-value`.
         found["strength"] = np.where(np.isnan(value), -np.inf, [value, -value])
         found["number"] = np.where(np.isinf(found["strength"]), -1, number)
         self.best["extremes"] = strongest(self.best["extremes"], found)
@@ -101,7 +103,7 @@ class Tally:
         self._drop_windows()
 
     def add(self, later: Tally) -> None:
-        """Add the tally of later texts; what only one of the two has of heads is left out."""
+        """Add the tally of later texts. Sums of heads are dropped unless both have them."""
         for name in self.sums.keys() & later.sums.keys():
             self.sums[name] += later.sums[name]
         for name in self.best.keys() & later.best.keys():
@@ -113,12 +115,12 @@ class Tally:
         self._drop_windows()
 
     def _drop_windows(self) -> None:
-        """Keep only the windows of the best."""
+        """Drop the windows that no passage and no top text refers to any more."""
         kept = {n for best in self.best.values() for n in np.unique(best["number"]).tolist()}
         self.windows = {number: window for number, window in self.windows.items() if number in kept}
 
     def to_store(self) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-        """The arrays of a file, records as bytes, and its JSON."""
+        """What a file stores: arrays, with records viewed as bytes, and data for JSON."""
         records = {
             name: np.ascontiguousarray(best)[..., np.newaxis].view(np.uint8)
             for name, best in self.best.items()
@@ -132,7 +134,7 @@ class Tally:
         cls, arrays: Mapping[str, AnyArray], about: Any, columns: int, plan: Plan | None = None
     ) -> Self:
         """Restore a tally from what `to_store` returns; raise if it can't be one."""
-        # The shape that the others follow from, before memory is taken for them.
+        # This shape determines the others. It is checked before memory is allocated for them.
         require(arrays["moments"].shape == (6, columns), "moments")
         tally = cls(columns, plan, np.float32)
         for name, expected in tally.to_store()[0].items():
@@ -165,12 +167,12 @@ class Tally:
 
 
 def missing(shape: tuple[int, ...]) -> AnyArray:
-    """Passages that are weaker than any."""
+    """Placeholders for passages: any real passage is stronger."""
     return np.full(shape, np.array((-np.inf, -1), PASSAGE))
 
 
 def write_arrays(path: FilePath, arrays: Mapping[str, AnyArray], about: Any) -> None:
-    """Write arrays and what JSON can hold to a file, atomically."""
+    """Write arrays, and `about`, which JSON can represent, to a file, atomically."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     stored = {name: np.array(array, order="C") for name, array in arrays.items()}

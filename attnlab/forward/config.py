@@ -47,7 +47,8 @@ class NamedActivation(NamedTuple):
     name: str
 
 
-# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new. "gelu" is the exact.
+# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new. Its
+# "gelu" is the exact function.
 GELU = NamedActivation(equations.gelu, "GELU")
 EXACT_GELU = NamedActivation(equations.exact_gelu, "exact GELU")
 SILU = NamedActivation(equations.silu, "SiLU")
@@ -145,7 +146,7 @@ class GPT2Config:
         With a model_type, sizes that are missing are GPT-2's, as in transformers.
         """
         check_kind(settings, Mapping, "settings", "a dict")
-        # First: otherwise another model's sizes would be reported as missing.
+        # Another model is named before its settings, some of which would seem to be missing.
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         differing = [

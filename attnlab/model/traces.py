@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -13,7 +13,7 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import Edit, as_edit, edits_in
+from attnlab.forward.edits import Edit, as_edit
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import one_of_many
 from attnlab.model.trace import NextTokens, Trace, columns_of_tokens
@@ -74,13 +74,13 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         return Numbered("trace", (traces[i] for i in range(len(self))))
 
     def __getstate__(self) -> dict[str, Any]:
-        edits = chain.from_iterable(edits.items() for edits in self._edits)
-        for path, function in ((path, x) for path, edit in edits for _, x in edits_in(edit)):
-            if "<" in getattr(function, "__qualname__", ""):  # <lambda>, or f.<locals>.g
-                raise InvalidTypeError(
-                    f"the edit of {path} can't be pickled: its function isn't at the top of a "
-                    "module. One text's trace, traces[0], can be pickled"
-                )
+        try:
+            pickle.dumps(self._edits)
+        except (AttributeError, pickle.PicklingError) as error:
+            raise InvalidTypeError(
+                f"the functions of edits of several texts must be at the top of a module: {error}. "
+                "One text's trace, traces[0], can be pickled with any function"
+            ) from None
         return vars(self)
 
     def __deepcopy__(self, _: object = None) -> Traces:

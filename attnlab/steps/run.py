@@ -228,7 +228,7 @@ class Run:
         if step.joint is not None:
             try:
                 return self._joint(path, step)
-            except FloatingPointError:  # the equation will say whether it is this step's
+            except FloatingPointError:  # of any of them; this step's equation is tried below
                 pass
         if step.fast is not None and self._is_fast(path):
             # It skips the T x T steps, but uses them if they happen to be there.
@@ -248,14 +248,17 @@ class Run:
         return value
 
     def _joint(self, path: str, step: Any) -> Any:
-        """A step that is computed with others at once, which are kept until they are asked for."""
-        result = path.removesuffix(step.name)
-        if (value := self._ready.pop(path, None)) is None:
-            needed = {name: self._input(result + name) for name in parameters_of(step.joint)}
-            functions = {result + name: value for name, value in step.joint(**needed).items()}
-            value = functions.pop(path)
+        """A step that is computed together with others, such as Q with K and V.
+
+        `step.joint` returns a function for each of them. `_ready` keeps those of the others.
+        """
+        prefix = path.removesuffix(step.name)
+        if (take := self._ready.pop(path, None)) is None:
+            needed = {name: self._input(prefix + name) for name in parameters_of(step.joint)}
+            functions = {prefix + name: f for name, f in step.joint(**needed).items()}
+            take = functions.pop(path)
             self._ready |= functions
-        return value()
+        return take()
 
     def _call(self, path: str, equation: Callable[[], Any]) -> Any:
         """Call a step's equation; if it overflows, name the step where it began."""

@@ -27,6 +27,7 @@ def _variables(theme: Theme) -> str:
 
 def _dark_css(selector: str) -> str:
     """CSS for dark pages, matched by `selector`; it overrides inline colours, which are light."""
+    # An element has its dark background as the variable --d, or its dark ink as --i.
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
@@ -72,6 +73,7 @@ def piece(part: str | Table) -> str:
     escaped = escape("\n".join(map(printable, say(part).splitlines())))
     if isinstance(part, Paragraph):
         return f"<div class=faint>{escaped}</div>"
+    # Lines that begin with spaces are aligned below others.
     return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
 
 

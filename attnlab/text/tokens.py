@@ -62,8 +62,8 @@ class Token:
     symbol: str
     text: str  #: such as ` very`; bytes that are only part of a character become �
     bytes: bytes  #: such as `b" very"`
-    #: Of an unknown token, such as BERT's `[UNK]`: what it stands for in the text, a word that the
-    #: model can't read; its symbol if that isn't known; "" for other tokens
+    #: The word in the text that an unknown token, such as BERT's `[UNK]`, stands for. If the word
+    #: isn't known, it is the token's symbol. "" for all other tokens
     unread: str = field(default="", kw_only=True, compare=False)
 
     @property
@@ -84,9 +84,9 @@ class Tokens(StdoutSafe, Sequence[Token]):
     ids : int64 (T,), read-only
     symbols, texts, bytes : of each token, see `Token`
     part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
-    readable : how tables and pictures name each token: its text with Ġ for a space, such as
-        `Ġvery`; `’ 1/2` for the first of two parts of a character; `<e5 b0>` for the bytes of an
-        incomplete one; the symbol if it is the text, or if there is no text
+    readable : how tables and pictures name each token. That is its text with Ġ for a space, such as
+        `Ġvery`. The first of two parts of a character is `’ 1/2`, and bytes of an incomplete
+        character are `<e5 b0>`. A token without a text is named by its symbol.
     words : the words, each with its tokens, see `Word`
     offsets : for each token, where its characters begin and end in the text that the tokens spell;
         tokens that share a character overlap. (0, 0) for a token without bytes

@@ -251,14 +251,15 @@ def curves(
     for n, (name, numbers) in enumerate(lines.items()):
         xs = np.arange(len(numbers)) if along is None else along
         # When all colours are used, they start again with other dashes and markers.
-        every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
+        turn = n // len(COLOURS)
+        every = math.ceil(len(numbers) / MARKERS_SHOWN)  # a marker at each `every`-th point
         axes.plot(
             xs,
             np.where(np.isfinite(numbers), numbers, np.nan),
             color=COLOURS[n % len(COLOURS)],
             linestyle=DASHES[(n + turn) % len(DASHES)],
             marker=MARKERS[(n + 2 * turn) % len(MARKERS)],
-            markevery=(n * every // len(lines), every),
+            markevery=(n * every // len(lines), every),  # beside those of the other curves
             markersize=4.5,
         )
         descriptions.append(f"{name} {_ends_in_words(xs, numbers)}")
@@ -276,9 +277,9 @@ def curves(
 def _put_map(
     ax: Axes, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
 ) -> tuple[list[Label], list[Stroke]]:
-    """A grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
+    """Draw a grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
 
-    Returns what to label, and what labels should avoid.
+    Returns what to label, and strokes that labels should avoid; a point is a stroke of length 0.
     """
     _cross(ax)
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
@@ -324,6 +325,7 @@ def _open_frame(ax: Axes) -> None:
 def _arrows(
     ax: Axes, starts: AnyArray, vectors: AnyArray, colour: str, strength: float = 1
 ) -> None:
+    """Draw arrows; those with less `strength` are thinner, and lie above the others."""
     ax.quiver(
         *starts.T,
         *vectors.T,
