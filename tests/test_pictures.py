@@ -99,7 +99,7 @@ def test_plane_transformed_by_a_matrix(pictures: Any) -> None:
 
 def test_grid_and_its_scale(pictures: Any) -> None:
     """Lines at -2 ... 2 both ways; where (x, y) W = (2 x + y, 3 y), (2, 2) is at (6, 6)."""
-    panels = pictures.plane([[2, 0], [1, 3]]).axes.child_axes
+    panels = pictures.plane({"W": [[2, 0], [1, 3]]}).axes.child_axes
     drawn = [panel.collections[0].get_segments() for panel in panels]
     lines = [[[x, -2], [x, 2]] for x in (-2, -1, 0, 1, 2)]
     lines += [[[-2, y], [2, y]] for y in (-2, -1, 0, 1, 2)]
@@ -108,9 +108,13 @@ def test_grid_and_its_scale(pictures: Any) -> None:
     for panel in panels:
         assert panel.get_xlim() == panel.get_ylim() == pytest.approx((-6.3, 6.3))
         assert panel.get_aspect() == 1
-    grid = pictures.plane(np.eye(2), points={"far": (0, 3.5)}).axes.child_axes[0].collections[0]
+    grid = (
+        pictures.plane({"I": np.eye(2)}, points={"far": (0, 3.5)}).axes.child_axes[0].collections[0]
+    )
     assert np.array(grid.get_segments()).max() == 4
-    far = pictures.plane(np.eye(2), points={"far": (0, 350)}).axes.child_axes[0].collections[0]
+    far = (
+        pictures.plane({"I": np.eye(2)}, points={"far": (0, 350)}).axes.child_axes[0].collections[0]
+    )
     assert len(far.get_segments()) == 2 * 17
 
 
@@ -190,7 +194,7 @@ def test_drawing_into_existing_axes(pictures: Any) -> None:
     axes = Figure(figsize=(12, 8), dpi=20).subplots(2, 3).flat
     drawn = [
         pictures.heatmap([[1]], ax=axes[0]),
-        pictures.plane(np.eye(2), ax=axes[1]),
+        pictures.plane({"I": np.eye(2)}, ax=axes[1]),
         pictures.arrows({"a": (1, 2)}, ax=axes[2]),
         pictures.points({"a": (1, 2)}, ax=axes[3]),
         pictures.curves({"a": [1, 2]}, ax=axes[4]),
@@ -220,13 +224,14 @@ BAD: list[tuple[Callable[[Any], object], type[AttnlabError], str]] = [
     (lambda p: p.heatmap([[1]], rows=3), InvalidTypeError, "rows must be"),
     (lambda p: p.heatmap([[1]], title=3), InvalidTypeError, "title must be"),
     (lambda p: p.heatmap([[1]], ax=3), InvalidTypeError, "ax must be"),
-    (lambda p: p.plane([[1, 2, 3]]), InvalidValueError, r"the matrix .*\(2, 2\)"),
-    (lambda p: p.plane((np.eye(2), [1])), InvalidValueError, r"\(2,\)"),
+    (lambda p: p.plane({"W": [[1, 2, 3]]}), InvalidValueError, r"'W'.*\(2, 2\)"),
+    (lambda p: p.plane({"W": (np.eye(2), [1])}), InvalidValueError, r"\(2,\)"),
     (lambda p: p.plane({"W": [[nan, 0], [0, 1]]}), InvalidValueError, "'W'"),
+    (lambda p: p.plane(np.eye(2)), InvalidTypeError, "matrices must be a dict"),
     (lambda p: p.plane({}), InvalidValueError, "1 to 8 matrices"),
     (lambda p: p.plane({0: np.eye(2)}), InvalidTypeError, "texts as labels"),
     (lambda p: p.plane(dict.fromkeys("abcdefghi", np.eye(2))), ValueError, "got 9"),
-    (lambda p: p.plane(np.eye(2), points=[(1, 2)]), TypeError, "points must be a dict"),
+    (lambda p: p.plane({"I": np.eye(2)}, points=[(1, 2)]), TypeError, "points must be a dict"),
     (lambda p: p.arrows([(1, 2)]), InvalidTypeError, "vectors must be a dict"),
     (lambda p: p.arrows({}), InvalidValueError, "1 to 24 vectors.*got 0"),
     (lambda p: p.arrows(crowd(25)), InvalidValueError, "got 25"),

@@ -98,7 +98,7 @@ def heatmap(
 
 @drawing_in()
 def plane(
-    matrices: ArrayLike | tuple[ArrayLike, ArrayLike] | Mapping[str, Any],
+    matrices: Mapping[str, ArrayLike | tuple[ArrayLike, ArrayLike]],
     points: Mapping[str, ArrayLike] | None = None,
     title: str = "",
     ax: Axes | None = None,
@@ -111,24 +111,15 @@ def plane(
 
     Parameters
     ----------
-    matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
+    matrices : a mapping from names to W (2, 2), or to a pair of W and a bias b (2,), such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
     points : a mapping from labels to points (2,), to which the matrices are applied too
     title : the picture's title
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
-    by_name = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
-    named = _as_mapping(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
+    named = _as_mapping(matrices, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
-    maps += [
-        (
-            name,
-            *_as_affine(
-                matrix, f"matrices[{quoted(name)}]" if by_name is matrices else "the matrix"
-            ),
-        )
-        for name, matrix in named.items()
-    ]
+    maps += [(name, *_as_affine(x, f"matrices[{quoted(name)}]")) for name, x in named.items()]
     dots = {} if points is None else _as_vectors(points, "points")
     words = _words_for([*(name for name, _, _ in maps), *dots], title)
     farthest = max([GRID, *(float(np.abs(point).max()) for point in dots.values())])
