@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from pages import until
 from pytorch import python_with, walk
+from stand_ins import Tensor
 
 import attnlab
-from attnlab import GPT2, AttnlabError
+from attnlab import AttnlabError
 from attnlab.pages.page import Page
 
 FIVE = ["[CLS]", "the", "cat", "##s", "[SEP]"]
@@ -32,24 +33,6 @@ def looking_at(*keys: int, count: int) -> NDArray[np.float32]:
     return weights
 
 
-class Tensor:
-    """What the page asks of PyTorch's tensors: one of half precision, elsewhere, with gradients."""
-
-    def __init__(self, array: NDArray[Any], *done: str) -> None:
-        self.array, self.done = array, done
-
-    def __getattr__(self, name: str) -> Callable[[], "Tensor"]:
-        assert name in ("detach", "cpu", "float"), name
-        return lambda: Tensor(self.array, *self.done, name)
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("can't convert a tensor that requires grad")
-
-    def numpy(self) -> NDArray[Any]:
-        assert self.done == ("detach", "cpu", "float")
-        return self.array
-
-
 def described(page: Page) -> Any:
     return json.loads(re.search(r'id="description">(.*?)</script>', page.html, re.S)[1])  # type: ignore[index]
 
@@ -65,8 +48,8 @@ def test_arrays_and_what_models_return_are_one_page() -> None:
         weights.tolist(),
         [*weights],
         tuple(layer[None] for layer in weights),  # transformers' output_attentions=True
-        tuple(Tensor(layer[None]) for layer in weights),
-        Tensor(weights),
+        tuple(Tensor(layer[None], "bfloat16", True, "mps:0") for layer in weights),
+        Tensor(weights, gradients=True),
     ):
         assert attnlab.words(given, np.array(FIVE)).html == expected
     assert attnlab.words(weights, iter(FIVE), [*FIVE]).html != expected  # not known to be the same
@@ -351,16 +334,3 @@ def test_pointer_keys_and_hostile_words(opened: Callable[..., Any]) -> None:
     assert page.locator(".head-drawing[aria-pressed=true]").get_attribute("aria-label") == (
         "head 1.0"
     )
-
-
-def test_attention_of_a_trace_is_shown_like_any_other(opened: Callable[..., Any]) -> None:
-    trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-    page = opened(trace["blocks.*.attention.weights"], trace.tokens.symbols)
-    assert page.locator(".sentence").inner_text().startswith("The")
-    head, query = (1, 2), 7
-    page.locator(".head-drawing").nth(6).click()
-    shares = page.locator(".stage-word small").all_text_contents()
-    most = int(trace.head(*head).weights[query, 1:].argmax()) + 1
-    assert shares[most].startswith(f"{100 * trace.head(*head).weights[query, most]:.1f}"[:4])
-    with pytest.raises(AttnlabError, match="weights must be numbers; got Trace"):
-        attnlab.words(trace, trace.tokens.symbols)  # type: ignore[arg-type]
