@@ -24,11 +24,11 @@ from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
 from node import Evaluator, write_modules
-from pages import BALL, LOAD_ALL, LOADED, Open, drawn, gpt2_shaped, settled, until
+from pages import BALL, LOAD_ALL, LOADED, Open, drawn, settled, until
 from walkthrough_checkpoint import write_checkpoint
 
 import attnlab
-from attnlab import GPT2, AttnlabError, Tokenizer, Trace, figures
+from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.pages import overview
 
@@ -288,14 +288,6 @@ def pocket() -> GPT2:
 @pytest.fixture(scope="module")
 def ball(pocket: GPT2) -> Trace:
     return pocket.trace(BALL)
-
-
-@pytest.fixture(scope="module")
-def patterns(odd: GPT2) -> Trace:
-    """GPT-2's own attention to a prompt of 7 tokens, in a model of its 12 layers of 12 heads."""
-    weights = figures.load("gpt2_patterns")["weights_1"]
-    edits = {f"blocks.{n}.attention.weights": layer for n, layer in enumerate(weights)}
-    return gpt2_shaped(odd, 7, n_embd=96, seed=0).edited(edits)
 
 
 @pytest.fixture(scope="module")

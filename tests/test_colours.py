@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -60,31 +59,6 @@ def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
     warmth = np.array([rgb(colour)[0] - rgb(colour)[2] for colour in palette])
     assert (warmth[: SHADES - 8] < warmth[SHADES]).all()
     assert (warmth[SHADES + 8 :] > warmth[SHADES]).all()
-
-
-@THEMES
-def test_browser_palette_equals_pythons(browser: Any, theme: Theme) -> None:
-    """CSS's color-mix in sRGB, painted on a canvas."""
-    page = browser.new_page()
-    fractions = np.arange(-SHADES, SHADES + 1) / SHADES
-    mixed = [
-        f"color-mix(in srgb, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
-        f"{theme.zero})"
-        for x in fractions
-    ]
-    painted = page.evaluate(
-        """(colours) => {
-            const context = new OffscreenCanvas(1, 1).getContext('2d');
-            return colours.map((colour) => {
-                context.fillStyle = colour;
-                context.fillRect(0, 0, 1, 1);
-                return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
-            });
-        }""",
-        mixed,
-    )
-    page.close()
-    assert np.abs(np.array(painted) - [rgb(colour) for colour in theme.palette()]).max() <= 1
 
 
 @pytest.mark.parametrize(

@@ -150,22 +150,6 @@ def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Tr
     assert opened.run("return document.activeElement.className") == "cursor"
 
 
-def test_the_sentence_has_its_arcs_and_a_head_is_silenced(opened: Firefox, trace: Trace) -> None:
-    opened.item(".head-drawing", 6).click()
-    opened.until("document.querySelector('#said').textContent.startsWith('In head 1.2')")
-    opened.until("document.querySelector('#silence') !== null")
-    weights = trace.head(1, 2).weights[-1]
-    arcs = opened.run(
-        "return [...document.querySelectorAll('#stages .arc:not(.faint)')].map((x) => x.key)"
-    )
-    others = [j for j in range(len(weights) - 1) if weights[j] >= 0.004]
-    assert sorted(key for key in arcs if key is not None) == others
-    assert opened.text(".next-words li").strip().startswith(trace.next_tokens(1)[0].text.strip())
-    opened.item("#silence").click()
-    opened.until("document.querySelectorAll('.arcs .after').length === 4")
-    assert opened.run("return document.activeElement.id") == "silence"
-
-
 def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     model, file = GPT2.from_pretrained("pocket"), tmp_path / "pocket.html"
     attnlab.playground(model).save(file)

@@ -81,17 +81,8 @@ def test_a_link_is_copied(ball: Trace, look: Open) -> None:
     assert "#layer=1&head=2&" in copied
 
 
-def test_the_menu_has_dark_colours_and_help_and_closes(ball: Trace, look: Open) -> None:
+def test_the_menu_has_help_and_closes(ball: Trace, look: Open) -> None:
     page = look(ball)
-    ground = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(ground)
-    choose(page, "theme")
-    dark = page.evaluate(ground)
-    assert sum(map(int, dark[4:-1].split(","))) < 200 < sum(map(int, light[4:-1].split(",")))
-    assert not page.locator("#theme").is_visible()  # the menu is closed
-    assert page.evaluate("document.activeElement.parentElement.id") == "menu"
-    choose(page, "theme")
-    assert page.evaluate(ground) == light
     choose(page, "ask")
     assert "An arc is attention" in page.locator("#help").inner_text()
     page.keyboard.press("Escape")
@@ -128,12 +119,3 @@ def test_a_saved_page_marks_an_ablated_head(ball: Trace, look: Open) -> None:
     drawn(page)
     assert page.locator(".ablation").count() == 0
     assert page.locator("#is-ablated").is_hidden()
-
-
-def test_typing_says_where_a_page_with_a_text_box_comes_from(ball: Trace, look: Open) -> None:
-    page = look(ball, viewport={"width": 1280, "height": 500})
-    for focused in ("body", ".stage-word.looker"):
-        page.evaluate("scrollTo(0, 0)")
-        page.locator(focused).focus()
-        page.keyboard.type("a")
-        until(page, "scrollY > 0")

@@ -11,7 +11,6 @@ from conftest import REFERENCE, Watched
 from numpy.typing import NDArray
 from pages import (
     BALL,
-    TEXT,
     Open,
     drawn,
     gpt2_shaped,
@@ -24,11 +23,10 @@ from pages import (
 )
 
 import attnlab
-from attnlab import GPT2, Trace, figures, softmax
+from attnlab import GPT2, Trace, softmax
 from attnlab.pages import overview, prediction
 from attnlab.pages.packs import pack
 from attnlab.training import initial_parameters
-from attnlab.views import arcs
 
 LIST = "Say: lamp two happy. Again: lamp two"
 SAID = (
@@ -78,13 +76,6 @@ def choose_head(page: Any, layer: int, head: int) -> None:
     drawn(page)
 
 
-def probabilities(trace: Trace) -> NDArray[np.float64]:
-    logits = trace.next_logits.astype(np.float64)
-    exponentials = np.exp(logits - logits.max())
-    result: NDArray[np.float64] = exponentials / exponentials.sum()
-    return result
-
-
 # ---- the numbers behind it -----------------------------------------------------------------------
 
 
@@ -93,16 +84,16 @@ def test_the_story_says_what_ablation_does(pocket: GPT2) -> None:
     numbers = np.frombuffer(pack(trace, "story"), "<f4")
     ids = numbers[1:6].astype(int)
     assert ids.tolist() == [token.id for token in trace.next_tokens(5)]
-    assert np.allclose(numbers[6:11], probabilities(trace)[ids], atol=1e-6)
+    assert np.allclose(numbers[6:11], softmax(trace.next_logits)[ids], atol=1e-6)
     heads = numbers[11:].reshape(-1, 22)
     assert heads[:, :2].tolist() == [[layer, head] for layer in range(2) for head in range(4)]
     for layer, head, *without in heads:
         ablated = trace.edited(silencing(trace, int(layer), int(head)))
         after, new, *shares = np.reshape(without, (4, 5))
-        assert np.allclose(after, probabilities(ablated)[ids], atol=1e-6)
+        assert np.allclose(after, softmax(ablated.next_logits)[ids], atol=1e-6)
         assert new.tolist() == [token.id for token in ablated.next_tokens(5)]
         for share, traced in zip(shares, (ablated, trace), strict=True):
-            assert np.allclose(share, probabilities(traced)[new.astype(int)], atol=1e-6)
+            assert np.allclose(share, softmax(traced.next_logits)[new.astype(int)], atol=1e-6)
 
 
 def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
@@ -114,7 +105,7 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
     top = trace.next_tokens(1)[0]
     # The gradient of log p is the logit's minus the mean logit's under p.
     mean = np.tensordot(
-        probabilities(trace),
+        softmax(trace.next_logits),
         [attnlab.attribution(trace, id).heads for id in range(trace.config.vocab_size)],
         axes=1,
     )
@@ -226,8 +217,6 @@ def test_arcs_and_shares_are_a_heads_weights(
     weights[5] = 0
     assert page.locator(".arcs .faint").count() == np.count_nonzero(weights >= 0.12)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    sentence = page.locator(".sentence-stage").bounding_box()
-    assert sentence["y"] + sentence["height"] <= size[1]
     assert "Ġ" not in page.locator("main").inner_text()
 
 
@@ -285,17 +274,6 @@ def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open
     assert widths[1] / widths[0] == pytest.approx(
         likely[1].probability / likely[0].probability, rel=0.01
     )
-    slider = page.locator(".next-controls input")
-    slider.fill("0")
-    until(page, "document.querySelector('.next-words .its-share').textContent === '100\\u00a0%'")
-    assert page.locator(".next-controls output").inner_text() == "0.0"
-    slider.fill(slider.get_attribute("max"))
-    temperature = float(page.locator(".next-controls output").inner_text())
-    expected = softmax(ball.next_logits.astype(np.float64) / temperature)[likely[0].id]
-    until(
-        page,
-        f"document.querySelector('.next-words .its-share').textContent === {percent(expected)!r}",
-    )
 
 
 # ---- silence -------------------------------------------------------------------------------------
@@ -308,7 +286,6 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
     before = softmax(ball.next_logits.astype(np.float64))
     for layer, head in ((1, 0), (1, 2), (0, 1)):
         choose_head(page, layer, head)
-        where = [word.bounding_box() for word in page.locator(".stage-word").all()]
         edited = ball.edited(silencing(ball, layer, head))
         after = softmax(edited.next_logits.astype(np.float64))
         id = before.argmax()
@@ -326,9 +303,6 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
         assert np.allclose(np.sort(np.maximum(before[ids], after[ids])), most)
         assert page.locator(".arcs .before, .arcs .after").count() == 8
         assert page.locator(".head-drawing.silenced").count() == 1
-        assert [
-            word.bounding_box() for word in page.locator(".stage-word").all()
-        ] == where  # nothing else moves
         page.locator("#silence").press("Enter")
         assert page.locator(".arcs .after, .head-drawing.silenced").count() == 0
     # Another head is chosen: nothing is silenced.
@@ -368,25 +342,6 @@ def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
     drawn(page)
     assert page.locator(".next-words li:visible, #silence").count() == 0
     until(page, "location.hash.includes('predict')")
-
-
-def test_the_notebooks_arcs_are_the_pages(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    for start, end in (
-        ((90, 29, 29), (10, 29, 29)),
-        ((40, 29, 29), (38, 29, 29)),
-        ((40, 92, 110), (70, 20, 38)),
-        ((40, 20, 38), (70, 92, 110)),
-    ):
-        places = [dict(zip(("x", "top", "bottom"), one, strict=True)) for one in (start, end)]
-        theirs = page.evaluate(
-            "([a, b]) => pathOf({ ...a, line: a.top }, { ...b, line: b.top },"
-            " { steepness: 0.3, highest: 20 })",
-            places,
-        )
-        ours = arcs.path_of(arcs.Place(*start), arcs.Place(*end), arcs.SMALL)
-        both = [re.findall(r"[\d.-]+", path) for path in (ours, theirs)]
-        assert np.allclose(*[[float(x) for x in path] for path in both], rtol=1e-3)
 
 
 # ---- the row of the softmax ----------------------------------------------------------------------
@@ -445,19 +400,9 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
     effects = []
     for n, (layer, head) in enumerate(np.ndindex(2, 4)):
         weights = ball.head(layer, head).weights
-        arcs = (
-            buttons.nth(n)
-            .locator("path.arc")
-            .evaluate_all(
-                "(all) => all.filter(({ key }) => key !== undefined)"
-                ".map((x) => [x.key, Number(x.getAttribute('stroke-width'))])"
-            )
-        )
-        others = np.tril(weights, -1)
-        assert len(arcs) == np.count_nonzero(others >= 0.08)
-        thick = np.sort([w for _, w in arcs if w > 0.5])
-        expected = np.sort(others[others >= 0.08])[-len(thick) :]
-        assert np.allclose(thick / thick[-1], expected / expected[-1], atol=0.01)
+        keys = "(all) => all.filter(({ key }) => key !== undefined).length"
+        arcs = buttons.nth(n).locator("path.arc").evaluate_all(keys)
+        assert arcs == np.count_nonzero(np.tril(weights, -1) >= 0.08)
         edited = ball.edited(silencing(ball, layer, head))
         after = softmax(edited.next_logits.astype(np.float64))
         effects.append(abs(before[before.argmax()] - after[before.argmax()]))
@@ -483,35 +428,6 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
     until(page, "location.hash.includes('layer=1&head=2')")
 
 
-def test_gpt2s_144_heads_and_what_rests_on_the_first_word(patterns: Trace, look: Open) -> None:
-    weights = figures.load("gpt2_patterns")["weights_1"]
-    page = look(patterns)
-    assert page.locator(".head-drawing").count() == 144
-    # Pointing at heads, whose sentences are longer and shorter, doesn't move them after a while.
-    tops = []
-    for n in [*range(0, 144, 16)] * 2:
-        page.locator(".head-drawing").nth(n).dispatch_event(
-            "pointerenter", {"pointerType": "mouse"}
-        )
-        drawn(page)
-        tops.append(page.locator("#every-head").bounding_box()["y"])
-    assert np.ptp(tops[9:]) < 1
-    page.locator(".head-drawing").first.dispatch_event("pointerleave")
-    tried = len(overview.story_heads(patterns))
-    title = page.locator("#every-head-title").inner_text()
-    assert (f"for the {tried} heads that were tried" in title) == (tried < 144)
-    resting = [place for place in np.ndindex(12, 12) if 0.3 < weights[place][6, 0] < 0.9]
-    for layer, head in resting[:3]:
-        choose_head(page, layer, head)
-        row = weights[layer, head, 6]
-        rests = page.locator(".arcs .arc.rests:not(.faint)").count()
-        key = int(np.argmax(row[1:6])) + 1
-        if row[0] > row[key] >= row[6]:
-            assert f"{percent(row[0])} of the attention of " in said(page)
-            assert f" rests on the first word; {percent(row[key])} goes to " in said(page)
-        assert rests == 1
-
-
 # ---- texts of many kinds -------------------------------------------------------------------------
 
 
@@ -530,8 +446,6 @@ def test_of_a_long_text_the_last_words_and_those_looked_at_are_shown(
     assert shown == sorted({*range(T - 24, T)} | {int(j) for j in most if row[j] >= 0.01})
     arcs = strong_arcs(page)
     assert arcs.keys() == {j for j in shown[:-1] if row[j] >= 0.004}
-    box = page.locator("#stages").bounding_box()
-    assert box["height"] < 500
 
 
 def test_one_token(odd: GPT2, look: Open) -> None:
@@ -545,19 +459,6 @@ def test_one_token(odd: GPT2, look: Open) -> None:
 def test_a_word_looks_at_all_words_equally(odd: GPT2, look: Open) -> None:
     page = look(gpt2_shaped(odd, 8, n_layer=1, n_embd=96))
     assert " looks at all 8 words equally, 13\xa0% each." in said(page)
-
-
-def test_cached_tokens_stand_above_the_sentence(odd: GPT2, look: Open) -> None:
-    trace = odd.generate(TEXT[:9], 3, temperature=0, trace=True).steps[1].trace
-    page = look(trace)
-    count = trace.cached
-    keys = page.locator(".sentence.keys .stage-word .letters").all_inner_texts()
-    assert keys[:count] == [f"[cached {n}] " for n in range(count)]
-    assert keys[count:] == [token.text for token in trace.tokens]
-    layer, head = opened(page)
-    row = trace.head(layer, head).weights[-1]
-    assert strong_arcs(page).keys() == {int(j) for j in np.flatnonzero(row >= 0.004)}
-    assert shares(page, ".keys") == [percent(x) if x >= 0.01 else "" for x in row]
 
 
 def test_two_texts_stand_below_each_other(pocket: GPT2, look: Open) -> None:
@@ -580,34 +481,6 @@ def test_two_texts_stand_below_each_other(pocket: GPT2, look: Open) -> None:
     assert [word.strip() for word in lookers] == ["chased", "chased"]
 
 
-def test_tokens_are_text_and_never_markup(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
-    text = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> &amp; <b>it"
-    trace = pocket.trace(text)
-    attnlab.page(trace).save(tmp_path / "page.html")
-    attnlab.playground(pocket, text).save(tmp_path / "model.html")
-    for name in ("page", "model"):
-        page = settled(watched.open(f"{(tmp_path / name).as_uri()}.html#depth=look"))
-        shown = page.locator(".stage-word .letters").evaluate_all(
-            "(all) => all.map((x) => x.textContent)"
-        )
-        assert "".join(shown) == "".join(token.text for token in trace.tokens)
-        page.locator("#said .its-share").click()
-        assert page.locator("main img, main script").count() == 0
-    assert watched.said == []
-
-
-def test_few_tab_stops_lead_to_the_heads(ball: Trace, look: Open) -> None:
-    page = look(ball)
-    stops: list[str] = []
-    while not stops or "head-drawing" not in stops[-1]:
-        page.keyboard.press("Tab")
-        drawn(page)
-        stops.append(page.evaluate("document.activeElement.id + document.activeElement.className"))
-        assert len(stops) <= 11, stops
-    assert any("looker" in stop for stop in stops)
-    assert "silence" in stops
-
-
 def test_a_page_with_a_model_tells_of_each_text_that_is_typed(
     pocket: GPT2, watched: Watched, tmp_path: Path
 ) -> None:
@@ -615,9 +488,7 @@ def test_a_page_with_a_model_tells_of_each_text_that_is_typed(
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
     assert said(page) == SAID
     page.locator("#prompt").fill("")
-    page.locator("#prompt").press_sequentially(LIST[:-4])  # computed without any key more
-    until(page, SHOWN.format(LIST[:-4]))
-    page.keyboard.type(LIST[-4:])  # one types on
+    page.locator("#prompt").press_sequentially(LIST)  # computed without any key more
     until(page, SHOWN.format(LIST))
     settled(page)
     layer, head = overview.head_to_describe(pocket.trace(LIST))
@@ -625,16 +496,4 @@ def test_a_page_with_a_model_tells_of_each_text_that_is_typed(
     drawn(page)
     row = pocket.trace(LIST).head(layer, head).weights[-1]
     assert shares(page) == [percent(x) if x >= 0.01 else "" for x in row]
-    page.locator(".next-words button").first.press("Enter")
-    next_token = pocket.trace(LIST).next_tokens(1)[0]
-    until(page, SHOWN.format(LIST + next_token.text))
-    until(page, "document.activeElement.closest('.next-words') !== null")
-    until(page, f"/ids=[^&]*[.]{next_token.id}(&|$)/.test(location.hash)")
-    page.go_back()
-    until(page, SHOWN.format(LIST))
-    page.go_back()
-    until(page, SHOWN.format(LIST[:-4]))
-    page.go_back()
-    until(page, SHOWN.format(BALL))
-    assert page.locator("#prompt").input_value() == BALL
     assert watched.said == []

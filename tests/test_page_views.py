@@ -10,14 +10,12 @@ from pages import (
     LOADED,
     MATRICES,
     OTHER,
-    SHADES,
     TEXT,
     Open,
     agrees,
     drawn,
     gpt2_shaped,
     numbers,
-    shown_in,
     to_cell,
     until,
 )
@@ -210,24 +208,6 @@ def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
     page.emulate_media(media="screen")
     assert page.evaluate(ground) == dark
     assert page.locator(".arcs .arc").count() > 0
-
-
-def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), forced_colors="active")
-    assert page.evaluate("matchMedia('(forced-colors: active)').matches")
-    to_cell(page, 5, 2)
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    style = "(x, name) => getComputedStyle(x)[name]"
-    assert page.locator(".cursor").evaluate(style, "borderTopWidth") == "2px"
-    assert page.locator(".opened").evaluate(style, "borderTopStyle") == "double"
-    marked = [page.locator(x) for x in ("#steps :checked + span", "tbody tr[aria-current] td")]
-    others = [page.locator(x) for x in ("#steps span", "tbody tr:not([aria-current]) td")]
-    for one, other in zip(marked, others, strict=True):
-        grounds = [x.first.evaluate(style, "backgroundColor") for x in (one, other)]
-        assert grounds[0] != grounds[1]
-    expected = np.sqrt(np.where(np.tri(12) > 0, odd.trace(TEXT).head(0, 0).weights, np.nan))
-    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> None:

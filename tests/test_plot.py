@@ -111,16 +111,6 @@ def test_all_heads(odd: GPT2) -> None:
     assert "shown: 2 of 6 (key)" in ax.get_title(loc="left")
 
 
-def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
-    trace = pocket.trace("The dog ran. " * 10)
-    T = len(trace.tokens)
-    ax = trace.head(1, 2).plot().axes
-    assert image_data(ax).shape == (25, 25)  # and a gap among them
-    assert f"shown: the first 12 and the last 12 of {T} (key)" in ax.get_title(loc="left")
-    assert "tokens=slice(None) shows all" in ax.get_title(loc="left")
-    assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
-
-
 def test_tokens_are_drawn_literally(tmp_path: Path) -> None:
     hostile = ("$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "\x1b[0m", "\u202eabc", "\n", "z" * 999)
     picture = with_tokens(*hostile).plot()
@@ -329,17 +319,6 @@ def test_pictures_of_twelve_layers_show_every_point_and_head(deep: GPT2) -> None
     assert (len(lens.stops), len(ax.texts)) == (25, 25 * 16)
     corners = ax.texts[0].get_text(), ax.texts[-1].get_text()
     assert corners == (lens.tokens[0][0].readable, lens.tokens[-1][-1].readable)
-
-
-def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
-    wide = attnlab.attention(*np.ones((3, 4, 40)), tokens=["a", "b", "c", "d"])
-    ax = wide.plot("Q").axes
-    assert ax.get_title(loc="left").endswith(
-        "shown: the first 23 and the last of 40 (Dk)\ntokens=slice(None) shows all"
-    )
-    assert image_data(wide.plot("Q", tokens=slice(None)).axes).shape == (4, 40)
-    picture = odd.trace("the hen").head(0, 0).plot(tokens=slice(1, 2))
-    assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in picture.alt
 
 
 @pytest.mark.parametrize(
