@@ -1,10 +1,8 @@
 """Every chapter of the book has the same structure, and its two editions correspond."""
 
-import ast
 import re
 from collections import Counter
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,12 +21,9 @@ from book import (
 )
 from editions import (
     EXAMPLES,
-    EXERCISE,
     FIELD,
     IN_CHINESE,
     MARK,
-    POINTS,
-    PREDICTION,
     SOLUTIONS,
     Cell,
     cells,
@@ -48,12 +43,6 @@ from links import in_book
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
-
-OPENING = re.compile(
-    r"# \d+\. .+\n\n> (?:Afterwards you can say: |读完这一章，你能说：)“([^”]+)”\n\n"
-)
-
-ADVANCED = ("12", "13", "14", "15", "16", "18")
 
 SCRIPT = """\
 # %% [markdown]
@@ -97,35 +86,13 @@ def test_editions_share_code() -> None:
         translate(SCRIPT, CHINESE.partition("<!-- new")[0])
 
 
-def structure_of(script: str) -> str:
-    """The structure of code, whatever the words and the order of fields in its strings.
-
-    Keys that figures are taken by stay: `recorded["similarity"]`.
-    """
-    tree = ast.parse(script)
-    keys = [
-        node.slice
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "recorded"
-    ]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in keys:
-            node.value = ""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            fields = (value for value in node.values if isinstance(value, ast.FormattedValue))
-            node.values = sorted(fields, key=ast.dump)
-    return ast.dump(tree)
-
-
-def test_chinese_code_differs_only_in_strings_and_comments() -> None:
+def test_every_text_in_code_has_its_chinese() -> None:
     used = set()
     for chapter in (*CHAPTERS, *LATER):
         script = text_of(chapter)
         used.update(texts_of_code(script))
         assert untranslated_texts(script) == []
-        both = edition(chapter, "zh").replace('prepare_script("zh")', "prepare_script()")
-        assert structure_of(both) == structure_of(script)
+        compile(edition(chapter, "zh"), chapter, "exec")
     assert set(IN_CHINESE) <= used
     for english, translation in IN_CHINESE.items():
         if translation:
@@ -196,12 +163,6 @@ def test_links_become_pages_of_the_book(language: str, link: str, expected: str)
     assert in_book(link, EXAMPLES / "book", language) == expected
 
 
-@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
-def test_translations_say_where_the_code_is(chapter: Path) -> None:
-    beginning = translation_of(chapter).read_text(encoding="utf-8").partition("<!--")[0]
-    assert f"](../{chapter.name})" in beginning
-
-
 def test_untranslated_prose_is_not_marked_as_translated() -> None:
     half = CHINESE.partition("<!-- new")[0]
     assert stale_headings(SCRIPT, marked(SCRIPT, half)) == ["## 1.1 More"]
@@ -222,32 +183,6 @@ def graded_cells(audience: str, language: str = "en") -> dict[str, Cell]:
     by_id = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in graded}
     assert len(by_id) == len(graded)
     return by_id
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: str) -> None:
-    tasks = 0
-    for number, every in audience_cells("home", language).items():
-        for cell, after in pairwise(every):
-            if not (cell.is_prose and (actual := EXERCISE.match(cell.text))):
-                continue
-            tasks += 1
-            if actual[1] in PREDICTION:
-                assert all(words in after.text for words in PREDICTION[actual[1]])
-                about = after.metadata["nbgrader"]
-                assert about["grade_id"] == f"{number}-exercise-{actual[2]}"
-                assert (about["points"], about["solution"]) == (POINTS[actual[3]], True)
-            else:
-                assert after.text.endswith("raise NotImplementedError\n"), cell.text
-        folds = [cell.text for cell in every if cell.text.startswith("<details>")]
-        hints = [fold for fold in folds if re.search("Hint|提示", fold)]
-        assert len(hints) == sum("raise NotImplementedError" in cell.text for cell in every)
-        for hint in hints:
-            summaries = re.findall("<summary>(.*?)</summary>", hint)
-            assert [word[-1] for word in summaries[:3]] == ["1", "2", "3"]
-            assert len(summaries) == hint.count("</details>") == 4
-            assert "```python\ndef " in hint
-    assert tasks >= 60
 
 
 def test_learner_editions_have_no_answers_or_solutions() -> None:
@@ -332,14 +267,6 @@ def test_mistakes_are_named_and_cost_the_points_of_their_steps(
         assert points_of(tests, chapter) == (gained, 2)
 
 
-@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
-def test_cells_of_code_are_short_and_have_no_assert_statements(chapter: Path) -> None:
-    for cell in cells(text_of(chapter)):
-        if not cell.is_prose:
-            assert not re.search(r"^\s*assert\b", cell.text, re.MULTILINE)
-            assert sum(bool(line.strip()) for line in cell.text.splitlines()) <= 32, cell.text
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
 def test_exercises_and_changes(chapter: Path) -> None:
     """Two to five exercises whose answers a test computes, and five ways to change it."""
@@ -351,37 +278,6 @@ def test_exercises_and_changes(chapter: Path) -> None:
         _, test = tests.split(f"def test_exercise_{number}(")
         assert test.partition("\ndef ")[0].count("answer") >= 2
     assert len(CHANGES[chapter.name[:2]] | OF_FIGURES[chapter.name[:2]]) >= 5
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Path) -> None:
-    english = [cell.text for cell in prose(text_of(chapter))]
-    for texts_of, title, words, advanced in (
-        (english, "Summary", ["Objective", "Before this", "Time", "Misconception"], "advanced"),
-        (chinese(chapter), "小结", ["目标", "基础", "用时", "常见误解"], "进阶"),
-    ):
-        said = OPENING.match(texts_of[0])
-        assert said, texts_of[0][:60]
-        assert 1 <= len(re.findall(r"[.。]", said[1])) <= 3  # sentences
-        assert re.findall(r"^\* \*\*(.+?)\*\*[:：]", texts_of[0], re.MULTILINE) == words
-        assert (advanced in texts_of[0]) == (chapter.name[:2] in ADVANCED)
-        assert texts_of[-1].startswith(f"## {title}\n")
-        assert 3 <= len(re.findall(r"^\* ", texts_of[-1], re.MULTILINE)) <= 5
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_chapter_minutes_follow_the_stated_rule(chapter: Path) -> None:
-    """200 words and 20 lines of code a minute; 3, 5 or 10 minutes for an exercise."""
-    parts = cells(text_of(chapter))
-    text = "\n".join(cell.text for cell in parts if cell.is_prose)
-    lines = sum(len(cell.text.splitlines()) for cell in parts if not cell.is_prose)
-    words = len(re.sub(r"(?s)<details>.*?</details>", "", text).split())
-    exercises = [difficulty for _, _, difficulty in EXERCISE.findall(text)]
-    minutes = words / 200 + lines / 20
-    minutes += sum({"basic": 3, "medium": 5, "hard": 10}[difficulty] for difficulty in exercises)
-    stated = 5 * round(minutes / 5)
-    assert f"* **Time**: about {stated} minutes, exercises included." in text
-    assert f"* **用时**：约 {stated} 分钟，含练习。" in chinese(chapter)[0]
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)

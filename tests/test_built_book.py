@@ -156,31 +156,6 @@ def test_every_page_names_the_version(book: Path) -> None:
         assert f"attnlab {attnlab.__version__}" in file.read_text(encoding="utf-8"), file
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("chosen", ["auto", "light", "dark"])
-def test_the_pages_theme(book: Path, page: Any, scheme: str, chosen: str) -> None:
-    """Colours of theme.css, chosen or the system's; pictures on the page's own paper."""
-    css = (Path(attnlab.__file__).parent / "pages" / "theme.css").read_text("utf-8")
-    colours = {
-        name: pair for name, *pair in re.findall(r"--(\w+): light-dark\(#(\w+), #(\w+)\)", css)
-    }
-    is_dark = (scheme if chosen == "auto" else chosen) == "dark"
-    page.emulate_media(color_scheme=scheme)
-    page.goto((book / "en" / f"{CHAPTERS[2].stem}.html").as_uri())
-    page.evaluate("theme => { document.body.dataset.theme = theme }", chosen)
-    for selector, what, name in (
-        ("body", "backgroundColor", "paper"),
-        ("article", "color", "ink"),
-        ("article p a", "color", "accent"),
-    ):
-        look = f"getComputedStyle(document.querySelector('{selector}')).{what}"
-        levels = ", ".join(str(level) for level in bytes.fromhex(colours[name][is_dark]))
-        until(page, f"{look} === 'rgb({levels})'")  # after transitions
-    blend = "element => getComputedStyle(element).mixBlendMode"
-    for picture in page.locator(".cell_output img:not(.attnlab img)").all():
-        assert picture.evaluate(blend) == ("screen" if is_dark else "multiply")
-
-
 def test_llms_txt_lists_every_english_page(book: Path) -> None:
     text = (book / "llms.txt").read_text(encoding="utf-8")
     assert text.startswith(f"# attnlab {attnlab.__version__}\n")

@@ -349,20 +349,6 @@ def test_plots_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
         head.plot(language="de")
 
 
-@pytest.mark.usefixtures("with_any_font")
-def test_plots_of_your_own_arrays_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnlab import pictures
-
-    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    mine = pictures.heatmap(np.eye(30), rows=["query"] * 30, title="Self-attention")
-    assert mine.axes.get_yticklabels()[0].get_text() == "query"  # user texts aren't translated
-    cut = "显示：前 23 个和最后 1 个，共 30 个"
-    assert labels_of(mine)[2] == f"Self-attention\n{cut}\n{cut}"
-    curve = pictures.curves({"a": [1, np.nan]}, y_name="step")
-    assert labels_of(curve) == ("", "step", "未画出：1 个 NaN 或无穷大")
-    assert curve.alt == "曲线：a 从 0 处的 1 到 0 处的 1"
-
-
 def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("matplotlib", "plot")
     from attnlab.views import plot

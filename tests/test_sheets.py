@@ -48,18 +48,11 @@ def without_numbers(path: Path) -> None:
     book.close()
 
 
-def run_libreoffice(home: Path, to: str, made: Path, files: list[Path]) -> None:
-    """Convert files, with a profile in `home`."""
-    if shutil.which("soffice") is None:
-        lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
-    options = [f"-env:UserInstallation={home.as_uri()}", "--headless", "--convert-to", to]
-    run = ["soffice", *options, "--outdir", made, *files]
-    subprocess.run(run, check=True, capture_output=True, timeout=600)
-
-
 @pytest.fixture(scope="module")
 def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Workbooks by name, as LibreOffice computes them, in one start of it."""
+    if shutil.which("soffice") is None:
+        lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
     home, made = tmp_path_factory.mktemp("libreoffice"), tmp_path_factory.mktemp("made")
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
@@ -73,7 +66,9 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     files = [*home.glob("*.xlsx")]
     for file in files:
         without_numbers(file)
-    run_libreoffice(home, "xlsx:Calc MS Excel 2007 XML", made, files)
+    profile, to = f"-env:UserInstallation={home.as_uri()}", "xlsx:Calc MS Excel 2007 XML"
+    run = ["soffice", profile, "--headless", "--convert-to", to, "--outdir", made, *files]
+    subprocess.run(run, check=True, capture_output=True, timeout=600)
     return lambda name: openpyxl.load_workbook(made / f"{name}.xlsx", data_only=True)
 
 
