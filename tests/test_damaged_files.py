@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, posix
+from files import contents
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -29,13 +30,10 @@ Files = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
-def files_of(directory: Path) -> Files:
-    files = sorted(directory.iterdir())
-    return {file.name: file.read_bytes() for file in files if file.name != "expected.npz"}
-
-
-MODELS = {path.parent.name: files_of(path.parent) for path in REFERENCE.glob("*/config.json")}
-TOKENIZERS = {path.name: files_of(path) for path in REFERENCE.glob("tokenizers/*/")}
+MODELS = {path.parent.name: contents(path.parent.name) for path in REFERENCE.glob("*/config.json")}
+TOKENIZERS = {
+    path.name: contents(f"tokenizers/{path.name}") for path in REFERENCE.glob("tokenizers/*/")
+}
 
 NAMES = st.text(st.characters(), max_size=5) | st.sampled_from(
     [

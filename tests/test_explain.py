@@ -91,39 +91,6 @@ def test_explanation_of_a_whole_row(head: Head) -> None:
     )
 
 
-def test_a_weight_lists_all_64_products() -> None:
-    tokens = [f"t{n}" for n in range(12)]
-    numbers = np.random.default_rng(0).standard_normal((3, 12, 64))
-    head = attnlab.attention(*numbers, mask=causal_mask(12), tokens=tokens)
-    text = str(head.explain(11, 5))
-    assert "weight of key 5 (t5) for query 11 (t11)" in text
-    table = text.split("the 64 products\n")[1].split("\n\n")[0].splitlines()
-    numbers = [line.split() for line in table[1:-1]]
-    last, total = table[-1].split()
-    products = [float(line[3]) for line in numbers]
-    assert [int(line[0]) for line in numbers] == [*range(64)]
-    assert (last, float(total)) == ("sum", pytest.approx(float(head.raw_scores[11, 5]), rel=1e-4))
-    assert sum(products) == pytest.approx(float(head.raw_scores[11, 5]), abs=1e-2)
-    assert "… " not in text
-    for width in (40, 88):
-        for explanation in (head.explain(11, 5), head.explain(11)):
-            assert max(map(len, explanation.text(width).splitlines())) <= width
-
-
-@pytest.mark.parametrize("step", ["raw_scores", "scores", "masked_scores", "weights"])
-@pytest.mark.parametrize("key", [0, None])
-def test_wrong_stored_numbers_are_refused(toy: Attention, step: str, key: int | None) -> None:
-    wrong = with_change(toy, step, (2, 0), 1e-3)
-    with pytest.raises(DisagreementError, match=rf"^{step}( of key 0)? is stored as"):
-        wrong.explain(2, key)
-    assert str(wrong.explain(1, 0))
-
-
-def test_a_wrong_context_is_refused(toy: Attention) -> None:
-    with pytest.raises(DisagreementError, match="context is stored as"):
-        with_change(toy, "context", (2, 1), 1e-3).explain(2)
-
-
 def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
     toy = attnlab.attention(*(np.eye(2),) * 3, mask=causal_mask(2))
     replace_steps(toy, masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))

@@ -87,6 +87,7 @@ def test_texts_with_gpt2s_vocabulary(gpt2_tokenizer: Tokenizer) -> None:
     assert len(recorded) == 9
     for text, ids in recorded.items():
         assert gpt2_tokenizer.encode(text) == ids, text
+        assert gpt2_tokenizer.decode(ids) == text
     assert gpt2_tokenizer.encode(END_OF_TEXT, special=True) == [50256]
     plain = gpt2_tokenizer.encode(f"a{END_OF_TEXT}")
     assert 50256 not in plain
@@ -98,20 +99,6 @@ def test_merges_apply_in_order_of_rank() -> None:
     # "t h" comes before "h e", and "th e" makes "the" before "Ġ th" can
     symbols = TINY.tokens("the hen in a thin inn").symbols
     assert " ".join(symbols) == "the Ġ he n Ġ in Ġa Ġth in Ġ in n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", " ", "   \t\n\r\n  ", " " * 10_000, "a" * 10_000, "日本語" * 100),
-        *("🎉👨\u200d👩\u200d👧", "猫 吃 鱼", "e\u0301 é ﬁ", "'s 'S ’s", "١٢٣ Ⅷ ½"),
-        *("\x00\x1b[31m\u202e", "\ufeff"),
-    ],
-)
-def test_round_trip(gpt2_tokenizer: Tokenizer, text: str) -> None:
-    ids = gpt2_tokenizer.encode(text)
-    assert gpt2_tokenizer.decode(ids) == text
-    assert gpt2_tokenizer.decode_bytes(ids) == text.encode()
 
 
 @settings(max_examples=40)

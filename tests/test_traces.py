@@ -102,14 +102,6 @@ def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
     np.testing.assert_array_equal(copy.copy(trace).final, final)
 
 
-def test_edits_of_texts_side_by_side_reach_the_next_logits(pocket: GPT2) -> None:
-    texts = ["The dog chased the ball, but it", "The hen chased the ball, but it"]
-    edits = {"blocks.0.mlp.output": 0.0}
-    stacked, _ = pocket.trace(texts)._side_by_side([0, 1])
-    alone = [pocket.trace(text).edited(edits).next_logits for text in texts]
-    np.testing.assert_allclose(stacked.edited(edits).next_logits, alone, rtol=1e-4, atol=1e-4)
-
-
 def test_edits_of_all_texts_are_copied_and_checked(pocket: GPT2) -> None:
     traces, vector = pocket.trace(CLEAN), np.linspace(-1, 1, 128)
     edited = traces.edited({"embedding[-1]": vector})
