@@ -1,6 +1,5 @@
 """The page's language, switched in place: the words are those of a page written in it."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,19 @@ WORDS = """() => {
     return [...labels.filter(Boolean), ...closed, ...document.body.innerText.split("\\n")];
 }"""
 
+# JavaScript: wait for all numbers that were asked for, and those that are asked for then.
+ALL_READ = """async () => {
+    const all = () => traces.flatMap(({ packs }) => [...packs.values()]);
+    for (let known = -1; known !== all().length; ) {
+        known = all().length;
+        await Promise.all(all());
+    }
+}"""
+
+# JavaScript: whether each next word that is listed is complete, where a model completes them.
+COMPLETED = """!live.complete || texts.every(({ next, completions }) =>
+    next && completions?.size === Math.min(4, next.length))"""
+
 Opened = Callable[..., dict[str, Any]]
 
 
@@ -44,16 +56,16 @@ def in_both(watched: Watched, tmp_path: Path) -> Iterator[Opened]:
 
 
 def steady(page: Any) -> None:
-    """Wait until the words are there that come with numbers, and stay as they are for a while."""
+    """Wait until the words are there that come with numbers."""
     settled(page)
     until(
         page, "document.body.dataset.depth === 'look' || document.querySelector('#predictions tr')"
     )
     until(page, "!document.querySelector('main [aria-busy=true]')")
-    looks: list[Any] = []
-    while len(looks) < 6 or any(look != looks[-1] for look in looks[-6:]):
-        looks.append(page.evaluate(WORDS))
-        time.sleep(0.05)
+    page.evaluate(ALL_READ)
+    until(page, COMPLETED)
+    look = None
+    while look != (look := page.evaluate(WORDS)):
         drawn(page)
 
 

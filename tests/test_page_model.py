@@ -233,33 +233,60 @@ def test_continue_writes_until_the_end(pocket: GPT2, play: Play) -> None:
     assert page.evaluate("traces[0].T") == 128
 
 
+# JavaScript: hold what waits between two words, and between the last key and the request, until
+# the test goes on; count what is written.
+HELD = """() => {
+    window.held = [];
+    window.written = 0;
+    window.wait = setTimeout;
+    window.setTimeout = (go, ms, ...more) =>
+        [700, 150].includes(ms) ? void held.push(go) : wait(go, ms, ...more);
+    const { generate } = source;
+    source.generate = (trace, settings, ...more) => {
+        written += settings.count === 1;
+        return generate(trace, settings, ...more);
+    };
+}"""
+
+
 def test_what_is_typed_or_gone_back_to_while_it_writes_stays(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
     idle(page)
+    page.evaluate(HELD)
     T = page.evaluate("traces[0].T")
     page.locator("#write-on").dispatch_event("click")
-    until(page, f"traces[0].T === {T + 1}")
+    until(page, "held.length === 1")
+    assert page.evaluate("latest().ids.length") == T + 1
     page.locator("#back").click()
-    page.wait_for_timeout(1200)  # longer than between two words
-    assert page.evaluate("[selection.isWriting, traces[0].T]") == [False, T]
+    until(page, f"traces[0].T === {T}")
+    page.evaluate("held.shift()()")
+    until(page, "!selection.isWriting")
+    assert page.evaluate("[written, traces[0].T]") == [1, T]
     # A word is written while another one is typed.
     prompt = page.locator("#prompt")
     prompt.focus()
     page.keyboard.press("Control+End")
     page.evaluate(
         """() => {
-            const open = source.open.bind(source);
+            const { open } = source;
             source.open = async (...given) => {
+                source.open = open;
                 const trace = await open(...given);
-                await new Promise((done) => setTimeout(done, 100));
+                await new Promise((go) => (window.goOn = go));
                 return trace;
             };
             writeToken({ id: 1 });
         }"""
     )
     page.keyboard.type(" and")
+    until(page, "window.goOn !== undefined")
+    page.evaluate("goOn()")
+    until(page, f"traces.at(-1).T === {T + 1}")
+    assert prompt.input_value() == BALL + " and"
+    page.evaluate("held.at(-1)()")
     until(page, f"traces.at(-1).text === {BALL + ' and'!r}")
     assert prompt.input_value() == BALL + " and"
+    page.evaluate("void (window.setTimeout = wait)")
     # When another stage appears, the text area keeps the focus.
     page.locator("#compare").check()
     idle(page)
