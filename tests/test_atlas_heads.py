@@ -16,7 +16,7 @@ import attnlab
 from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN
-from attnlab.corpus.heads import SHOWN, TOPS, Plan, TextSums, common_pairs
+from attnlab.corpus.heads import SHOWN, TOPS
 from attnlab.errors import UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
@@ -162,40 +162,6 @@ def test_top_texts_agree_with_a_plain_loop(precise: GPT2, layer: int, head: int)
             np.testing.assert_allclose(over, (weight - others.mean()) * q / (q - 1), atol=3e-3)
             earlier += k < start - offset
     assert earlier
-
-
-def seen(*patterns: Any, ids: Any, plan: Plan) -> TextSums:
-    """The sums of a text in which a layer's heads have these weights."""
-    text = TextSums(plan)
-    text.open(0, np.array(ids))
-    weights = np.array(patterns, float)
-    context = np.ones((len(patterns), len(ids), 1))
-    text.add(SimpleNamespace(attention=SimpleNamespace(weights=weights, context=context)))
-    output = np.tile([1.0, -1.0], (len(ids), 1))
-    text.close(SimpleNamespace(blocks=[SimpleNamespace(output=output)], epsilon=0.0))
-    return text
-
-
-def test_pairs_by_hand() -> None:
-    """Two heads in a text of four tokens, 7 5 6 5: the last query sees 5 and 6."""
-    ids = [7, 5, 6, 5]
-    assert common_pairs([[np.array(ids)]], 10, 2).tolist() == [-1, 55, 56, 65]
-    plan = Plan(np.array([55, 56, 65]), 10, 2, 1, 4)
-    start = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
-    one = [*start, [0.2, 0.6, 0.2, 0], [0.1, 0.3, 0.2, 0.4]]
-    two = [*start, [0.2, 0.2, 0.6, 0], [0.1, 0.3, 0.3, 0.3]]
-    text = seen(one, two, ids=ids, plan=plan)
-    assert text.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]  # of 4 + 4 bins, then pairs
-    assert text.counts[-3:].tolist() == [1, 1, 1]
-    np.testing.assert_allclose(text.sums[-3:], [[0.3, 0.3], [0.2, 0.3], [0.6, 0.2]])
-    np.testing.assert_allclose(text.tops["strength"][0, 0], 0.4 + 0.15)
-    lines = [[*line] for line in text.tops["lines"][0, 0].tolist()[:2]]
-    np.testing.assert_allclose(lines, [[2, 1, 0.6, 0.4], [3, 3, 0.4, 0.15]], rtol=1e-6)
-    # A key token that occurs twice: one query sees it.
-    twice = seen(one, two, ids=[7, 5, 5, 6], plan=plan)
-    assert twice.rows[-2:].tolist() == [8, 10]
-    assert twice.counts[-2:].tolist() == [1, 1]
-    np.testing.assert_allclose(twice.sums[-2:], [[0.6, 0.2], [0.5, 0.6]])
 
 
 def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_path: Path) -> None:

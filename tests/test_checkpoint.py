@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import pickle
 import re
 import shutil
 import tracemalloc
@@ -333,27 +332,6 @@ def test_refusals(
     assert [word for word in (str(directory), *words) if word not in message] == []
     # Nothing else is said: no list of missing tensors of another architecture, no intact shard.
     assert ("missing:" in message) == any("missing:" in word for word in words)
-
-
-class Bomb:
-    """A pickle of it creates a file when it is loaded."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
-        return Path.touch, (self.file,)
-
-
-def test_pickles_are_never_opened(odd: Path, tmp_path: Path) -> None:
-    opened, pickled = tmp_path / "opened", odd / "pytorch_model.bin"
-    pickled.write_bytes(pickle.dumps(Bomb(opened)))
-    assert trace(odd).logits.shape == (12, 263)
-    (odd / WEIGHTS).unlink()
-    assert "save_pretrained" in refusal(odd, MissingFileError)
-    assert not opened.exists()
-    pickle.loads(pickled.read_bytes())
-    assert opened.exists()
 
 
 # Tensors that don't match the config

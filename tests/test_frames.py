@@ -93,21 +93,6 @@ def test_without_an_optional_library(
     assert isinstance(caught.value, ImportError)
 
 
-class WithoutRepr:
-    def __repr__(self) -> str:
-        raise RuntimeError("no repr")
-
-
-@pytest.mark.parametrize(
-    "name", [5, [WithoutRepr()], WithoutRepr(), np.arange(3), "z" * 1000, [1] * 100_000]
-)
-def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
-    trace = odd.trace("the hen")
-    with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
-        trace.head(0, 0).to_dataframe(name)
-    assert len(str(caught.value)) < 1000
-
-
 def test_edits_are_marked(odd: GPT2) -> None:
     path = "blocks.1.attention.heads.2.weights"
     edited = odd.trace("the hen").edited({path: 0.25})

@@ -7,7 +7,7 @@ import pytest
 from conftest import REFERENCE
 
 import attnlab
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Trace, layer_norm
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 
@@ -46,11 +46,6 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
         assert patching.restored[layer, head] == pytest.approx(share, abs=1e-12)
     assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(patching)
     assert patching.note.split()[0] in repr(patching)
-
-
-def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    x = x - x.mean(axis=-1, keepdims=True)
-    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon) * gain + bias
 
 
 def test_receivers_read_a_changed_stream(pair: tuple[Trace, Trace]) -> None:

@@ -14,7 +14,6 @@ from runs import stored_steps
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Trace, at
-from attnlab.equations import Array
 from attnlab.forward import ForwardPass
 from attnlab.support.messages import say
 
@@ -113,41 +112,6 @@ def test_opened_parts_against_pytorch(name: str, other: int | None) -> None:
     close(rest, np.delete(neurons, largest).sum())
 
 
-def by_hand(trace: Trace, head: int, query: int, keys: Array) -> Array:
-    """Pairs of a head of block 1: LayerNorm of each part, with the whole stream's deviation."""
-    block, attention = trace.blocks[0], trace.blocks[1].attention
-    parts = [trace.token_embedding, trace.position_embedding]
-    parts += [one.context @ one.W_O for one in block.attention.heads]
-    parts += [np.tile(at(trace, "blocks.0.attention.b_O"), (len(trace.ids), 1)), block.mlp.output]
-    stream = np.sum(parts, axis=0)
-    deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + 1e-5)
-    X = [(p - p.mean(axis=-1, keepdims=True)) / deviation * attention.gain for p in parts]
-    X.append(np.broadcast_to(attention.bias, stream.shape))
-    one = attention.heads[head]
-    Q = [*(x[query] @ one.W_Q for x in X), one.b_Q]
-    K = [*(keys @ x @ one.W_K for x in X), keys.sum() * one.b_K]
-    return np.array(Q) @ np.array(K).T / np.sqrt(32)
-
-
-def against(other: int | None) -> Array:
-    keys = np.zeros(8)
-    keys[range(8) if other is None else other] -= 1 / 8 if other is None else 1
-    keys[DOG] += 1
-    return keys
-
-
-@pytest.mark.parametrize("head", range(4))
-@pytest.mark.parametrize("other", [None, BALL])
-def test_pairs_by_hand(it: Trace, head: int, other: int | None) -> None:
-    why = attnlab.why(it.head(1, head), "it", "dog", other)
-    expected = by_hand(it, head, IT, against(other))
-    np.testing.assert_allclose(why.pairs, expected, rtol=0, atol=1e-12)
-    scores = it.head(1, head).scores[IT]
-    total = scores[DOG] - (scores.mean() if other is None else scores[other])
-    assert why.total == pytest.approx(total, abs=1e-12)
-    assert (why.query, why.key, why.against) == (IT, DOG, other)
-
-
 def test_parts_are_named_by_their_paths(it: Trace) -> None:
     why = attnlab.why(it.head(1, 2), "it", "dog", "ball")
     names = [term.name for term in why.parts["query"]]
@@ -195,10 +159,10 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
     for head, query, key, other in np.ndindex(4, 8, 8, 8):
         if key > query or other > query or key == other or (query + key + other) % 3:
             continue
-        sentence = say(attnlab.why(it.head(1, head), query, key, other).sentence, language)
+        why, scores = attnlab.why(it.head(1, head), query, key, other), it.head(1, head).scores
+        sentence, pairs = say(why.sentence, language), why.pairs
+        total = scores[query, key] - scores[query, other]
         if found := re.search(r"(?:largest are|最大的是) (\S+) (?:and|和) (\S+)[.。]$", sentence):
-            keys = np.eye(8)[key] - np.eye(8)[other]
-            pairs, total = by_hand(it, head, query, keys), it.head(1, head).scores[query] @ keys
             ends = sorted([pairs.max(), pairs.min()], reverse=bool(total > 0))
             assert [float(x) for x in found.groups()] == pytest.approx(ends, abs=0.00501)
             assert abs(ends[0]) > abs(total)
@@ -211,9 +175,7 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
         assert match is not None
         words = [it.tokens.texts[i].strip() for i in (query, key, other)]
         assert [re.sub(r"[“”]", "", word) for word in match.groups()[:3]] == words
-        keys = np.eye(8)[key] - np.eye(8)[other]
-        pairs, sign = by_hand(it, head, query, keys), SENTENCES[language][pattern]
-        total = it.head(1, head).scores[query] @ keys
+        sign = SENTENCES[language][pattern]
         assert sign * total > 0
         i, j = np.unravel_index((sign * pairs).argmax(), pairs.shape)
         is_share = r"of (\S" in pattern or "中占" in pattern
@@ -228,7 +190,6 @@ def test_sentences_are_true(it: Trace, language: str) -> None:
         is_half_as_shown = is_share and 2 * abs(float(part)) >= abs(float(rest))
         is_less = "half" in pattern or "一半" in pattern
         assert is_less == (ratio < 0.5 and not is_half_as_shown)
-        why = attnlab.why(it.head(1, head), query, key, other)
         for term in (why.parts["query"][i], why.parts["key"][j]):
             assert say(term.label, language) in match[4]
         is_same = i == j and i < 9
