@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import attnlab
-from attnlab import figures, walkthrough
+from attnlab import figures, pictures, walkthrough
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import Paragraph
 
@@ -77,6 +77,9 @@ print("\n6.1 What was printed")
 show("scores, the first six rows and columns", scores[:6, :6], first_six, first_six, 2)
 show("V", V, symbols[: len(V)], three)
 
+# %%
+pictures.heatmap(scores, rows=symbols[:T], columns=symbols[:T], title="scores")
+
 # %% [markdown]
 # ## 6.2 Token plus position
 #
@@ -86,13 +89,17 @@ show("V", V, symbols[: len(V)], three)
 # numbers. So the sums are compared to three decimals here.
 
 # %%
-embedding = wte + wpe
-
-printed = np.array(recorded["embedding"])
 print("\n6.2 Token plus position")
 show("wte, of the tokens", wte, symbols, three)
 show("wpe, of the positions", wpe, symbols, three)
+
+# %%
+embedding = wte + wpe
 show("their sum", embedding, symbols, three)
+pictures.heatmap(embedding, rows=symbols, columns=three, title="wte + wpe")
+
+# %%
+printed = np.array(recorded["embedding"])
 show("the printed sum", printed, symbols, three)
 differs = np.abs(embedding - printed) > 0.00005
 print(f"\n{differs.sum()} of {differs.size} sums differ from the printed one in the last digit")
@@ -114,7 +121,11 @@ masked_scores = np.where(mask, scores, -math.inf)
 
 print("\n6.3 The mask")
 show("The first six rows and columns", masked_scores[:6, :6], first_six, first_six, 2)
-print()
+
+# %%
+pictures.heatmap(masked_scores, rows=symbols[:T], columns=symbols[:T], title="masked_scores")
+
+# %%
 print(figures.verdict(recorded, {"scores": scores}, decimals=2, masked_scores=masked_scores))
 
 # %% [markdown]
@@ -128,15 +139,19 @@ print(figures.verdict(recorded, {"scores": scores}, decimals=2, masked_scores=ma
 # %%
 row = 5
 
+# %%
 largest = masked_scores.max(axis=1, keepdims=True)
 powers = np.exp(masked_scores - largest)  # e to the power of -inf is 0
 weights = powers / powers.sum(axis=1, keepdims=True)
 
+# %%
 printed = np.array(recorded["weights"])[:T, :T]
 print("\n6.4 Softmax")
 steps = np.stack([masked_scores, masked_scores - largest, powers, weights, printed], axis=-1)
 names = ["masked_scores", "minus the largest", "e to that power", "weights", "printed"]
 show(f"What {symbols[row]} attends to", steps[row, : row + 1], symbols[: row + 1], names)
+
+# %%
 print(f"\nthe sum of the powers: {powers[row].sum():.4f}\n")
 print(figures.verdict(recorded, {"scores": scores}, decimals=2, weights=weights))
 
@@ -180,13 +195,23 @@ drawn
 # %%
 n_known = min(len(V), T)
 context = weights[:n_known, :n_known] @ V[:n_known]
-rounded_context = printed[:n_known, :n_known] @ V[:n_known]
-printed_context = np.array(recorded["context"])[:n_known]
 
 print("\n6.5 Context")
 show("With our weights", context, symbols[:n_known], three)
+
+# %%
+row_4 = zip(weights[n_known - 1], V[:n_known, :2], symbols, strict=False)
+mixed = {f"{weight:.2f} · {symbol}": weight * value for weight, value, symbol in row_4}
+pictures.arrows(mixed, title=f"context of {symbols[n_known - 1]}, its first two numbers")
+
+# %%
+rounded_context = printed[:n_known, :n_known] @ V[:n_known]
+printed_context = np.array(recorded["context"])[:n_known]
+
 show("With the printed weights", rounded_context, symbols[:n_known], three)
 show("As printed", printed_context, symbols[:n_known], three)
+
+# %%
 print("\nLargest difference from the printed context")
 print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
 print(f"  with the printed weights  {np.abs(rounded_context - printed_context).max():.4f}\n")
@@ -315,6 +340,32 @@ show(f"LayerNorm, row of {trace.tokens.symbols[0]}", rows, names, ["mean", "vari
 if trace.tokens.ids.tolist() == recorded["token_ids"]:
     for name, x in {"without gain and bias": normalised, "with gain and bias": X}.items():
         print(figures.compare(f"X {name}", x[:, :3], recorded["X"], decimals=4))
+
+# %% [markdown]
+# **X without GPT-2.** The article prints three of 768 columns, too few for a row's mean and
+# deviation. But they are the same for all columns of a row. So if `X_k` is printed and `d_k` is how
+# far column k of the sum is from column 0, in each row
+#
+#     (X_1 / gain_1 - bias_1 / gain_1 - X_0) d_2  =  (X_2 / gain_2 - bias_2 / gain_2 - X_0) d_1
+#
+# with gain 1 and bias 0 for column 0. Four numbers must fit twelve rows. They do, to the printed
+# digits; without any gain and bias the two sides differ.
+
+# %%
+x_0, x_1, x_2 = np.array(recorded["embedding"]).T
+d_1, d_2 = x_1 - x_0, x_2 - x_0
+X_0, X_1, X_2 = np.array(recorded["X"]).T
+
+# %%
+factors = np.stack([d_2 * X_1, -d_2, -d_1 * X_2, d_1], axis=1)
+four_numbers, *_ = np.linalg.lstsq(factors, (d_2 - d_1) * X_0)
+
+# %%
+gains, biases = 1 / four_numbers[::2], four_numbers[1::2] / four_numbers[::2]
+show("If column 0 has gain 1 and bias 0", [gains, biases], ["gain", "bias"], three[1:])
+for which, numbers in {"with these": four_numbers, "without": np.array([1, 0, 1, 0])}.items():
+    apart = np.abs(factors @ numbers - (d_2 - d_1) * X_0).max()
+    print(f"The two sides, {which}: at most {apart:.5f} apart")
 
 # %% [markdown]
 # **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small 768 rows, 64

@@ -102,6 +102,20 @@ def test_sentence_about_a_row(chapter: Chapter) -> None:
     assert sorted(rows[2:]) == [["12%", "to", "itself"], ["12%", "to", "Ġvery"]]
 
 
+def test_the_printed_x_is_layer_norm_of_the_printed_sum(chapter: Chapter) -> None:
+    """The four numbers make all three columns, with a mean and a deviation for each row."""
+    recorded = figures.load("walkthrough")
+    x, expected = np.array(recorded["embedding"]), np.array(recorded["X"])
+    gains, biases = [np.r_[one, chapter[name]] for one, name in ((1, "gains"), (0, "biases"))]
+    for row, wanted in zip(x, expected, strict=True):
+        plain = (wanted - biases) / gains  # (x - mean) / deviation: a line
+        line = np.polyfit(row, plain, 1)
+        assert np.allclose(gains * np.polyval(line, row) + biases, wanted, atol=1e-4)
+        assert 0 < line[0] < 2
+    assert "with these: at most 0.00002 apart" in chapter.printed
+    assert "without: at most 0.01975 apart" in chapter.printed
+
+
 def test_the_similarity_table_fits_no_root(chapter: Chapter) -> None:
     squared, estimates = chapter["squared"], chapter["estimates"]
     assert [round(float(n), 1) for n in (squared.min(), squared.max())] == [4.4, 10.2]
