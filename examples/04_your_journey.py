@@ -61,8 +61,21 @@ def show(
     print(attnlab.table(table, rows=rows, columns=columns))
 
 
+# %%
+published = figures.load("journey")
+published |= {"X": published["inputs"], "causal mask": np.tri(6, dtype=bool)}
+inputs = {"X": X}
+
+
+def compare(stage: str, **computed: ArrayLike) -> None:
+    """Compare with a stage's figures, if the inputs are theirs."""
+    print(figures.verdict(published | published[stage], inputs, decimals=6, **computed))
+
+
+# %%
 print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
+pictures.heatmap(X, rows=words, title="X")
 
 # %% [markdown]
 # ## 4.1 With nothing to learn
@@ -75,21 +88,28 @@ print(attnlab.table(X, rows=words, decimals=2))
 # %%
 journey = min(1, T - 1)  # the second word
 raw_scores = X @ X.T
-weights = attnlab.softmax(raw_scores)
-context = weights @ X
 
 print("\n4.1 With nothing to learn")
-for word, row, score in zip(words, X, raw_scores[journey], strict=True):
-    terms = " + ".join(f"{a:.4g}·{b:.4g}" for a, b in zip(X[journey], row, strict=True))
-    print(f"  {words[journey]} · {word:7}  {terms} = {score:.4f}")
-show(f"Weights of {words[journey]}", [weights[journey]], [words[journey]])
-print(f"\nIts new row: {context[journey].round(4)}\n")
+products = np.column_stack([X[journey] * X, raw_scores[journey]])
+show(f"{words[journey]} times each word, and the sum", products, words, ["0", "1", "2", "sum"])
 
-published = figures.load("journey")
-published |= {"X": published["inputs"], "causal mask": np.tri(6, dtype=bool)}
-computed = {"scores": raw_scores, "weights": weights, "context": context}
-print(figures.verdict(published | published["no_weights"], {"X": X}, decimals=6, **computed))
+# %%
+pictures.heatmap(raw_scores, rows=words, columns=words, title="X Xᵀ")
+
+# %%
+weights = attnlab.softmax(raw_scores)
+show(f"Weights of {words[journey]}", [weights[journey]], [words[journey]])
 pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
+
+# %%
+context = weights @ X
+print(f"Its new row: {context[journey].round(4)}")
+scaled = weights[journey][:, None] * X  # each word's row, times its weight
+arrows = dict(zip(words, scaled[:, :2], strict=True))
+pictures.arrows(arrows, title=f"the new row of {words[journey]}, two of its numbers")
+
+# %%
+compare("no_weights", scores=raw_scores, weights=weights, context=context)
 
 # %% [markdown]
 # ## 4.2 With W_Q, W_K and W_V
@@ -112,14 +132,23 @@ for variant, description in variants.items():
     head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
     heads[variant] = head
     show(f"With matrices drawn {description}", [head.weights[journey]], [words[journey]])
+
+# %%
+pictures.points(dict(zip(words, head.Q[:, :2], strict=True)), title="queries")
+
+# %%
+pictures.points(dict(zip(words, head.K[:, :2], strict=True)), title="keys")
+
+# %%
+head.plot("scores")
+
+# %%
 pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %%
+steps_of_a_head = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 for variant, head in heads.items():
-    inputs = {"X": X, "W_Q": head.W_Q, "W_K": head.W_K, "W_V": head.W_V}
-    computed = {"Q": head.Q, "K": head.K, "V": head.V, "raw_scores": head.raw_scores}
-    computed |= {"scores": head.scores, "weights": head.weights, "context": head.context}
-    print(figures.verdict(published | published[variant], inputs, decimals=6, **computed))
+    compare(variant, **{name: getattr(head, name) for name in steps_of_a_head})
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -140,18 +169,21 @@ def truncate(x: Array) -> Array:
 
 
 first_variant = heads["self_attention"]
-exact = first_variant.raw_scores[journey]
-from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
-print(f"\n{words[journey]}, first variant")
 vectors = {f"q({journey + 1})": first_variant.Q[journey]}
 for name, matrix in {"k": first_variant.K, "v": first_variant.V}.items():
     vectors |= {f"{name}(1)": matrix[0], f"{name}({journey + 1})": matrix[journey]}
     vectors[f"{name}(T)"] = matrix[-1]
 both = [[*row, *truncate(row)] for row in vectors.values()]
+print(f"\n{words[journey]}, first variant")
 print(attnlab.table(both, rows=[*vectors], columns=["0", "1", "0, truncated", "1, truncated"]))
+
+# %%
+exact = first_variant.raw_scores[journey]
+from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
 names = ["all decimals", "truncated at the end", "Q and K truncated first"]
 show("Its raw scores", [exact, truncate(exact), from_truncated], names)
 
+# %%
 alpha, z = first_variant.weights[journey], first_variant.context[journey]
 alphas = {"divided by √2": alpha, "not divided": attnlab.softmax(exact)}
 alphas |= {f"{name}, truncated": truncate(row) for name, row in alphas.items()}
@@ -185,18 +217,26 @@ tiny = 1e-300  # avoids dividing by 0
 zeroed = np.where(mask, head.weights, 0.0)  # of the second variant
 renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 
-causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
+# %%
+pictures.heatmap(zeroed, rows=words, columns=words, title="the first way: the future is 0")
 
+# %%
+pictures.heatmap(renormalised, rows=words, columns=words, title="divided by what is left")
+
+# %%
+causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
 print("\n4.3 The causal mask: no word sees the future")
 show("masked_scores: a row is the word that asks", causal.masked_scores, words)
+causal.plot("masked_scores")
+
+# %%
 show("Their softmax: the weights", causal.weights, words)
 print(f"\nThe two ways: at most {np.abs(renormalised - causal.weights).max():.0e} apart")
+
+# %%
 inputs["causal mask"] = mask
-computed = {"zeroed_weights": zeroed, "renormalised_weights": renormalised}
-computed |= {"weights": causal.weights, "context": causal.context}
-stage = published | published["self_attention_linear"] | published["causal"]
-print(figures.verdict(stage, inputs, decimals=6, **computed))
-causal.plot("masked_scores")
+two_ways = {"zeroed_weights": zeroed, "renormalised_weights": renormalised}
+compare("causal", weights=causal.weights, context=causal.context, **two_ways)
 
 # %% [markdown]
 # Why do the two ways agree? Look at the row of "starts", the third word of six. The first way
@@ -213,6 +253,8 @@ largest = head.scores[starts].max()
 powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))
 sum_of_all, sum_of_seen = powers.sum(), max(powers[seen].sum(), tiny)
 fraction_seen = max(sum_of_seen / sum_of_all, tiny)
+
+# %%
 first = powers[seen] / sum_of_all / fraction_seen
 second = powers[seen] / sum_of_seen
 show(f"The row of {words[starts]}: powers of e", [powers], [words[starts]])
@@ -243,15 +285,20 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 
 # %%
 dropout_mask = np.resize(published["dropout"]["mask"], (T, T))
-dropped = causal.weights * dropout_mask
-sums = dropped.sum(axis=1, keepdims=True)
 print("\n4.4 Dropout")
 show("The recorded dropout mask", dropout_mask, words)
-rows_and_sums = np.hstack([dropped, sums])
+pictures.heatmap(dropout_mask, rows=words, columns=words, title="the recorded dropout mask")
+
+# %%
+dropped = causal.weights * dropout_mask
+rows_and_sums = np.column_stack([dropped, dropped.sum(axis=1)])
 show("Weights times that mask, and the sums of the rows", rows_and_sums, words, [*words, "sum"])
-stage |= published["dropout"]
-print()
-print(figures.verdict(stage, inputs, decimals=6, weights=dropped))
+
+# %%
+pictures.heatmap(dropped, rows=words, columns=words, title="weights after dropout")
+
+# %%
+compare("dropout", weights=dropped)
 
 # %% [markdown]
 # The library draws its own mask, with the `p` and the `seed` of the first cell. The recorded one
@@ -273,6 +320,8 @@ many_draws = attnlab.self_attention(
     np.broadcast_to(X, (draws, *X.shape)), *matrices, mask=mask, dropout=p, rng=seed
 )
 mean = many_draws.weights.mean(axis=0)
+
+# %%
 factor = 1 / (1 - p)
 names = ["no dropout", "one draw", f"mean of {draws:,} draws"]
 names.append(f"mean without the factor {factor:.4g}")
@@ -297,25 +346,28 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # identity matrix, which changes nothing.
 
 # %%
-stage = published | published["multi_head"]
-recorded_heads = stage["heads"]
+recorded_heads = published["multi_head"]["heads"]
 W_Q, W_K, W_V = (
     np.hstack([each[name] for each in recorded_heads]) for name in ("W_Q", "W_K", "W_V")
 )
 W_O = np.eye(W_V.shape[1])
+
+# %%
 two_heads = attnlab.multi_head_attention(
     X, W_Q, W_K, W_V, W_O, n_head=len(recorded_heads), mask=mask, tokens=words
 )
 
+
 print("\n4.5 Two heads")
 show(f"Weights of {words[-1]}", two_heads.weights[:, -1], ["head 0", "head 1"])
+two_heads
+
+# %%
 columns = [f"head {h}, {j}" for h in (0, 1) for j in (0, 1)]
 show("The contexts, concatenated (concat)", two_heads.concat, words, columns)
-print()
-stage["weights"] = [each["weights"] for each in recorded_heads]
-inputs = {"X": X, "causal mask": mask}
-computed = {"weights": two_heads.weights, "concatenated": two_heads.concat}
-print(figures.verdict(stage, inputs, decimals=6, **computed))
+
+# %%
+compare("multi_head", concatenated=two_heads.concat)
 pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
 
 # %% [markdown]
@@ -373,6 +425,7 @@ a, b = new_head(rng), new_head(rng)
 different, errors_different = train(a, b)
 identical, errors_identical = train(a, a)
 
+# %%
 print("\n4.6 Heads differ because they start differently")
 results = [
     [errors[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
@@ -381,6 +434,8 @@ results = [
 names, columns = ["start differently", "start alike"], ["error", "difference"]
 heading = f"After {steps} steps: the error, and how far apart the heads' weights are"
 show(heading, results, names, columns)
+
+# %%
 pictures.curves(
     {"start alike": errors_identical, "start differently": errors_different},
     x_name="training step",
@@ -392,8 +447,8 @@ pictures.curves(
 # patterns** can produce what one pattern, used twice, can't.
 
 # %%
-for h, weights in enumerate(different.weights):
-    show(f"Weights of head {h}", weights, words)
+for h, trained in enumerate(different.weights):
+    show(f"Weights of head {h}", trained, words)
 different
 
 # %% [markdown]
