@@ -150,7 +150,7 @@ def test_changed_input_is_noted() -> None:
             published,
             {"w": 1},
             {"x": x},
-            "figures are ['x', 'text', 'y', 'z', 'n']; got ['w']",
+            "published are ['x', 'text', 'y', 'z', 'n']; got ['w']",
         ),
         (published, {}, {"v": x}, "got ['v']"),
         (published, {}, {}, "got none"),

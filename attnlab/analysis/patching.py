@@ -283,9 +283,7 @@ def source_of(clean: Trace, parts: str, with_: Any) -> Trace:
     given = expand_edits(clean._run.graph, clean.config.n_head, with_)
     for path in expand(clean, parts):
         if path not in given:
-            raise InvalidValueError(
-                f"with_ has no value for {path}; it has {quoted([*with_], 100)}"
-            )
+            raise InvalidValueError(f"with_ has no value for {path}; it has {quoted([*with_])}")
     return clean.edited(with_)
 
 

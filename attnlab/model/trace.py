@@ -316,12 +316,11 @@ class ByWords(Document):
 
     @cached_property
     def weights(self) -> Array:
-        of_layers = []
-        for block in self._trace.blocks:
-            summed = np.add.reduceat(block.attention.weights, self._starts, axis=-1)  # (H, T, W)
-            of_layers.append(np.add.reduceat(summed, self._starts, axis=-2))  # (H, W, W)
-        counts = np.array([span.stop - span.start for span in self.spans])
-        return read_only(np.stack(of_layers) / counts[:, np.newaxis].astype(of_layers[0].dtype))
+        weights = self._trace["blocks.*.attention.weights"]  # (layers, heads, T, T)
+        for axis in (-1, -2):
+            weights = np.add.reduceat(weights, self._starts, axis=axis)
+        counts = np.array([[span.stop - span.start] for span in self.spans], weights.dtype)
+        return read_only(weights / counts)
 
     @cached_property
     def losses(self) -> Array:

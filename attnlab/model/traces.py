@@ -77,10 +77,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         try:
             pickle.dumps(self._edits)
         except (AttributeError, pickle.PicklingError) as error:
-            raise InvalidTypeError(
-                f"the functions of edits of several texts must be at the top of a module: {error}. "
-                "One text's trace, traces[0], can be pickled with any function"
-            ) from None
+            raise InvalidTypeError(f"these edits of several texts: {error}") from None
         return vars(self)
 
     def __deepcopy__(self, _: object = None) -> Traces:

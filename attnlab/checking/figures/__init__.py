@@ -117,10 +117,8 @@ def verdict(
     for given, name in ((published, "published"), (inputs, "inputs")):
         check_kind(given, Mapping, name, "a dict of arrays")
     if not computed or (unknown := {*inputs, *computed} - {*published}):
-        raise InvalidValueError(
-            f"the published figures are {quoted([*published], 200)}; got "
-            f"{quoted([*unknown]) if computed else 'none'}"
-        )
+        got = quoted([*unknown]) if computed else "none"
+        raise InvalidValueError(f"published are {quoted([*published], 200)}; got {got}")
     changed = [
         f"\n  {name} = {quoted(np.asarray(published[name]).tolist())}"
         for name, used in inputs.items()
