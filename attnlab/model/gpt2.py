@@ -27,7 +27,6 @@ from attnlab.forward.edits import Edit, expand
 from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
 from attnlab.model.notice import notice_on
-from attnlab.model.sampling import Sampling, as_sampling
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import (
@@ -397,7 +396,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            as_sampling(temperature, top_k, top_p, seed),
+            (temperature, top_k, top_p, seed),
             stop,
             drop_oldest,
             edits,
@@ -439,8 +438,8 @@ class GPT2:
         several tokens: join their bytes, not their texts.
         """
         drop_oldest = as_flag(drop_oldest, "drop_oldest")
-        sampling = as_sampling(temperature, top_k, top_p, seed)
-        _, steps = self._steps(prompt, max_new_tokens, sampling, stop, drop_oldest, edits, special)
+        settings = (temperature, top_k, top_p, seed)
+        _, steps = self._steps(prompt, max_new_tokens, settings, stop, drop_oldest, edits, special)
         return (step.token for step in steps if step.token is not None)
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
@@ -461,7 +460,7 @@ class GPT2:
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        sampling: Sampling,
+        settings: tuple[float, int | None, float | None, int | None],
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         edits: Mapping[str, Edit] | None,
@@ -471,6 +470,9 @@ class GPT2:
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """Check the arguments; return the prompt's tokens and the steps that continue it."""
         from attnlab.model.generation import as_max_new_tokens, generation_steps, stop_bytes
+        from attnlab.model.sampling import as_sampling
+
+        sampling = as_sampling(*settings)  # temperature, top_k, top_p, seed
 
         if isinstance(prompt, str) and not drop_oldest:
             self.tokenizer.check_length(prompt, self.config.n_positions)
