@@ -201,8 +201,8 @@ pictures.curves({"K": singular}, x_name="number", y_name="singular value")
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
 # position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
 # pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
-# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; the page on
-# [RoPE](later/rope.py) computes it on a head.)
+# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; [a model of
+# 2026](later/llama.py) has it.)
 
 
 # %%

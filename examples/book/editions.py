@@ -44,7 +44,7 @@ from typing import Any
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 LATER_NAMES = (
-    *("llama", "rope", "mla", "moe", "edges", "composition", "sparse_autoencoder", "tuned_lens"),
+    *("llama", "mla", "moe", "edges", "composition", "sparse_autoencoder", "tuned_lens"),
 )
 LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)

@@ -3,7 +3,7 @@
     pip install -e ".[book]"
     python examples/book/notebooks.py [en|zh] [CHAPTER ...]
 
-With chapters, such as 03 or rope, only these are written. The scripts stay the source: a test holds
+With chapters, such as 03 or mla, only these are written. The scripts stay the source: a test holds
 that the notebooks have their cells. `walkthrough.ipynb` is its own source, and only its outputs
 change. A chapter is executed again only if its code, the library or NumPy has changed.
 """

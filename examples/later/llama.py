@@ -4,7 +4,8 @@
 # Llama, SmolLM and many other open models are GPT-2 with four equations changed:
 #
 # * **RMSNorm** (Zhang and Sennrich, 2019) for LayerNorm: no mean is subtracted, no bias added.
-# * **Rotary positions** ([RoPE](rope.py)) for a position embedding, in pairs half a head apart.
+# * **Rotary positions** ([RoPE](../17_where_next.py)) for a position embedding, in pairs half a
+#   head apart.
 # * **Grouped queries** (Ainslie and others, 2023): some heads share their keys and values.
 # * **SwiGLU** (Shazeer, 2020) for GELU: a hidden number is multiplied by its **gate**, also from X.
 #

@@ -14,22 +14,6 @@ import attnlab
 from attnlab import GPT2, Trace, at
 
 
-def test_rotations_are_products_of_complex_numbers() -> None:
-    page = run_unchanged("rope")
-    Q, K, i = page["head"].Q, page["head"].K, np.arange(16)
-    turns = np.exp(1j * np.outer(np.arange(8), 10_000 ** (-i / 16)))
-    for rows, rotated in ((Q, page["Q"]), (K, page["K"])):
-        product = (rows[:, ::2] + 1j * rows[:, 1::2]) * turns
-        assert rotated[:, ::2] == pytest.approx(product.real, abs=1e-5)
-        assert rotated[:, 1::2] == pytest.approx(product.imag, abs=1e-5)
-    assert page["shifted"] == pytest.approx(page["scores"], abs=1e-6)
-    products = page["products"]
-    for distance in range(8):
-        assert np.ptp(np.diagonal(products, distance)) < 1e-5
-    assert [f"{products[0, n]:.2f}" for n in (0, 4)] == ["15.10", "12.31"]
-    assert (np.diff(products[0]) > 0).any()  # not always less further away
-
-
 def test_latents_are_enough() -> None:
     page = run_unchanged("mla")
     attention = page["attention"]
