@@ -18,11 +18,11 @@ from numpy.typing import DTypeLike, NDArray
 from attnlab.equations import AnyArray, Array, Ids, deviation, mean
 from attnlab.support.sink import excess
 
-# Token pairs that are tallied for each head: those in most of the first texts; fewer in models with
-# many heads, whose sums would take more than 24 bytes a cell.
+# The number of token pairs that are tallied for each head: the pairs that most of the first texts
+# have. A model with many heads has fewer, so that pairs times heads are at most PAIR_CELLS.
 PAIRS, PAIR_CELLS = 4096, 600_000
 
-# The first texts have about as many pairs, counted once for each text.
+# The first texts end when their pairs, counted once a text, are about as many as this.
 PAIRS_READ = 4_000_000
 
 # Texts kept for each head, their tokens that are shown, and lines between them.
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     window: int
 
     def sums(self, dtype: DTypeLike) -> dict[str, AnyArray]:
-        """Sums over texts, 0: of each mean N, Σ n, Σ n², and for each head Σ s, Σ s², Σ s n."""
+        """Sums over texts, all 0: N, Σ n, Σ n² of each mean, and Σ s, Σ s², Σ s n of each head."""
         rows = 2 * len(self.bins) + len(self.pairs)
         shapes: dict[str, tuple[int, ...]] = {
             "s": (3, rows, self.heads),
@@ -63,23 +63,23 @@ class Plan(NamedTuple):
 
     @property
     def top(self) -> np.dtype[Any]:
-        """A window in which a head attends strongly, and its part that is shown."""
+        """The fields of a top text: a window in which a head attends strongly, and what to show."""
         fields: list[Any] = [
             ("strength", "f8"),
             ("number", "i8"),  # the window's, see `run.TOKEN_BITS`
-            *((name, "i4") for name in ("start", "end")),  # of the part, in the window
-            ("lines", LINE, LINES),  # those in the part with the largest excess, largest first
-            ("context", "f4", self.width),  # of the first line's query, see `close`
+            *((name, "i4") for name in ("start", "end")),  # where the shown part is in the window
+            ("lines", LINE, LINES),  # the lines of the part that have the largest excess, in order
+            ("context", "f4", self.width),  # the head's, at the first line's query; see `close`
         ]
         return np.dtype(fields)
 
     def no_tops(self) -> AnyArray:
-        """Top texts of each head, (TOPS, L H), that have no strength."""
+        """Placeholders for each head's top texts, (TOPS, L H): any real one is stronger."""
         return np.zeros((TOPS, self.heads), self.top)
 
 
 def codes_of(ids: Ids, vocab: int) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Queries, keys and codes of a window's pairs, by query; also each query with itself."""
+    """Queries, keys but the first token, and token codes of a window's pairs, ordered by query."""
     q, k = np.tril_indices(len(ids))
     q, k = q[k > 0], k[k > 0]
     return q, k, ids[q] * vocab + ids[k]
@@ -87,10 +87,11 @@ def codes_of(ids: Ids, vocab: int) -> tuple[AnyArray, AnyArray, AnyArray]:
 
 def common_pairs(texts: Iterable[list[Ids]], vocab: int, heads: int) -> NDArray[np.int64]:
     """The pairs of a query and an earlier key that are in the most texts; ties go to lower ids."""
-    found = [np.array([-1])]  # no pair's code, so that there is one
+    found = [np.array([-1])]  # a code that no pair has, so that there is an array to concatenate
     for windows in texts:
         coded = (codes_of(ids, vocab) for ids in windows)
-        found += [np.unique(np.concatenate([found[0], *(code[q > k] for q, k, code in coded)]))[1:]]
+        codes_of_text = [code[q > k] for q, k, code in coded]
+        found.append(np.unique(np.concatenate([found[0], *codes_of_text]))[1:])  # without the -1
     codes, counts = np.unique(np.concatenate(found), return_counts=True)
     chosen = np.argsort(-counts, kind="stable")[: min(PAIRS, PAIR_CELLS // heads)]
     return np.sort(codes[chosen])
@@ -101,7 +102,7 @@ class TextSums:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Of rows: each bin of positions, each bin of distances, and each pair, see `Plan`.
+        # A row is a bin of positions, a bin of distances, or a pair, in this order; see `Plan`.
         self.rows: AnyArray = np.zeros(0, np.int64)
         self.counts: AnyArray = np.zeros(0)
         self.sums = np.zeros((0, plan.heads))
@@ -109,17 +110,19 @@ class TextSums:
         self.tops = plan.no_tops()
 
     def open(self, number: int, ids: Ids) -> None:
-        """Begin a window, (T,), of the text: which rows each of its weights is added to."""
+        """Begin a window (T,) of the text: find the rows to which each of its weights is added."""
         plan, T = self.plan, len(ids)
         q, k, codes = codes_of(ids, plan.vocab)
         self._number, self._T, self._flat = number, T, q * T + k
-        bins, first = len(plan.bins), np.zeros(T - 1, np.int64)  # the row of the first token
+        bins = len(plan.bins)
+        first = np.zeros(T - 1, np.int64)  # weights on the first token are added to row 0
         position = np.searchsorted(plan.bins, k, "right") - 1
         distance = np.searchsorted(plan.bins, q - k, "right") - 1 + bins
         pair = np.searchsorted(plan.pairs, codes)
         is_tallied = (q > k) & (plan.pairs[pair % len(plan.pairs)] == codes)
         pair, q = pair[is_tallied] + 2 * bins, q[is_tallied]
-        columns = np.arange(len(codes) + T - 1)  # of `others`, then of the first token
+        # In `add`, the columns are the weights on other keys, then those on the first token.
+        columns = np.arange(len(codes) + T - 1)
         keys = columns[: len(codes)]
         # Columns in the order of the rows that they are added to, and where each row's begin.
         rows = np.concatenate([position, first, distance, pair])
@@ -143,7 +146,7 @@ class TextSums:
         count = np.arange(1, T, dtype=weights.dtype)  # keys of queries 1, 2, ...
         uniform = np.add.reduceat(others, self._in_query, axis=1) / count
         largest = np.maximum.reduceat(others, self._in_query, axis=1)
-        # As `rest.excess` of each query's largest weight.
+        # As `sink.excess` of each query's largest weight.
         self._best.append(
             self._top(weights, (largest - uniform) * count / np.maximum(count - 1, 1))
         )
@@ -152,7 +155,7 @@ class TextSums:
         self._parts.append((sums, context))
 
     def _top(self, weights: Array, excesses: Array) -> AnyArray:
-        """The part of up to SHOWN queries with the largest sum of excesses, for each head."""
+        """For each head, the run of up to SHOWN queries with the largest sum of excesses."""
         H, T, _ = weights.shape
         length = min(SHOWN, T)
         sums = np.cumsum(np.pad(excesses, ((0, 0), (2, 0))), axis=1, dtype=np.float64)

@@ -148,7 +148,7 @@ def atlas(
 
 
 def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
-    """The task with what it tallies of heads: token pairs of the first texts; and all chunks."""
+    """The task with the pairs to tally for heads, which the first texts have, and all chunks."""
     model = task.model
     config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
     for chunk in chunks:
@@ -159,7 +159,7 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
                 for _, ids in task.windows(text):
                     if count < PAIRS_READ:
                         texts[-1].append(ids)
-                        count += max(len(ids) ** 2 // 2, 64)  # short ones end, too
+                        count += max(len(ids) ** 2 // 2, 64)  # so that short texts end it, too
         if count >= PAIRS_READ:
             break
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
@@ -191,7 +191,7 @@ def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress
 def tallies(
     task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
 ) -> Generator[Tally, None, None]:
-    """Yield each chunk's tally, in order: that of its file, if it has one."""
+    """Yield each chunk's tally, in order. A chunk that has a file isn't computed but read."""
     key = None if directory is None else task.key
     # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
@@ -199,7 +199,8 @@ def tallies(
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                file, future = directory and directory / file_name(chunk, key), None
+                file = directory and directory / file_name(chunk, key)
+                future = None
                 if executor is not None and not (file and file.exists()):
                     with worker_errors(chunk):
                         future = executor.submit(task.tally, chunk)

@@ -35,7 +35,7 @@ def later_rows(source: Run, start: int) -> Run:
 
     def rows_of_source(_: Run, path: str, node: Node) -> Any:
         step = node.step
-        # Only the source has parameters that are edited, optional steps and edits of aliases.
+        # Edited parameters, optional steps and edited aliases are only in the source.
         if is_kept(node) or node.is_input or step.optional or step.equation is identity:
             return rows_from(start, node, source.value(path))
         return None
@@ -53,7 +53,7 @@ def later_rows(source: Run, start: int) -> Run:
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:
-    """The rows of a step from one position on; all of a step without a row for each token."""
+    """Cut a step's rows from one position on. A step without a row for each token is kept whole."""
     axes: list[str] = node.step.axes.split()
     if value is None:  # an input that was left out
         return None
@@ -94,7 +94,7 @@ def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
     The paths are those of whole steps, not of a head's parts of them, see `changed_steps`. The
     values (..., T, n) have all rows; leading axes are for several runs.
     """
-    # Two layers: rows that nothing has changed are the original run's, even in the changed one.
+    # A run of later rows, and a changed run of that: the changed run shares unchanged rows.
     later = later_rows(run, start)
     changed = Run.changing(later, values)
     for path, value in values.items():

@@ -77,8 +77,7 @@ class GPT2:
 
     @averages.setter
     def averages(self, averages: Averages | None) -> None:
-        given = None if averages is None else as_averages(averages, self.config)
-        self.parameters.averages = given
+        self.parameters.averages = None if averages is None else as_averages(averages, self.config)
 
     @classmethod
     def from_pretrained(

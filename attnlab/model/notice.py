@@ -25,13 +25,13 @@ FOR_CHINESE = (
 FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
 FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
 
-# The same of other models.
+# What to say of models that aren't published ones.
 NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
 NAMELESS = "this model"
 FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
 ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
-# Few texts that a model was trained on end in a blank that is a token, so it predicts nonsense.
+# Few training texts end in a token that is a blank, so after one the model predicts nonsense.
 ON_BLANK = "This text ends in a blank, which the model reads as a token of its own."
 WITHOUT_BLANK = "Without it: text.rstrip()."
 

@@ -352,9 +352,9 @@ def _knows(model: GPT2, text: str) -> bool:
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
-    """A built-in model's card by job: each head's weight, then uniform attention's.
+    """What a built-in model's card says of each job: the heads' weights, then uniform attention's.
 
-    Empty for other models.
+    {} for other models.
     """
     built_in = built_in_model(trace.parameters)
     if built_in is None:

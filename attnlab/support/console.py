@@ -23,8 +23,8 @@ CLOSED_PIPE, INTERRUPTED = 141, 130
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    The status is 2 after an `AttnlabError`, or if the output's disk is full, reported on stderr;
-    130 after Ctrl-C, also reported; 141 if the output pipe is closed.
+    The status is 2 after an `AttnlabError` or if the output's disk is full, and 130 after Ctrl-C;
+    each is reported on stderr. It is 141 if the output pipe is closed.
     """
     _escape_unencodable()
     try:
@@ -89,7 +89,7 @@ def prepare_script(language: str = "en") -> None:
 def is_watched() -> bool:
     """Whether a person at a terminal can see a window that the program opens.
 
-    Not in CI or with pipes, and on other machines only if they show windows here (X forwarding).
+    Not in CI, not with pipes, and on a remote machine only if it shows windows here (X forwarding).
     """
     if os.environ.get("CI") or not all(
         stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)
