@@ -8,12 +8,10 @@ and `merges.txt`, or BERT's `vocab.txt`. `tokenizer_config.json`, `special_token
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +92,6 @@ def has_tokenizer_files(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
     return any(_exists(directory, name) for name in (*files, *OPENAI))
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection, which slows down the creation of 100,000 pairs."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def check_settings(settings: Any) -> Settings:
@@ -204,7 +190,6 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
     return pairs
 
 
-@_without_garbage_collection()
 def read_settings(directory: Path) -> Settings:
     """Read a tokenizer's settings from the files in a directory."""
     config = _read(directory, "tokenizer_config.json")
