@@ -12,7 +12,6 @@ The equations are in `attnlab.equations`, one for each computed step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,7 +22,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward import fast
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.products import Circuits
-from attnlab.steps import Numbered, Result, Run, Step, step_at
+from attnlab.steps import Numbered, Result, Step, step_at
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.views.shown import ShownResult
@@ -41,9 +40,6 @@ BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
 # The end of formulas of projected steps with a head axis.
 SPLIT = ", split into heads"
-
-# Tables show the steps of a layer with larger scores only if they are already computed.
-MAX_SCORES_FOR_REPR = 2**20
 
 
 def affine_step(axes: str, x: str, W: str, b: str, **settings: Any) -> Step[Array]:
@@ -228,14 +224,6 @@ class Attention(ShownResult):
     def scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), known before they are computed."""
         return self._run.scores_shape
-
-    def _computes_for_repr(self, name: str) -> bool:
-        return is_small(self._run)
-
-
-def is_small(run: Run) -> bool:
-    """Whether a layer's scores are small enough to compute just for a table."""
-    return math.prod(run.scores_shape) <= MAX_SCORES_FOR_REPR
 
 
 class SelfAttention(Attention):

@@ -25,7 +25,7 @@ from attnlab import equations
 from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward import fast
-from attnlab.forward.attention import SPLIT, Head, MultiHeadAttention, affine_step, is_small
+from attnlab.forward.attention import SPLIT, Head, MultiHeadAttention, affine_step
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, parameter_count
@@ -130,10 +130,6 @@ class Explainable(ShownResult):
         from attnlab.views.explaining.explain import explain
 
         return explain(*step_at(self, step), token, component)
-
-    def _computes_for_repr(self, name: str) -> bool:
-        # Small scores mean few tokens.
-        return is_small(self._run)
 
 
 class MLP(Explainable):
@@ -314,7 +310,6 @@ class ForwardPass(Explainable):
     )
     _default_step: ClassVar[str] = "logits"
     _children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
-    _title_template: ClassVar[str] = "Forward pass of {tokens}{cached} through {blocks} of {heads}"
 
     parameters: Parameters
     config: GPT2Config
@@ -404,7 +399,7 @@ class ForwardPass(Explainable):
             is_long=new_ids.size > fast.SHORT,  # the tokens of all texts
         )
         title = Message(
-            self._title_template,
+            "Trace of {tokens}{cached} through {blocks} of {heads}",
             tokens=counted(" x ".join(map(str, new_ids.shape)), "token"),
             blocks=counted(config.n_layer, "block"),
             heads=counted(config.n_head, "head"),

@@ -54,7 +54,6 @@ class Trace(ForwardPass):
     """
 
     _table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass._table_steps, "next_logits")
-    _title_template: ClassVar[str] = "Trace of {tokens}{cached} through {blocks} of {heads}"
     _hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     vocabulary: Vocabulary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cached_property, partial
@@ -28,6 +29,9 @@ from attnlab.support.names import dots_hint
 from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import align, header
 from attnlab.text.tokens import Tokens
+
+# Tables show the steps of a layer with larger scores only if they are already computed.
+MAX_SCORES_FOR_REPR = 2**20
 
 
 class Computation(NamedTuple):
@@ -199,7 +203,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _computes_for_repr(self, name: str) -> bool:
         """Whether a step is quick enough to compute just for the table."""
-        return False
+        return math.prod(self._run.scores_shape) <= MAX_SCORES_FOR_REPR  # so the text is short
 
     def _step(self, name: str) -> Step[Any]:
         if not isinstance(name, str) or name not in self.steps:

@@ -193,21 +193,30 @@ def train(
         tokenizer = Tokenizer.byte_level()
     steps = as_count(steps, "steps", least=1, most=math.inf)
     length = config.n_positions if sequence_length is None else sequence_length
+    length = as_count(length, "sequence_length", least=1, most=config.n_positions)
     warmup = min(100, steps // 10) if warmup is None else warmup
     settings = Settings(
         steps=steps,
         batch_size=as_count(batch_size, "batch_size", least=1, most=math.inf),
-        sequence_length=as_count(length, "sequence_length", least=1, most=config.n_positions),
+        sequence_length=length,
         learning_rate=_as_positive(learning_rate, "learning_rate"),
         warmup=as_count(warmup, "warmup", most=steps - 1),
         decay=as_float(decay, "decay", most=LARGEST_FLOAT32),
         clip=_as_positive(clip, "clip"),
         seed=as_count(seed, "seed", most=LARGEST_SEED),
     )
-    ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
+    ids = _corpus_ids(corpus, tokenizer, config, length)
     try:
         training = Training(config, ids, settings, tokenizer)
-        _run(training, watch, progress)
+        with progress_bar(progress, total=steps, unit="step") as bar:
+            while training.step < steps:
+                training.advance()
+                speed = settings.batch_size * length * training.step / training.seconds
+                state = f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s"
+                bar.set_postfix_str(state, refresh=False)
+                bar.update()
+                if watch is not None:
+                    watch(training)
     except MemoryError as error:
         raise OutOfMemoryError(f"not enough free memory; {HOW_TO_SAVE_MEMORY}") from error
     return training
@@ -217,22 +226,6 @@ def _as_positive(value: float, name: str) -> float:
     if not (number := as_float(value, name)):
         raise InvalidValueError(f"{name} must be above 0; got 0")
     return number
-
-
-def _run(training: Training, watch: Callable[[Training], object] | None, progress: bool) -> None:
-    """Run all steps."""
-    settings = training.settings
-    tokens = settings.batch_size * settings.sequence_length
-    with progress_bar(progress, total=settings.steps, unit="step") as bar:
-        while training.step < settings.steps:
-            training.advance()
-            speed = tokens * training.step / training.seconds
-            bar.set_postfix_str(
-                f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", refresh=False
-            )
-            bar.update()
-            if watch is not None:
-                watch(training)
 
 
 def batch(
