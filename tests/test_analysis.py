@@ -814,9 +814,6 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: attnlab.jobs(on.steps["clean"]), ValueError, "a whole text"),
     (lambda on: attnlab.jobs([]), ValueError, "at least one trace; got an empty list"),
     (lambda on: attnlab.jobs("a"), TypeError, "trace must be a Trace, or several; got 'a'"),
-    (lambda on: on.two._side_by_side([]), ValueError, r"need one length; got \[\]"),
-    (lambda on: on.two._side_by_side([0, 1]), ValueError, r"need one length; got \[2, 3\]"),
-    (lambda on: on.two._side_by_side([2]), IndexError, "text 2 is out of range"),
     (lambda on: attnlab.playground(on.pocket, ["The dog"]), TypeError, r"one text; got \['The dog"),
 ]
 

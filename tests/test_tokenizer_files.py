@@ -410,7 +410,7 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
     ("kept", "added", "message"),
     [
         (45, "x y", "merge 45 must be two tokens whose concatenation is a third; got 'x y'"),
-        (45, "a b c", "merges.txt, line 46: expected two symbols; got 'a b c'"),
+        (45, "a b c", "merge 45 must be two tokens whose concatenation is a third; got 'a b c'"),
         (5, "", "40 tokens are neither bytes nor merged nor special"),
     ],
 )

@@ -244,9 +244,7 @@ def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
         for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
             actual, expected = attnlab.at(together, path)[index], attnlab.at(alone, path)
             assert np.abs(actual - expected).max() < 1e-4 * max(1, np.abs(expected).max()), path
-    assert repr(together).startswith(
-        "Trace of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
-    )
+    assert repr(together).startswith("Trace of 2 x 3 x 17 tokens through 3 blocks of 5 heads")
     assert "... T D" in repr(together)
     assert "... H Tq Tk  2 x 3 x 5 x 17 x 17" in repr(together.blocks[0].attention)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from attnlab import equations
 from attnlab.errors import InvalidValueError
 from attnlab.forward.edits import Edit
@@ -133,7 +135,7 @@ def generation_steps(
     # Autoregressive: each token is drawn from what the model predicts after all tokens before it.
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
-    rng = sampling.generator()
+    rng = np.random.default_rng(sampling.seed)
     candidates = vocabulary.ids  # without unused rows of the embedding
 
     def run(ids: list[int]) -> Trace:

@@ -76,10 +76,6 @@ class Sampling:
             scores[removed] = -math.inf
         return equations.softmax(scores)
 
-    def generator(self) -> np.random.Generator:
-        """A new random generator with the seed."""
-        return np.random.default_rng(self.seed)
-
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
         """Sample an id; return it with its probability."""
         probabilities = self.probabilities(logits)

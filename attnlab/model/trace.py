@@ -100,8 +100,6 @@ class Trace(ForwardPass):
         return self._with_run(edit_run(self._run, edits))
 
     def __repr__(self) -> str:
-        if self.ids.ndim > 1:  # several texts side by side
-            return super().__repr__()
         notice = [str(Paragraph(self.notice))] if self.notice else []
         return "\n".join([super().__repr__(), *notice])
 
@@ -116,8 +114,6 @@ class Trace(ForwardPass):
 
     def _repr_html_(self) -> str:
         """The tokens, the next tokens and, of a short text, all heads."""
-        if self.ids.ndim > 1:  # several texts side by side
-            return super()._repr_html_()
         from attnlab.support import markup  # here, so that `import attnlab` is quick
         from attnlab.text.chips import chips
         from attnlab.views.notebook import all_heads, collapsed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import numpy as np
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.attention import Head
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, as_edit
@@ -19,7 +19,7 @@ from attnlab.forward.slices import one_of_many
 from attnlab.model.trace import NextTokens, Trace, columns_of_tokens
 from attnlab.steps import Numbered, ReadOnly, at
 from attnlab.steps.result import stack
-from attnlab.support.checks import as_index, check_kind
+from attnlab.support.checks import check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message, counted
 from attnlab.support.parts import sliced
@@ -167,11 +167,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
         The traces are new, so the steps they compute are freed with them.
         """
-        texts = [self.texts[as_index(i, "text", len(self))] for i in indices]
-        if len({len(text) for text in texts}) != 1:
-            raise InvalidValueError(
-                f"texts side by side need one length; got {quoted([len(text) for text in texts])}"
-            )
+        texts = [self.texts[i] for i in indices]
         alone = [Trace(text, self.vocabulary, self.parameters) for text in texts]
         for edits in self._edits:
             alone = [trace.edited(edits) for trace in alone]

@@ -230,7 +230,10 @@ def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings
     has_byte_pairs = _exists(directory, vocab) or _exists(directory, merges)
     has_word_pieces = _exists(directory, "vocab.txt")
     if not has_byte_pairs and not has_word_pieces:
-        raise _no_tokenizer(directory)
+        raise MissingFileError(
+            f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
+            f"merges.txt, nor vocab.txt. {HOW_TO_CONVERT}"
+        )
     if tokenizer_class not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
             f"tokenizer_class {quoted(tokenizer_class)} requires a tokenizer.json. {HOW_TO_CONVERT}"
@@ -249,11 +252,6 @@ def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
     try:
         return byte_pair_settings(ids, [*filter(None, lines)])
     except VocabularyError as error:
-        for number, line in enumerate(lines, start=1):
-            if line and line.count(" ") != 1:
-                raise VocabularyError(
-                    f"{merges}, line {number}: expected two symbols; got {quoted(line)}"
-                ) from None
         raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
 
 
@@ -477,13 +475,6 @@ def _check_merges_complete(settings: Settings) -> None:
             f"{len(unexplained)} tokens are neither bytes nor merged nor special, such as "
             f"{quoted(min(unexplained))}; merges.txt may be truncated"
         )
-
-
-def _no_tokenizer(directory: Path) -> MissingFileError:
-    return MissingFileError(
-        f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
-        f"merges.txt, nor vocab.txt. {HOW_TO_CONVERT}"
-    )
 
 
 def _exists(directory: Path, name: str) -> bool:
