@@ -260,7 +260,7 @@ def test_texts_that_cannot_fit_are_refused_before_encoding(monkeypatch: pytest.M
 
 def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
-    with pytest.raises(InvalidValueError, match="1,000,000 consecutive white-space"):
+    with pytest.raises(InvalidValueError, match="text can't be encoded: ValueError"):
         tokenizer.encode(" " * 10**6)
     assert len(tokenizer.encode((" " * 500_000 + "x") * 2)) > 2
     assert capfd.readouterr().err == ""
@@ -270,11 +270,11 @@ def test_library_panics_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicError(BaseException):
         pass
 
-    def panic(text: str) -> None:
+    def panic(text: str, **_: Any) -> None:
         raise PanicError("unwrap")
 
     model = GPT2.from_pretrained("pocket")
     merges = model.tokenizer._gpt2._merges  # type: ignore[union-attr]
-    monkeypatch.setattr(merges, "_encoding", SimpleNamespace(encode_ordinary=panic), raising=False)
+    monkeypatch.setattr(merges, "_encoding", SimpleNamespace(encode=panic), raising=False)
     with pytest.raises(InvalidValueError, match="can't be encoded: PanicError"):
         model.tokenizer.encode("the")

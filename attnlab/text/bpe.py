@@ -28,10 +28,6 @@ PIECES = (
     r"|\s+(?!\S)|\s+"
 )
 
-# The longest supported run of white space. At a million, tiktoken's regular expression panics in
-# Rust, which prints its stack to stderr.
-MAX_WHITE_SPACE = 900_000
-
 # The digest of GPT-2's merges, which tiktoken applies as a list would: a test proves it.
 GPT2_MERGES = "0b084ff8581dc653b7f79073e5e68cffadf4acdf58c7ef791ab497102a5fa2dc"
 
@@ -118,9 +114,9 @@ class Merges:
             )
         if not (self._is_gpt2 or self._is_in_order) or self._encoding is None:
             return None
-        _check_white_space(text)
+        # Not `encode_ordinary`, which panics in Rust at a million blanks, and prints its stack.
         with reraised_as(InvalidValueError, "text can't be encoded"):
-            ids = self._encoding.encode_ordinary(text)
+            ids = self._encoding.encode(text, disallowed_special=())
         return ids if self._is_gpt2 or self._are_from_merges(ids) else None
 
     @cached_property
@@ -195,18 +191,6 @@ class Merges:
     @cached_property
     def _symbol_of(self) -> dict[int, str]:
         return dict(zip(self.merge_ids[:, 2].tolist(), self._merged_symbols, strict=True))
-
-
-def _check_white_space(text: str) -> None:
-    """Raise if the text has a longer run of white space than tiktoken supports."""
-    if len(text) <= MAX_WHITE_SPACE:
-        return
-    longest = max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0)
-    if longest > MAX_WHITE_SPACE:
-        raise InvalidValueError(
-            f"the text has {longest:,} consecutive white-space characters; tiktoken supports "
-            f"at most {MAX_WHITE_SPACE:,}. Remove some"
-        )
 
 
 def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> VocabularyError:

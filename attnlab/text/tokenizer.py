@@ -222,8 +222,8 @@ class Tokenizer:
         Raises
         ------
         InvalidValueError
-            If the text has an unpaired surrogate, a byte without a token, or more consecutive
-            white space than tiktoken supports
+            If the text has an unpaired surrogate, a byte without a token, or a million blanks, more
+            than tiktoken supports
         """
         check_kind(text, str, "text")
         special = as_flag(special, "special")
