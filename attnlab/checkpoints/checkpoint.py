@@ -118,13 +118,7 @@ OTHER_NAMES = {
 WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
 
 # Heads of models for other tasks, by the first part of their tensors' names. They are ignored.
-HEADS = {
-    "score": "sequence classification",
-    "classifier": "token classification",
-    "qa_outputs": "question answering",
-    "multiple_choice_head": "multiple choice",
-    "v_head": "values",
-}
+HEADS = ("score", "classifier", "qa_outputs", "multiple_choice_head", "v_head")
 
 # Old files store the causal mask and its fill value among the parameters.
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
@@ -395,12 +389,6 @@ def _entries(directory: Path) -> dict[str, Entry]:
     return entries
 
 
-def _task_head(name: str) -> str:
-    """The name of the added head that a tensor belongs to, or ""."""
-    head, dot, _ = name.partition(".")
-    return head if dot and head in HEADS else ""
-
-
 def bare_name(name: str) -> str:
     """A tensor's name without prefix: h.0.ln_1.bias for transformer.h.0.ln_1.bias."""
     wrapped = WRAPPERS.match(name)
@@ -464,7 +452,7 @@ def select_parameters(
     embedding, else None; and a description of the ignored head, to append to `source`, which says
     in errors where the tensors are from.
     """
-    ignored = [name for name in entries if _task_head(name)]
+    ignored = [name for name in entries if name.startswith(tuple(f"{head}." for head in HEADS))]
     parameters = _check_entries(
         {name: entry for name, entry in entries.items() if name not in ignored}, config, source
     )
@@ -474,8 +462,7 @@ def select_parameters(
         parameters.setdefault(EMBEDDING, tied_copy)
     if not ignored:
         return parameters, tied_copy, ""
-    tasks = " and ".join(sorted({HEADS[_task_head(name)] for name in ignored}))
-    return parameters, tied_copy, f", without the head for {tasks} ({list_names(ignored)})"
+    return parameters, tied_copy, f", without the head for another task ({list_names(ignored)})"
 
 
 def not_tied(source: str) -> CheckpointError:
