@@ -210,7 +210,7 @@ def test_generation_with_a_library_tokenizer(tmp_path: Path) -> None:
     trace = model.trace("猫吃鱼")
     assert trace.next_tokens(263)[0].symbol in repr(trace.next_tokens(263))
     assert "吃" in attnlab.page(trace).html
-    assert "吃" in trace.tokens._repr_html_()
+    assert "吃" in repr(trace.tokens)
 
 
 @pytest.mark.parametrize("vector", VECTORS)

@@ -372,7 +372,7 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
 def test_notebooks_in_chinese(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text is Chinese; numbers and colours are the same."""
     trace = pocket.trace("The dog chased the ball, but it rolled.")
-    views = [trace, trace.tokens, trace.head(0, 1), trace.blocks[0], trace.next_tokens(3)]
+    views = [trace, trace.head(0, 1), trace.blocks[0], trace.next_tokens(3)]
     english = [view._repr_html_() for view in views]
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     chinese = [view._repr_html_() for view in views]

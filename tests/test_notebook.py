@@ -84,18 +84,6 @@ def page(view: Any) -> Page:
     return parsed
 
 
-def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:
-    view = page(gpt2_tokenizer.tokens("It’s hot"))
-    assert view.titles("span") == [
-        "token 0 · symbol It · text 'It' · bytes 49 74 · id 1026",
-        "token 1 · symbol âĢ · text '�' · bytes e2 80 · id 447 · part of ’",
-        "token 2 · symbol Ļ · text '�' · bytes 99 · id 247 · part of ’",
-        "token 3 · symbol s · text 's' · bytes 73 · id 82",
-        "token 4 · symbol Ġhot · text ' hot' · bytes 20 68 6f 74 · id 3024",
-    ]
-    assert view.text == "5 tokensIt 1026 ’ 1/2 447 ’ 2/2 247 s 82 Ġhot 3024"
-
-
 def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     expected = np.exp(head.masked_scores - head.masked_scores.max(axis=1, keepdims=True))
@@ -167,7 +155,6 @@ def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
     assert f"the first 12 and the last 12 of {T} (key)" in view.text
     assert "tokens=slice(None) shows all" in view.text
     assert "the first 15 and the last of 32 (Dk)" in view.text
-    assert f"… {T - 64} more …" in page(trace).text
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
     T = 25
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
@@ -200,19 +187,21 @@ def test_hostile_tokens_are_escaped() -> None:
     T = len(tokens)
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
     replace_tokens(result, tokens)
-    for view in (tokens, result):
-        html = view._repr_html_()
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
-        parsed = page(view)  # which has no element <script> or <img>, and no attribute onerror
-        assert len(html) < 100_000
-    chips = page(tokens)
-    assert "<script>alert(1)</scrip…" in chips.text
-    assert "\\u202egnp.exe" in chips.text
-    assert "\\ud800" in chips.text
-    assert "\\x1b[31m\\x00\\r\\n" in chips.text
-    assert "猫" in chips.text
+    html = result._repr_html_()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
+    parsed = page(result)  # which has no element <script> or <img>, and no attribute onerror
+    assert len(html) < 100_000
+    titles = " ".join(parsed.titles("th"))
+    for shown in (
+        "<script>alert(1…",
+        "\\u202egnp.exe",
+        "\\ud800",
+        "\\x1b[31m\\x00\\r\\n",
+        "猫",
+    ):
+        assert shown in titles or shown in parsed.text
     assert "x" * 200 not in parsed.text
-    assert max(map(len, chips.titles("span"))) < 600
+    assert max(map(len, parsed.titles("th"))) < 600
 
 
 def test_uncomputable_steps_are_reported() -> None:
@@ -224,14 +213,12 @@ def test_uncomputable_steps_are_reported() -> None:
 
 
 def test_html_of_a_trace(odd: GPT2) -> None:
-    """Tokens, the prediction, and the arcs of all heads."""
+    """The prediction, and the arcs of all heads."""
     trace = odd.trace("the hen in")
     view = page(trace)
-    T = len(trace.tokens)
     for token in trace.next_tokens():
         assert f"{token.probability:.4f}" in view.text
     assert "not computed yet" not in view.text
-    assert len([title for title in view.titles("span") if title.startswith("token ")]) == T
     assert len([*drawings(view)]) == len(trace.blocks)
 
 

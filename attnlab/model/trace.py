@@ -113,12 +113,11 @@ class Trace(ForwardPass):
         return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
-        """The tokens, the next tokens and, of a short text, all heads."""
+        """The next tokens and all heads, of a short text."""
         from attnlab.support import markup  # here, so that `import attnlab` is quick
-        from attnlab.text.chips import chips
         from attnlab.views.notebook import all_heads, collapsed
 
-        fork, body = self._fork(), [chips(self.tokens)]  # a fork, so that this trace keeps no steps
+        fork, body = self._fork(), list[str]()  # a fork, so that this trace keeps no steps
         layers = [block.attention for block in fork.blocks]
         if len(layers) * math.prod(layers[0].scores_shape) <= SCORES_SHOWN:
             for view in (fork._prediction, partial(all_heads, layers)):

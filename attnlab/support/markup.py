@@ -14,7 +14,7 @@ from attnlab.support.colours import DARK, LIGHT, Theme
 from attnlab.support.messages import say
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, label, printable
 
-# The most rows of a table, and the most tokens in a row of tokens.
+# The most rows of a table.
 ROWS_SHOWN = 64
 
 # The most characters of a token in a tooltip.

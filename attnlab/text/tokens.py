@@ -19,7 +19,7 @@ from attnlab.equations import Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
 from attnlab.support.checks import as_array, as_number, as_texts, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
-from attnlab.support.messages import Message, counted, say
+from attnlab.support.messages import Message
 from attnlab.support.parts import Numbered, read_only, sliced
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 from attnlab.text.words import Character, Word, characters_of, words_of
@@ -227,12 +227,6 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
     def __repr__(self) -> str:
         return str(Table(self.lines(), left=(2, 3, 4, 5)))
-
-    def _repr_html_(self) -> str:
-        from attnlab.support import markup  # here, so that `import attnlab` is quick
-        from attnlab.text.chips import chips
-
-        return markup.page(say(counted(len(self), "token")), chips(self))
 
 
 def _shown(character: str, part: int, parts: int) -> str:

@@ -21,12 +21,12 @@ from attnlab.steps import Result
 from attnlab.steps.labels import Axis, Grid
 from attnlab.support.colours import DARK, LIGHT, ink_on
 from attnlab.support.document import Document
+from attnlab.support.markup import TOOLTIP_LENGTH, faint, page, piece, safe
 from attnlab.support.markup import document as html_document
-from attnlab.support.markup import faint, page, piece, safe
 from attnlab.support.messages import say
 from attnlab.support.scale import SHADES
-from attnlab.support.tables import ELLIPSIS, Table, elide
-from attnlab.text.chips import chips, description
+from attnlab.support.tables import ELLIPSIS, Table, elide, label
+from attnlab.text.tokens import Token
 from attnlab.views.arcs import image, sentence, small_heads
 from attnlab.views.labelled_step import (
     MASKED,
@@ -65,14 +65,12 @@ COLLAPSED = ("weights", "scores", "score_bias", "masked_scores", "Q", "K", "V", 
 
 
 def result_view(result: Result) -> str:
-    """Tokens, attention weights, and the table of steps.
+    """Attention weights, and the table of steps.
 
     Nothing is computed that the result's `repr` wouldn't compute.
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    if result.tokens is not None and "weights" not in result.steps:
-        body.append(chips(result.tokens))
     if "weights" in result.steps:
         try:
             body += [*_attention(result)]
@@ -302,11 +300,22 @@ def _dark_inks() -> tuple[str, ...]:
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
+def _description(token: Token) -> str:
+    """A token's symbol, text, bytes and id."""
+    return say(
+        "symbol {symbol} · text {text} · bytes {bytes} · id {id}",
+        symbol=safe(token.symbol),
+        text=safe(repr(token.text)),
+        bytes=label(token.bytes.hex(" "), TOOLTIP_LENGTH),
+        id=token.id,
+    )
+
+
 def _axis_label(css_class: str, axis: Axis, index: int | None) -> str:
     if index is None:
         return f"<th class={css_class}>{ELLIPSIS}</th>"
     token = axis.tokens[index]
-    details = "" if token is None else f" · {description(token)}"
+    details = "" if token is None else f" · {_description(token)}"
     tooltip = f"{say(axis.name)} {axis.positions[index]}{details}"
     return f'<th class={css_class} title="{tooltip}">{escape(axis.labels[index])}</th>'
 
