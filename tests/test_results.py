@@ -88,7 +88,7 @@ def test_every_result_is_a_data_frame(results: dict[str, Any]) -> None:
         frame = result.to_dataframe()
         assert len(frame), name
         assert frame.columns.is_unique, name
-        assert "<table" in result._repr_html_() or name == "training", name
+        assert "<table" in result._repr_html_() or name in ("training", "traces"), name
         english, chinese = map(headings_in, ("en", "zh"), (result, result))
         same = {x for x in set(english) & set(chinese) if x in translations()}
         assert same <= {"", "logit", "id", "previous", "induction", "mean"}, name

@@ -284,13 +284,7 @@ class GPT2:
             )
         return tokens
 
-    def losses(
-        self,
-        text_or_ids: str | ArrayLike | Tokens,
-        stride: int | None = None,
-        *,
-        special: bool = False,
-    ) -> Array:
+    def losses(self, text_or_ids: str | ArrayLike | Tokens, stride: int | None = None) -> Array:
         """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
 
         The text is read in windows of n_positions tokens, each `stride` tokens after the one
@@ -299,13 +293,13 @@ class GPT2:
 
         Parameters
         ----------
-        text_or_ids, special : as `trace` takes them
+        text_or_ids : as `trace` takes it
         stride : 1 to n_positions - 1, slower and more exact if it is small; None for half of
             n_positions
 
         Source: transformers' documentation, “Perplexity of fixed-length models”.
         """
-        tokens, size = self._tokens(text_or_ids, special), self.config.n_positions
+        tokens, size = self._tokens(text_or_ids), self.config.n_positions
         stride = size // 2 if stride is None else stride
         stride = as_count(stride, "stride", least=1, most=size - 1)
         if len(tokens) < 2:

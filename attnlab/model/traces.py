@@ -21,13 +21,10 @@ from attnlab.steps import Numbered, ReadOnly, at
 from attnlab.steps.result import stack
 from attnlab.support.checks import check_kind
 from attnlab.support.document import Document
-from attnlab.support.messages import Message, counted
+from attnlab.support.messages import counted
 from attnlab.support.parts import sliced
-from attnlab.support.tables import Columns, Heading, Table, elide, header, label
+from attnlab.support.tables import Columns, Heading, Table
 from attnlab.text.tokens import Tokens, Vocabulary
-
-# The maximum number of texts that a printed table lists.
-MAX_LISTED = 20
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
@@ -201,20 +198,10 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     def pieces(self) -> Iterator[str | Table]:
         lengths = sorted({len(text) for text in self.texts})
         yield Heading(
-            Message(
-                "{traces} of {lengths} tokens",
-                traces=counted(len(self), "trace"),
-                lengths=" … ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))),
-            )
+            "{traces} of {lengths} tokens",
+            traces=counted(len(self), "trace"),
+            lengths=" … ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))),
         )
-        lines = [header("", "length", "text")]
-        for number in elide(len(self), MAX_LISTED):
-            if number is None:
-                lines.append(("…", "", ""))
-            else:
-                text = self.texts[number]
-                lines.append((str(number), str(len(text)), " ".join(map(label, text.readable))))
-        yield Table(lines, left=(2,))
 
 
 def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[int]]:
