@@ -156,7 +156,11 @@ print(f"largest difference from mlp.output: {np.abs(output - mlp.output[last]).m
 
 # %%
 line = np.linspace(-4, 4, 81)
-functions = {"GELU": attnlab.gelu(line), "ReLU": np.maximum(line, 0), "no nonlinearity": line}
+functions = {
+    "GELU": attnlab.equations.gelu(line),
+    "ReLU": np.maximum(line, 0),
+    "no nonlinearity": line,
+}
 pictures.curves(functions, x=line, x_name="hidden", y_name="activated")
 
 # %% [markdown]

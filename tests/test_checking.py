@@ -354,7 +354,7 @@ def test_indistinguishable_mistakes_are_both_reported(odd: GPT2) -> None:
 def test_float32_rounding_is_reported_as_the_explanation(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     hidden = trace.blocks[0].mlp.hidden.astype("float32").astype("float64")
-    activated = attnlab.gelu(hidden)
+    activated = attnlab.equations.gelu(hidden)
     verdict = check({"blocks.0.mlp.activated": activated}, trace)
     assert not verdict.agrees
     assert "Rounding to float32 would explain the differences." in repr(verdict)

@@ -487,14 +487,3 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
             return equations.layer_norm(x, gain, bias, eps)
     except FloatingPointError:
         raise overflow_error("layer_norm", np.result_type(x, gain, bias)) from None
-
-
-def gelu(x: ArrayLike) -> Array:
-    """Compute GPT-2's GELU, ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
-
-    It differs from the exact GELU, x Φ(x), by up to 5e-4.
-
-    Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
-    """
-    with np.errstate(over="ignore"):  # tanh of huge numbers is 1 or -1
-        return equations.gelu(as_floats(x))
