@@ -253,8 +253,7 @@ def test_chunks(tmp_path: Path) -> None:
 
 def test_a_run_resumes(tmp_path: Path, serial: Atlas) -> None:
     assert bits(run(tmp_path, 20)) == bits(serial)
-    for path in (tmp_path, tmp_path / RESULT):
-        assert bits(attnlab.open_atlas(path)) == bits(serial)
+    assert bits(attnlab.open_atlas(tmp_path / RESULT)) == bits(serial)
     chunks = sorted(tmp_path.glob("chunk-*"))
     assert len(chunks) == 7
     assert {*tmp_path.iterdir()} == {*chunks, tmp_path / RESULT}
@@ -382,7 +381,7 @@ def test_forged_atlases_are_refused(
     damage(about, details)
     write_arrays(tmp_path / RESULT, arrays, [about, sums, details])
     with pytest.raises(AtlasError, match=f"{RESULT} (isn't an atlas|can't be read).*{words}"):
-        attnlab.open_atlas(tmp_path)
+        attnlab.open_atlas(tmp_path / RESULT)
 
 
 def test_files_that_are_no_atlas(tmp_path: Path, serial: Atlas) -> None:
@@ -401,8 +400,6 @@ def test_files_that_are_no_atlas(tmp_path: Path, serial: Atlas) -> None:
         attnlab.open_atlas(file)
     with pytest.raises(MissingFileError, match="none"):
         attnlab.open_atlas(tmp_path / "none")
-    with pytest.raises(MissingFileError, match=r"atlas\.safetensors not found: the run hasn't"):
-        attnlab.open_atlas(tmp_path)
 
 
 @posix

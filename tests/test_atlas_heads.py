@@ -17,6 +17,7 @@ from attnlab import GPT2
 from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN
 from attnlab.corpus.heads import SHOWN, TOPS
+from attnlab.corpus.result import RESULT
 from attnlab.errors import UnknownMeasureError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
@@ -172,7 +173,7 @@ def test_any_executor_and_resumed_runs_give_the_same_bytes(atlas: Atlas, tmp_pat
     whole = run(directory=tmp_path / "run")
     next((tmp_path / "run").glob("chunk-00000002-*")).unlink()
     resumed = run(directory=tmp_path / "run")
-    opened = attnlab.open_atlas(tmp_path / "run")
+    opened = attnlab.open_atlas(tmp_path / "run" / RESULT)
     for other in (threads, whole, resumed, opened):
         assert bits(other) == bits(expected)
         assert json.dumps(other.details) == json.dumps(expected.details)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -18,7 +17,6 @@ from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
     InvalidTypeError,
-    MissingFileError,
     UnknownMeasureError,
     quoted,
 )
@@ -273,14 +271,8 @@ class Atlas(Document, Mapping[str, Measured]):
 
 
 def open_atlas(path: FilePath) -> Atlas:
-    """Open a file that `Atlas.save` wrote, or the directory of a finished run."""
+    """Open a file that `Atlas.save` wrote, or a finished run: its `atlas.safetensors`."""
     file = as_path(path)
-    if os.path.isdir(file):  # Path.is_dir raises if a name is too long
-        file /= RESULT
-        if not os.path.exists(file):
-            raise MissingFileError(
-                f"{file} not found: the run hasn't finished. Start it again to resume it"
-            )
     expected = f"{file} isn't an atlas, such as a run's {RESULT}"
     arrays, content = read_arrays(file)
     with reraised_as(AtlasError, expected):
