@@ -247,6 +247,7 @@ def test_chunks(tmp_path: Path) -> None:
     line = "Grüße an alle Füchse " * (MAX_CHARACTERS // 20)
     (tmp_path / "corpus.txt").write_text(f"first\n{line}\nlast", encoding="utf-8")
     first, last = chunks_of(tmp_path / "corpus.txt", 64)
+    assert [(chunk.number, chunk.first) for chunk in (first, last)] == [(0, 0), (1, 2)]
     assert first.texts == (Text("line 1", "first"), Text("line 2", line))
     assert last.texts == (Text("line 3", "last"),)
 

@@ -257,6 +257,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5, E5, E5, np.zeros((5, 5))), "boolean.*give it as bias= instead"),
         (lambda: attention(E5, E5, E5, bias=np.ones((5, 4))), r"bias must.*\(5, 5\).*\(5, 4\)"),
         (lambda: attention(E5, E5, E5, bias=[0, 0, np.nan, 0, 0]), "bias contains NaN"),
+        (lambda: attention(E5, E5, E5, bias=[0, 0, np.inf, 0, 0]), "bias contains NaN or"),
         (lambda: attention(E5, E5, E5, bias=[[0], [-np.inf]] + [[0]] * 3), "all keys from query 1"),
         (lambda: attention(E5, E5, E5, scale=0), "scale must not be 0"),
         (lambda: attention(E5, E5, E5, scale=np.ones(5)), "scale must be a finite number"),

@@ -28,6 +28,7 @@ from attnlab import (
     causal_mask,
     multi_head_attention,
 )
+from attnlab.forward import ForwardPass
 from attnlab.forward.attention import MultiHeadAttention
 from attnlab.forward.fast import ROWS
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -90,6 +91,19 @@ def test_changing_parameters_does_not_change_traces() -> None:
         array[...] += 1
     for logits in (trace.logits, model.trace([5, 80, 5]).logits):
         assert np.array_equal(logits, expected)
+
+
+def test_a_pass_keeps_its_parameters() -> None:
+    """Of a vector that changes, and of a read-only view of one."""
+    numbers = 0.3 * np.random.default_rng(0).standard_normal(parameter_count(CONFIG))
+    view = numbers.view()
+    view.flags.writeable = False
+    for vector in (numbers, view):
+        parameters = ParameterVector(CONFIG, vector)
+        expected = ForwardPass([5, 80], parameters.copy()).logits
+        forward = ForwardPass([5, 80], parameters)
+        numbers += 1
+        assert np.array_equal(forward.logits, expected)
 
 
 # ---- copies and pickles --------------------------------------------------------------------------

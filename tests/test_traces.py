@@ -161,6 +161,7 @@ def test_steps_of_all_texts_are_stacked(pocket: GPT2) -> None:
     traces = pocket.trace(CLEAN)
     last = traces["blocks.*.output[-1]"]
     assert last.shape == (4, 2, 128)
+    assert not last.flags.writeable
     for trace, rows in zip(traces, last, strict=True):
         assert np.array_equal(rows[1], trace.blocks[1].output[-1])
     assert traces["next_logits"].shape == (4, pocket.config.vocab_size)
@@ -308,6 +309,15 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
         for function in (attnlab.patch, attnlab.path_patch):
             with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
                 function(clean, corrupted, target=" dog")  # type: ignore[operator]
+    # The same numbers in another precision, from a file and from memory.
+    arrays, tokenizer = pocket.parameters, pocket.tokenizer
+    single, double = (
+        GPT2.from_arrays(pocket.config, arrays, tokenizer, dtype=dtype).trace(CLEAN[0])
+        for dtype in ("float32", "float64")
+    )
+    for clean, corrupted in ((pairs[0][0], same[0]), (double, single)):
+        with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
+            attnlab.patch(clean, corrupted, target=" dog", progress=False)
     clean = GPT2.from_pretrained("pocket").trace(CLEAN)  # opened again
     attnlab.patch(clean[0], same[0], target=" dog", progress=False)
 
