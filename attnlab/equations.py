@@ -211,8 +211,6 @@ def cross_entropy(logits: Array, targets: Ids) -> Array:
 
 
 def surprisal(probabilities: Array, logits: Array, targets: Ids) -> Array:
-    if (targets < 0).any():  # NumPy would take the id from the end
-        raise IndexError("targets must be ids, from 0; got a negative one")
     # -log p[target]. The target's p may round to 0, the largest doesn't:
     # log p[target] = log p[largest] - (logit[largest] - logit[target])
     gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]

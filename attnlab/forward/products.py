@@ -97,10 +97,16 @@ class Product(StdoutSafe):
 
 
 class Circuits:
-    """A head's two products of parameters; a base class of what has its W_Q, W_K, W_V and W_O."""
+    """A head's two products of parameters; a base class of what has these parameters."""
+
+    title: str
+    W_Q: Array
+    W_K: Array
+    W_V: Array
+    W_O: Array
 
     @property
-    def QK(self: Any) -> Product:
+    def QK(self) -> Product:
         """W_Q W_Kᵀ, (D, D'): which pairs of directions give a high score.
 
         Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
@@ -111,7 +117,7 @@ class Circuits:
         return Product(self.W_Q, transpose(self.W_K), name)  # (D, Dk), (Dk, D')
 
     @property
-    def OV(self: Any) -> Product:
+    def OV(self) -> Product:
         """W_V W_O, (D', D): maps the attended token's vector to what the head writes.
 
         Its input is in the basis of X, LayerNorm's output; its output is added to the residual

@@ -108,7 +108,8 @@ export class Directory {
     const { wrappers, largest_header } = this.rules.tensors;
     const first = 8 + (await this.read(file, (buffer) => Number(new DataView(buffer).getBigUint64(0, true)), 0, 8));
     const decode = (buffer) => {
-      const { __metadata__, ...tensors } = objectIn(buffer);
+      const tensors = objectIn(buffer);
+      delete tensors.__metadata__;
       return Object.entries(tensors).map(([name, { dtype, shape, data_offsets: [from, to] }]) => {
         if (!(from >= 0 && first + to <= this.files.get(file).size)) throw new RangeError();
         const unwrapped = name.replace(new RegExp(`^(?:${wrappers})`), "");
@@ -173,8 +174,9 @@ export class Directory {
       for (let layer = 0; layer < config.n_layer; layer++) hyperparameters[`blocks.${layer}.attention.layer_number`] = layer + 1;
     // An untied W_U is stored as its transpose, in nn.Linear.
     const shapes = parameters.map(({ path, shape }) => (path === "W_U" ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
-    const { W_U, ...steps } = graph;
+    const steps = { ...graph };
     if (isTied) steps.W_U = tensors.W_U;
+    else delete steps.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
     const count = parameters.reduce((sum, { shape }) => sum + sizeOf(shape), 0);
     const copy = stored.find((parameter) => !parameters.includes(parameter)); // of W_E, the first parameter
