@@ -142,7 +142,7 @@ class GradientRun(Run):
         return self.forward._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
 
     def _before_edits(self, path: str) -> Any:
-        """The gradient of a step's value before its edits: 0 where edited."""
+        """The gradient of a step's value before its edits: 0 where an edit replaces the value."""
         d_y = self._input(path)
         for edited, edit in self.forward.edits_of(path):
             d_y = np.array(d_y)

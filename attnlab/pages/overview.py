@@ -25,7 +25,7 @@ MAX_ABLATION_WORK = 250_000_000_000
 MAX_ABLATION_WORK_IN_TAB = 160_000_000_000
 MIN_ABLATED_HEADS = 2
 
-# A head whose mean weight on the token before is larger, over the last rows, looks there in all.
+# Heads with a larger mean weight on the token before, over the last rows, look there everywhere.
 PREVIOUS = 0.5
 PREVIOUS_ROWS = 64
 
@@ -45,10 +45,10 @@ def stream(trace: Trace) -> Iterator[AnyArray]:
 def story(trace: Trace) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
-    The number of next tokens that are compared, their ids, the most probable first, and their
-    probabilities; then for each head that is tried: layer, head, and with the head silenced, the
-    same tokens' probabilities, and of the most probable tokens their ids, their probabilities, and
-    what these are with the head.
+    It begins with the number of next tokens that are compared, their ids, the most probable first,
+    and their probabilities. Then, for each head that is tried, come its layer and number, the
+    probabilities of the same tokens with the head silenced, the ids of the tokens that are then
+    most probable, and their probabilities without and with the head.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
@@ -75,9 +75,9 @@ def story_heads(trace: Trace) -> list[tuple[int, int]]:
 def head_to_describe(trace: Trace) -> tuple[int, int]:
     """The layer and head that the page describes first.
 
-    It has the largest effect on the most probable next token × share of the token that it looks at
-    most, besides the first token and itself. Half of that for a head that looks at the token before
-    everywhere, since that says little about this text.
+    Two numbers are multiplied: the head's effect on the most probable next token, and its weight on
+    the token that it looks at most, besides the first token and itself. The largest product wins. A
+    head that looks at the token before everywhere counts half: it says little about this text.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)

@@ -24,7 +24,7 @@ from attnlab.views.purposes import purpose
 POSITIONS = 128
 TOKENS = 50
 
-# The sliders' values, besides temperature 0 and no top-p, which need no sums.
+# The sliders' values. Sums are included for all but temperature 0 and no top-p, which need none.
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -43,11 +43,11 @@ def positions_of(trace: Trace) -> range:
 def prediction(trace: Trace, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `predictions.js` reads them.
 
-    For the most probable tokens, ties by ascending id: ids, logits in float32, and the remainders
-    of that rounding. For each temperature, the sum of exp((logit - largest) / temperature) over the
-    other tokens. The number of other tokens that tie with the last one. For the text's next token:
-    how many logits are larger (-1 at the end of the text), its logit and the remainder. For each
-    temperature and top-p: how many tokens are left, and their total probability.
+    The array has, in this order: the ids of the most probable tokens, ties by ascending id; their
+    logits in float32, and what float32 loses of them; for each temperature, the sum of
+    exp((logit - largest) / temperature) over the other tokens; how many other tokens tie with the
+    last of the ids; how many logits exceed the next token's in the text (-1 at its end), and that
+    logit, in two parts; for each temperature and top-p, how many tokens are left, and their sum.
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
     ids = largest_ids(logits, TOKENS)

@@ -36,7 +36,7 @@ COLUMNS_SHOWN = 7
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
-# Titles of explanations with no, one and two positions; TITLES_OF if the first is in KINDS.
+# Titles of explanations with no, one and two positions; TITLES_OF if the first is a token or an id.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -50,10 +50,10 @@ def explain(
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
-    The token chooses the row, by default the last token's, or a parameter's first row; the
-    component, the number in it: for weights and scores, a key, by default all; for logits, a
-    token's id or text, by default the most probable; else the first. `key` is another name for such
-    a component.
+    `token` chooses the row, by default the last token's, or a parameter's first row. `component`
+    chooses the number in the row. For weights and scores it is a key, by default all keys, and may
+    be given as `key`. For logits it is a token's id or text, by default the most probable one's.
+    For other steps it is an index, by default 0.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
