@@ -278,6 +278,8 @@ def fraction_correct(divided: bool, rate: float, adam: bool) -> float:
 
 # %%
 learners, choices, steps_of_learning = 100, 16, 200
+
+# %%
 descent_rates = (0.03, 0.1, 0.3, 1, 3)
 adam_rates = (0.003, 0.01, 0.03, 0.1)
 fractions = {
