@@ -66,10 +66,6 @@ def scaling(layer: int, head: int, step: str, factor: Any) -> dict[str, Any]:
     return {"kind": "scale", "layer": layer, "head": head, "step": step, "factor": factor}
 
 
-def patching(layer: int, head: int, step: str, *ids: int) -> dict[str, Any]:
-    return {"kind": "patch", "layer": layer, "head": head, "step": step, "ids": [*ids]}
-
-
 def toggling(layer: int, head: int, *cells: list[int]) -> dict[str, Any]:
     return {"kind": "mask", "layer": layer, "head": head, "cells": [*cells]}
 

@@ -1,7 +1,6 @@
-"""`attnlab explore`: a model's page and its files, from this machine only."""
+"""`attnlab explore`: a model's page and its parameters, from this machine only."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,18 +8,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPMessage
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import REFERENCE, Watched, posix
 from pages import ask, until
+from safetensors.numpy import load_file
 
 import attnlab
 from attnlab import GPT2
 from attnlab.cli.command import main
 from attnlab.errors import InvalidValueError
+from attnlab.forward.parameters import stored_shapes
 from attnlab.pages.explore import Server
 from attnlab.support.language import using_language
 
@@ -58,31 +59,30 @@ def request(
         return response.status, response.read(), response.headers
 
 
-def test_files_whole_and_in_parts(odd_server: Server) -> None:
-    content, host = (REFERENCE / "odd" / "model.safetensors").read_bytes(), odd_server.host
-    assert request(host, "/model.safetensors")[:2] == (200, content)
-    status, part, headers = request(host, "/model.safetensors", Range="bytes=8-99")
-    assert (status, part) == (206, content[8:100])
-    assert headers["Content-Range"] == f"bytes 8-99/{len(content)}"
-    end = f"bytes={len(content) - 3}-999999999"
-    assert request(host, "/model.safetensors", Range=end)[:2] == (206, content[-3:])
-    assert request(host, "/model.safetensors", Range="bytes=999999998-999999999")[0] == 416
+def test_the_parameters_are_served_as_float32(odd_server: Server) -> None:
+    status, content, _ = request(odd_server.host, "/parameters")
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    stored = [model.parameters.stored(path).ravel() for path in stored_shapes(model.config)]
+    assert (status, content) == (200, np.concatenate(stored).tobytes())
+    tied = load_file(REFERENCE / "odd" / "model.safetensors")["transformer.wte.weight"]
+    assert content.startswith(tied.tobytes())
 
 
 @pytest.mark.parametrize(
     ("method", "path", "headers", "status"),
     [
-        ("GET", "/expected.npz", {}, 404),  # in the directory, but no file that a page reads
+        ("GET", "/expected.npz", {}, 404),
+        ("GET", "/config.json", {}, 404),
         ("GET", "/../odd/config.json", {}, 404),
         ("GET", "/%2e%2e/odd/config.json", {}, 404),
         ("GET", f"/{REFERENCE}/odd/config.json", {}, 404),
         ("POST", "/", {}, 501),
-        ("PUT", "/config.json", {}, 501),
+        ("PUT", "/parameters", {}, 501),
         ("OPTIONS", "/", {}, 501),
         ("GET", "/", {"Host": "example.org"}, 403),  # a name that resolves to this machine
-        ("GET", "/config.json", {"Host": "example.org:80"}, 403),
-        ("HEAD", "/config.json", {}, 501),
-        ("GET", "/config.json", {"Host": "localhost"}, 403),
+        ("GET", "/parameters", {"Host": "example.org:80"}, 403),
+        ("HEAD", "/parameters", {}, 501),
+        ("GET", "/parameters", {"Host": "localhost"}, 403),
     ],
     ids=str,
 )
@@ -105,7 +105,7 @@ def test_only_this_machine_and_no_other_site(odd_server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["odd", "chinese_bert", "english"])
-def test_the_page_reads_the_files_and_computes(name: str, watched: Watched, tmp_path: Path) -> None:
+def test_the_page_reads_the_model_and_computes(name: str, watched: Watched, tmp_path: Path) -> None:
     if name == "chinese_bert":
         from chinese import write_checkpoint
 
@@ -128,34 +128,25 @@ def test_the_page_reads_the_files_and_computes(name: str, watched: Watched, tmp_
 
 
 @pytest.mark.parametrize(
-    ("damage", "language", "message"),
+    ("language", "message"),
     [
-        ("tokenizer", "en", "A page supports only GPT-2's byte pair encoding and BERT's word"),
-        ("numbers", "en", "contains NaN or infinite numbers."),
-        ("numbers", "zh", "含有 NaN 或无穷大的数。"),
-        ("gone", "en", "model.safetensors can't be read: it is damaged, or has changed."),
+        ("en", "The model can't be read: attnlab explore has stopped."),
+        ("zh", "无法读取模型：attnlab explore 已停止。"),
     ],
 )
-def test_why_the_page_cannot_open_a_model(
-    damage: str, language: str, message: str, browser: Any, tmp_path: Path
+def test_a_server_that_stops_while_the_page_reads(
+    language: str, message: str, browser: Any
 ) -> None:
-    directory = tmp_path / "model"
-    shutil.copytree(REFERENCE / "odd", directory)
-    with served(directory, TEXT, language) as running:
-        if damage == "tokenizer":
-            page, content = running.contents[""]().read(), b'{"model": {"type": "Unigram"}}'
-            page = page.replace(b'"files":[', b'"files":[{"name":"tokenizer.json","size":30},')
-            running.contents |= {"tokenizer.json": lambda: BytesIO(content)}
-            running.contents |= {"": lambda: BytesIO(page)}
-        elif damage == "gone":
-            (directory / "model.safetensors").unlink()
-        else:
-            content = (directory / "model.safetensors").read_bytes()
-            (directory / "model.safetensors").write_bytes(content[:-4] + b"\xff" * 4)
+    def stopping() -> Iterator[bytes]:
+        yield b"1234"
+        raise ConnectionResetError
+
+    with served(REFERENCE / "odd", TEXT, language) as running:
+        running.parameters = stopping  # type: ignore[method-assign]
         tab = browser.new_page()
         tab.goto(f"http://{running.host}/")
         until(tab, "!document.querySelector('#opening progress')")
-        assert message in tab.locator("#opening").inner_text()
+        assert tab.locator("#opening").inner_text() == message
         tab.close()
 
 

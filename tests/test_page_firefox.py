@@ -167,25 +167,20 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     assert firefox.complaints() == []
 
 
-def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
-    file = tmp_path / "pocket.html"
-    attnlab.playground(GPT2.from_pretrained("pocket")).save(file)
+def test_what_is_typed_is_computed(firefox: Firefox, tmp_path: Path) -> None:
+    file, model = tmp_path / "model.html", GPT2.from_pretrained(REFERENCE / "sharded")
+    attnlab.playground(model).save(file)
     firefox.driver.navigate(f"{file.as_uri()}#depth=lab")
     firefox.until("document.querySelector('.readout data') !== null")
     firefox.item("#prompt").clear()
     firefox.item("#prompt").send_keys("the hen in")
-    directory = REFERENCE / "sharded"
-    files = [str(one) for one in directory.iterdir() if one.suffix != ".npz"]
-    firefox.run("document.querySelector('#files').hidden = false")  # keys go to what is shown
-    firefox.item("#files").send_keys("\n".join(files))
-    model = GPT2.from_pretrained(directory)
     expected = model.trace("the hen in").next_tokens(1)[0].probability
     firefox.until(f"Math.abs({PROBABILITY} - {expected}) < 1e-5")
     assert firefox.text("#summary").startswith("3 layers × 2 heads")
     assert firefox.complaints() == []
 
 
-def test_a_models_files_are_served(firefox: Firefox) -> None:
+def test_a_model_is_served(firefox: Firefox) -> None:
     directory = REFERENCE / "sharded"
     with served(directory, "the hen in") as running:
         firefox.driver.navigate(f"http://{running.host}/#depth=lab")

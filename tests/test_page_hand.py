@@ -38,7 +38,7 @@ def test_the_picture_is_saved_with_its_words_and_arcs(
     assert texts[: len(words) + 2] == [*words[:5], "99.9", "%", *words[5:]]
     assert [one.text.strip() for one in ball.next_tokens(3)] == [x for x in texts if x in NEXT][:3]
     sentence = " ".join(map(str, texts))
-    assert "Without this head, “ rolled ” falls" in sentence
+    assert "Without head 1.0, “ rolled ” falls" in sentence
     assert "silence it" not in sentence
     paths = [path for path in svg.iter(f"{name}path") if path.get("fill") == "none"]
     shown = page.locator("#stages path:not(.hit)").count()

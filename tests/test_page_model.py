@@ -16,6 +16,15 @@ Play = Callable[..., Any]
 LOOK = "#depth=look"
 
 
+def go_back(page: Any, text: str) -> None:
+    """Press the browser's Back until a text is shown: heads that were opened have entries, too."""
+    while page.evaluate("latest().text") != text:
+        until(page, "location.hash.includes(`ids=${latest().ids.join('.')}`)")
+        page.go_back()
+        page.wait_for_timeout(300)
+        idle(page)
+
+
 def open_head(page: Any, layer: int, head: int) -> None:
     page.locator(f".head-drawing >> nth={layer * 4 + head}").press("Enter")
     idle(page)
@@ -48,9 +57,8 @@ def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
 def test_texts_are_compared_and_returned_to(pocket: GPT2, play: Play) -> None:
     page, other = play(pocket, BALL), BALL.replace("dog", "cat")
     assert page.locator("#prompt").input_value() == BALL
-    assert page.locator("#back").is_disabled()
     ask(page, BALL)  # the same again
-    assert page.locator("#back").is_disabled()
+    assert page.locator("#compare").is_disabled()
     ask(page, other)
     open_head(page, 1, 2)
     page.locator("#compare").check()
@@ -67,14 +75,13 @@ def test_texts_are_compared_and_returned_to(pocket: GPT2, play: Play) -> None:
     shows(page, b, 1, 2, 0)
     shows(page, pocket.trace("The hen\nsaw"), 1, 2, 1)
     assert page.title() == "attnlab pocket: The hen saw"
-    page.locator("#back").click()
-    idle(page)
+    go_back(page, other)
     assert page.locator("#prompt").input_value() == other
     page.locator("#compare").uncheck()
-    page.locator("#back").click()
-    idle(page)
+    go_back(page, BALL)
+    open_head(page, 1, 2)
     shows(page, a, 1, 2)
-    assert page.locator("#back").is_disabled()
+    assert page.locator("#compare").is_disabled()
 
 
 def shares(page: Any) -> list[float]:
@@ -255,8 +262,7 @@ def test_what_is_typed_or_gone_back_to_while_it_writes_stays(pocket: GPT2, play:
     page.locator("#write-on").dispatch_event("click")
     until(page, "held.length === 1")
     assert page.evaluate("latest().ids.length") == T + 1
-    page.locator("#back").click()
-    until(page, f"traces[0].T === {T}")
+    go_back(page, BALL)
     page.evaluate("held.shift()()")
     until(page, "!selection.isWriting")
     assert page.evaluate("[written, traces[0].T]") == [1, T]
@@ -288,9 +294,8 @@ def test_what_is_typed_or_gone_back_to_while_it_writes_stays(pocket: GPT2, play:
     # When another stage appears, the text area keeps the focus.
     page.locator("#compare").check()
     idle(page)
-    while page.evaluate("requests.kept.length") > 1:
-        page.locator("#back").click()
-        idle(page)
+    page.evaluate("(requests.kept.splice(1), set({ typed: latest().text }), showLatest())")
+    idle(page)
     prompt.focus()
     page.keyboard.press("Control+End")
     page.keyboard.type(" so")
@@ -335,40 +340,12 @@ def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     assert page.locator("#notice .blank").count() == 0
 
 
-def changes(page: Any) -> list[tuple[str, ...]]:
-    """The rows of the table of changes: a token, before, now, the change."""
-    until(page, "document.querySelectorAll('#change tbody tr').length > 0")
-    drawn(page)
-    rows = page.locator("#change tbody tr").all()
-    return [tuple(row.locator(".symbol, data").all_inner_texts()) for row in rows]
-
-
-def check_changes(page: Any, before: Trace, now: Trace, i: int, j: int, **settings: Any) -> None:
-    """The five most probable tokens of each, sorted by the new probability, from NumPy."""
-    a = Sampling(**settings).probabilities(before.logits[i])
-    b = Sampling(**settings).probabilities(now.logits[j])
-    likely = {int(id) for x in (a, b) for id in np.argsort(-x, kind="stable")[:5] if x[id] > 0}
-    ids = sorted(likely, key=lambda id: (-b[id], -a[id]))
-    rows = changes(page)
-    assert [name for name, *_ in rows] == [now.vocabulary.token(id).symbol for id in ids]
-    for id, (_, *texts) in zip(ids, rows, strict=True):
-        shown = [float(text.replace("−", "-")) for text in texts]
-        assert shown == pytest.approx([a[id], b[id], b[id] - a[id]], abs=6e-5)
-
-
-def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) -> None:
+def test_a_head_is_ablated_and_given_back(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL)
     open_head(page, 1, 2)
-    assert page.locator("#change table").count() == 0
     page.locator("#head-toggle").click()
     idle(page)
-    a, b = pocket.trace(BALL), pocket.trace(BALL).edited(silencing(pocket, 1, 2))
-    shows(page, b, 1, 2)
-    check_changes(page, a, b, 7, 7)
-    assert page.locator("#change .note span").all_inner_texts() == [
-        "before: nothing ablated",
-        "now: layer 1, head 2 ablated",
-    ]
+    shows(page, pocket.trace(BALL).edited(silencing(pocket, 1, 2)), 1, 2)
     assert page.locator("#ablated button").all_inner_texts() == ["1.2 ×"]
     # The ablation applies to another text too, until it is undone.
     ask(page, "The hen")
@@ -389,48 +366,6 @@ def test_a_head_is_ablated_and_what_changes_is_listed(pocket: GPT2, play: Play) 
     shows(page, pocket.trace("The hen"), 1, 2)
 
 
-def test_what_changes_with_the_text(pocket: GPT2, play: Play) -> None:
-    """Each trace at its own position; another text is compared only when asked."""
-    page, other = play(pocket, BALL), "The big cat chased the ball, but it"
-    ask(page, other)
-    assert page.locator("#change table").count() == 0
-    page.locator("#change button").click()
-    assert page.locator("#compare").is_checked()
-    until(page, "document.querySelector('#change thead')?.textContent.includes('B − A')")
-    check_changes(page, pocket.trace(BALL), pocket.trace(other), 7, 8)
-    # A token only in B is compared with the position before it.
-    page.locator("#settings input[type=range]").first.fill("2")
-    until(page, "document.querySelector('#change caption').textContent.includes(' 1, ')")
-    check_changes(page, pocket.trace(BALL), pocket.trace(other), 1, 1)
-    page.locator("#settings input[type=range]").nth(1).fill("15")
-    page.locator("#settings input[type=range]").nth(3).fill("7")
-    settings = {"temperature": 1.5, "top_p": 0.8}
-    check_changes(page, pocket.trace(BALL), pocket.trace(other), 1, 1, **settings)
-
-
-def test_text_is_generated(pocket: GPT2, play: Play) -> None:
-    page = play(pocket, BALL)
-    page.locator("#count").fill("7")
-    page.locator("#write").click()
-    until(page, "traces[0].T === 15")
-    idle(page)
-    written = page.locator("#prompt").input_value()
-    assert written.startswith(BALL)
-    shows(page, pocket.trace(written), 0, 0)
-    page.locator("#back").click()
-    idle(page)
-    assert page.locator("#prompt").input_value() == BALL
-    temperature = page.locator("#settings input[type=range]").nth(1)
-    temperature.fill("0")
-    assert temperature.get_attribute("aria-valuetext") == "0: always the most probable token"
-    page.locator("#count").fill("5")
-    page.locator("#write").click()
-    until(page, "traces[0].T === 13")
-    idle(page)
-    greedy = pocket.generate(BALL, 5, temperature=0)
-    assert page.locator("#prompt").input_value() == greedy.whole_text
-
-
 def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     page, text = play(pocket, BALL), "The hen saw the cat and the hen"
     ask(page, text)
@@ -438,7 +373,7 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     for nth in (0, 1):
         page.locator("#toggles button").nth(nth).click()
         idle(page)
-    page.locator("#settings input").first.fill("4")
+    page.evaluate("select(4)")
     until(page, "location.hash.includes('query=4') && location.hash.endsWith('ablate=1.3+1')")
     page.reload()
     until(page, "document.querySelectorAll('#ablated button').length === 3")
@@ -446,7 +381,7 @@ def test_a_reload_keeps_the_view(pocket: GPT2, play: Play) -> None:
     assert page.locator("#prompt").input_value() == text
     until(page, "selection.query === 4")
     assert page.locator("#head-title").inner_text() == "Layer 1, head 3"
-    page.locator("#settings input").first.fill("7")
+    page.evaluate("select(7)")
     edits = silencing(pocket, 1, 3) | {"blocks.1.mlp.output": 0}
     shows(page, pocket.trace(text).edited(edits), 1, 3)
     # A changed link is followed; an invalid one is reported.
@@ -478,7 +413,7 @@ def test_what_is_chosen_while_numbers_are_computed_stays(pocket: GPT2, play: Pla
     page.locator("#prompt").press("Enter")
     until(page, "traces.at(-1).T === 6")
     until(page, "document.querySelector('main').ariaBusy === 'true'")
-    page.locator("#settings input").first.fill("2")
+    page.evaluate("select(2)")
     page.evaluate("setInterval(() => held.splice(0).forEach((go) => go()), 10)")
     idle(page)
     assert page.evaluate("selection.query") == 2

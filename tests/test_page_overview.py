@@ -26,25 +26,26 @@ import attnlab
 from attnlab import GPT2, Trace, softmax
 from attnlab.pages import overview, prediction
 from attnlab.pages.packs import pack
+from attnlab.pages.saved import description_of
 from attnlab.training import initial_parameters
 
 LIST = "Say: lamp two happy. Again: lamp two"
 SAID = (
     "In head 1.0, “it” looks at “ball” with 99.9\xa0% of its attention. "
-    "Without this head, “rolled” falls from 54\xa0% to 1\xa0%, "
+    "Without head 1.0, “rolled” falls from 54\xa0% to 1\xa0%, "
     "and “barked” rises from 43\xa0% to 95\xa0%. "
     "Head 1.2, which on other texts finds the animal that “it” refers to, "
     "gives “dog” 99.7\xa0% here."
 )
 IN_CHINESE = (
     "在 1.0 号头里，“it”以 99.9\xa0% 的注意力看向“ball”。"
-    "去掉这个头，“rolled”从 54\xa0% 降到 1\xa0%，“barked”从 43\xa0% 升到 95\xa0%。"
+    "去掉 1.0 号头，“rolled”从 54\xa0% 降到 1\xa0%，“barked”从 43\xa0% 升到 95\xa0%。"
 )
 
 
 def said(page: Any) -> str:
     """What is said about the open head, without the button."""
-    button = r" (silence it|switch it off|give it back|让它沉默)$"
+    button = " (silence it|switch it off|give it back|让它沉默)"
     return re.sub(button, "", page.locator("#said").inner_text())
 
 
@@ -67,10 +68,12 @@ SHOWN = "traces.at(-1).tokens.map(({{ text }}) => text).join('') === '{}'"
 
 # JavaScript: the widths of the heads' bars, in percent of the largest.
 BARS = "(all) => all.map((x) => parseFloat(x.children[1].style.width))"
+STARTS = BARS.replace("width", "left")
 
 
 def choose_head(page: Any, layer: int, head: int) -> None:
-    page.locator("#every-head").get_by_label(f"head {layer}.{head}", exact=True).click()
+    name = re.compile(rf"^head {layer}\.{head}( |$)")
+    page.locator("#every-head").get_by_label(name).click()
     page.mouse.move(5, 5)
     until(page, f"selection.layer === {layer} && selection.head === {head}")
     drawn(page)
@@ -276,7 +279,64 @@ def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open
     )
 
 
+def test_pieces_of_words_are_completed_in_a_saved_page(look: Open) -> None:
+    english = GPT2.from_pretrained("english")
+    trace = english.trace("The dog licked the l")
+    expected = {}
+    for token in trace.next_tokens(4):
+        following = english.generate([*trace.tokens.ids, token.id], 3, temperature=0).new.texts
+        end = next((n for n, text in enumerate(following) if not text[:1].isalpha()), 3)
+        if end:
+            expected[token.text] = "".join(following[:end])
+    assert expected
+    page = look(trace)
+    words = page.locator(".next-words li")
+    until(page, "document.querySelector('.completion') !== null")
+    shown = {token.text: words.nth(n) for n, token in enumerate(trace.next_tokens(4))}
+    completed = {
+        name: word.locator(".completion").all_inner_texts() for name, word in shown.items()
+    }
+    assert {name: texts[0] for name, texts in completed.items() if texts} == expected
+    edited = trace.edited({"blocks.0.attention.heads.0.context": 0})
+    assert prediction.completions(edited) == {}  # which fits only this text
+
+
 # ---- silence -------------------------------------------------------------------------------------
+
+# JavaScript: what is said of next words, [[text, before, after]].
+EFFECT = """([next, unlisted]) =>
+    effectInWords(next.map(([text, before, after]) => ({ text, before, after })),
+        { without: "Without it", unlisted }).map((part) => part.textContent ?? part).join("")"""
+
+FALLS = [("cat", 0.5, 0.3), ("dog", 0.02, 0.06), ("hen", 0.02, 0.05)]
+RISES = [("cat", 0.3, 0.5), ("dog", 0.1, 0.06), ("hen", 0.02, 0.01)]
+
+
+@pytest.mark.parametrize(
+    ("words", "unlisted", "expected"),
+    [
+        (FALLS, 0.01, "Several words share what it loses, “dog” most: from 2 % to 6 %."),
+        (FALLS, 0.05, "Several words share what it loses."),  # one that isn't listed may rise more
+        (FALLS, 0.2, "“cat” falls from 50 % to 30 %."),  # and may have it all
+        (RISES, 0.01, "Several words lose what it gains, “dog” most: from 10 % to 6 %."),
+        (RISES, 0.2, "“cat” rises from 30 % to 50 %: the head works against it."),
+        ([("cat", 0.5, 0.47), ("dog", 0.1, 0.12)], 0.01, "and “dog” rises from 10 % to 12 %."),
+    ],
+)
+def test_who_shares_what_a_word_loses(
+    words: Any, unlisted: float, expected: str, ball: Trace, look: Open
+) -> None:
+    assert look(ball).evaluate(EFFECT, [words, unlisted]).replace("\xa0", " ").endswith(expected)
+
+
+def test_of_one_token_what_is_silenced_is_told_from_what_is_edited(pocket: GPT2) -> None:
+    trace, path = pocket.trace("The"), "blocks.1.attention.heads.2.context"
+
+    def silenced(edit: Any) -> Any:
+        return description_of(trace.edited({path: edit}))["silenced"]
+
+    assert silenced(0) == silenced(pocket.averages[path]) == [(1, 2)]  # type: ignore[index]
+    assert silenced(lambda context: context / 2) == []
 
 
 def test_silenced_before_and_after_are_those_of_an_average_context(
@@ -316,11 +376,20 @@ def test_nothing_is_said_to_decide_if_no_head_does(
 ) -> None:
     parameters = initial_parameters(pocket.config, np.random.default_rng(0))
     trace = GPT2(parameters, pocket.tokenizer).trace(BALL)
-    assert said(look(trace)).endswith("No head alone decides here.")
+    before = softmax(trace.next_logits.astype(np.float64))
+    after = [
+        softmax(trace.edited(silencing(trace, *place)).next_logits.astype(np.float64))
+        for place in np.ndindex(2, 4)
+    ]
+    most = max(abs(before - one)[before.argmax()] for one in after)
+    word = trace.next_tokens(1)[0].text.strip()
+    points = int(np.ceil(100 * most))
+    assert points < 10
+    assert said(look(trace)).endswith(f"No head alone moves “{word}” by more than {points} points.")
     monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 0)  # other heads may decide
     page = look(trace)
     page.locator(".next-words li").first.wait_for()
-    assert "decides" not in said(page)
+    assert "No head alone" not in said(page)
 
 
 def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
@@ -405,9 +474,19 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
         assert arcs == np.count_nonzero(np.tril(weights, -1) >= 0.08)
         edited = ball.edited(silencing(ball, layer, head))
         after = softmax(edited.next_logits.astype(np.float64))
-        effects.append(abs(before[before.argmax()] - after[before.argmax()]))
-    bars = buttons.evaluate_all(BARS)
-    assert np.allclose(bars, 100 * np.array(effects) / max(effects), atol=0.1)
+        effects.append(before[before.argmax()] - after[before.argmax()])
+    bars = np.array(buttons.evaluate_all(BARS))
+    shares = np.array(effects) / np.abs(effects).max()
+    assert np.allclose(bars, 50 * abs(shares), atol=0.1)
+    starts = np.array(buttons.evaluate_all(STARTS))  # from the middle, to the right or to the left
+    assert np.allclose(starts[bars > 0], np.where(shares < 0, 50 - bars, 50)[bars > 0], atol=0.1)
+    assert min(effects) < 0 < max(effects)
+    points = [f"{'−' if x < 0 else '+'}{abs(100 * x):.1f}" for x in effects]
+    labels = [f"head {layer}.{head} {points[4 * layer + head]}" for layer, head in np.ndindex(2, 4)]
+    assert buttons.evaluate_all("(all) => all.map((x) => x.ariaLabel)") == labels
+    title = page.locator("#every-head-title").inner_text()
+    assert f"the longest is {100 * max(np.abs(effects)):.0f} points of probability." in title
+    assert "The sentence is about the head" not in title  # it has the longest bar
     pressed = "(all) => all.flatMap((x, n) => (x.ariaPressed === 'true' ? [n] : []))"
     assert buttons.evaluate_all(pressed) == [4]
     buttons.nth(6).hover()
@@ -424,7 +503,7 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
     drawn(page)
     assert opened(page) == [1, 2]
     assert buttons.evaluate_all(pressed) == [6]
-    assert page.evaluate("document.activeElement.ariaLabel") == "head 1.2"
+    assert page.evaluate("document.activeElement.ariaLabel").startswith("head 1.2 ")
     until(page, "location.hash.includes('layer=1&head=2')")
 
 

@@ -399,7 +399,8 @@ def test_what_is_compiled_is_the_source(tmp_path: Path) -> None:
     text = Path(translate.__file__).with_name("product.ts")
     lines = text.read_text()
     (version,) = re.findall(r"assemblyscript (\S+), once", lines)
-    commands = dict(re.findall(r"//   npx asc product.ts (.*) -o (\S+)", lines))
+    joined = lines.replace(" \\\n//    ", "")
+    commands = dict(re.findall(r"//   npx asc product.ts (.*) -o (\S+)", joined))
     assert [*commands.values()] == [*COMPILED]
     compiler = os.environ.get("ATTNLAB_ASC") or shutil.which("asc")
     if compiler is None:

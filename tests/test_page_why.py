@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, Watched
-from pages import LOADED, ablation, patching, scaling, silencing, toggling, until
+from pages import LOADED, ablation, scaling, silencing, toggling, until
 
 import attnlab
-from attnlab import GPT2, Trace, at
+from attnlab import GPT2, Trace
 from attnlab.pages import pairs
 
 BALL = "The dog chased the ball, but it"
@@ -117,11 +117,10 @@ def test_a_saved_page_has_the_largest_pairs(opened: Open, name: str, text: str) 
         assert section.inner_text().endswith(f"only from position {first}.")
 
 
-OTHER = "The cat chased the kite, but it"
 HEADS = "blocks.{}.attention.heads.{}."
 
 
-def changed(trace: Trace, other: Trace) -> list[tuple[list[Any], Trace]]:
+def changed(trace: Trace) -> list[tuple[list[Any], Trace]]:
     """Changes as the page sends them, each with the edited trace."""
     two, context = HEADS.format(0, 2), HEADS.format(0, 1) + "context"
     mask = trace.head(1, 2).mask.copy()
@@ -132,10 +131,7 @@ def changed(trace: Trace, other: Trace) -> list[tuple[list[Any], Trace]]:
             [scaling(0, 2, "V", 3), toggling(1, 2, [7, 4])],
             {f"{two}V": lambda x: 3 * x, HEADS.format(1, 2) + "mask": mask},
         ),
-        (
-            [patching(0, 1, "context", *other.tokens.ids.tolist())],
-            {context: at(other, context)},
-        ),
+        ([scaling(0, 1, "context", 0.5)], {context: lambda x: x / 2}),
     ]
     return [(changes, trace.edited(edit)) for changes, edit in edits]
 
@@ -145,7 +141,7 @@ def test_a_playground_computes_them(opened: Open, pocket: GPT2) -> None:
     page, trace = opened(pocket, BALL, "playground"), pocket.trace(BALL)
     for layer, head in ((0, 0), (0, 3), (1, 0), (1, 2)):
         assert agrees(cell(page, layer, head, 7, 1, 4), trace, layer, head, 7, 1, 4) == 8
-    for changes, edited in changed(trace, pocket.trace(OTHER)):
+    for changes, edited in changed(trace):
         change(page, changes)
         assert agrees(cell(page, 1, 2, 7, 1), edited, 1, 2, 7, 1) == 8
 

@@ -277,15 +277,19 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     assert page.locator(".fan").count() == 4
     assert page.locator(".next-words button").count() == 0  # nothing can be written
     bars = heads.locator("i").evaluate_all("(all) => all.map((x) => parseFloat(x.style.width))")
-    assert bars == pytest.approx([0, 100, 100 * 0.15 / 0.4, 0])
-    assert (
-        page.locator("#every-head-title")
-        .inner_text()
-        .endswith("Bar: how far “slept” moves without the head.")
+    assert bars == pytest.approx([0, 50, 50 * 0.15 / 0.4, 0])
+    title = (
+        "Bar: how far the head raises (right) or lowers (left) “slept”; the longest is "
+        "40 points of probability. 3 heads were tried."
     )
+    shown = page.locator("#every-head-title")
+    assert title in shown.inner_text()
+    # Head 1.0 lowers it by less, and looks at one word more.
+    assert "The sentence is about the head whose bar × share" in shown.inner_text()
     heads.nth(1).press("Enter")
+    assert shown.inner_text().endswith(title)
     assert said(page).endswith(
-        "Without this head, “slept” falls from 60 % to 20 %, and “was” rises from 1 % to 30 %. "
+        "Without head 0.1, “slept” falls from 60 % to 20 %, and “was” rises from 1 % to 30 %. "
         "silence it"
     )
     share = page.locator("#said .its-share")

@@ -1,6 +1,5 @@
 """GPT-2's parameters from safetensors files, from arrays in memory, and from the hub.
 
 `checkpoint` reads a directory, `arrays` a model in memory; `hub` finds a model by name and
-downloads missing files; `rules` has the tables that the page needs to open a directory. No other
-package uses the files' tensor names.
+downloads missing files. No other package uses the files' tensor names.
 """

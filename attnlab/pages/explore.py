@@ -1,9 +1,9 @@
-"""Serve a model's files to the page that runs the model: `attnlab.explore`.
+"""Serve a model to the page that runs it: `attnlab.explore`.
 
-The page is the playground's, which reads the model from its files instead of from the page:
+The page is the playground's, which reads the parameters from the server instead of from the page:
 
     GET /            the page
-    GET /NAME        one of the files, whole or a range of its bytes
+    GET /parameters  all parameters in float32, in the order of `stored_shapes`
 
 Only this machine can reach the server, and only pages that it served itself: it refuses requests
 for another host, which is how a page of another site could reach it (DNS rebinding).
@@ -11,18 +11,17 @@ for another host, which is how a page of another site could reach it (DNS rebind
 
 from __future__ import annotations
 
-import io
-import re
 import socketserver
 import sys
-from functools import partial
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import Any, BinaryIO, cast
-from urllib.parse import unquote
+from typing import Any
 
-from attnlab.checkpoints.checkpoint import Checkpoint
+import numpy as np
+
+from attnlab.forward.parameters import stored_shapes
 from attnlab.model.gpt2 import GPT2
-from attnlab.pages.playground import page_with_model
+from attnlab.pages.playground import page_with_model, size_of
 from attnlab.support.console import show_in_browser
 from attnlab.support.files import FilePath
 from attnlab.support.language import using_language
@@ -30,16 +29,13 @@ from attnlab.support.messages import say
 
 ADDRESS = "127.0.0.1"  # reachable from this machine only
 
-# Names of files that the page may read: settings, parameters, tokenizers.
-SERVED = re.compile(r".+\.(json|safetensors)|merges\.txt|vocab\.(txt|bpe)")
-
 
 def explore(
     model: FilePath = "english", text: str | None = None, *, language: str | None = None
 ) -> None:
     """Open the playground of a model of any size in the browser, until Ctrl-C.
 
-    The browser computes: a server on this machine only gives it the model's files. For a model in
+    The browser computes: a server on this machine only gives it the parameters. For a model in
     memory, see `attnlab.playground`.
 
     Parameters
@@ -59,19 +55,21 @@ def explore(
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A server of a model's page and files, on a free port of this machine."""
+    """A server of a model's page and parameters, on a free port of this machine."""
 
     daemon_threads = True
 
     def __init__(self, model: GPT2, text: str | None) -> None:
-        directory = cast(Checkpoint, model.parameters).directory
-        files = [file for file in sorted(directory.iterdir()) if SERVED.fullmatch(file.name)]
-        sizes = [{"name": file.name, "size": file.stat().st_size} for file in files]
-        page = page_with_model(model, text, {"files": sizes}).encode()
-        self.contents: dict[str, Any] = {file.name: partial(file.open, "rb") for file in files}
-        self.contents[""] = partial(io.BytesIO, page)
+        self.model = model
+        self.page = page_with_model(model, text).encode()
         super().__init__((ADDRESS, 0), Handler)
         self.host = f"{ADDRESS}:{self.server_address[1]}"
+
+    def parameters(self) -> Iterator[bytes]:
+        """The parameters' numbers, one array after another."""
+        for path in stored_shapes(self.model.config):
+            with np.errstate(over="ignore"):  # numbers that float32 can't hold: the page says so
+                yield np.asarray(self.model.parameters.stored(path), "<f4").tobytes()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a closed tab is normal
@@ -86,37 +84,27 @@ class Handler(BaseHTTPRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        name = unquote(self.path[1:])
         if self.headers["Host"] != self.server.host:
             self.send_error(403, "Invalid Host")
-        elif name not in self.server.contents:
-            self.send_error(404)
+        elif self.path == "/":
+            self._send([self.server.page], len(self.server.page), "text/html; charset=utf-8")
+        elif self.path == "/parameters":
+            size = size_of(self.server.model)
+            self._send(self.server.parameters(), size, "application/octet-stream")
         else:
-            kind = "application/octet-stream" if name else "text/html; charset=utf-8"
-            with self.server.contents[name]() as content:
-                self._send(content, kind)
+            self.send_error(404)
 
-    def _send(self, content: BinaryIO, kind: str) -> None:
-        """Send all bytes, or the range that is asked for."""
-        size = content.seek(0, io.SEEK_END)
-        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        start, stop = (int(part[1]), min(int(part[2]) + 1, size)) if part else (0, size)
-        if start > stop:
-            self.send_error(416)
-            return
-        self.send_response(206 if part else 200)
-        if part:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+    def _send(self, parts: Iterable[bytes], size: int, kind: str) -> None:
+        self.send_response(200)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", f"{stop - start}")
+        self.send_header("Content-Length", f"{size}")
         self.send_header("Cache-Control", "no-store")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.end_headers()
-        content.seek(start)
-        if stop > start:
-            self.connection.sendfile(content, start, stop - start)
+        for part in parts:
+            self.wfile.write(part)
 
     def log_message(self, format: str, *_: Any) -> None:
         """Print nothing for each request."""

@@ -34,8 +34,8 @@ ATLAS = ("start/atlas.js",)
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
 
-# The steps of a head that a reader can scale, at most by this factor, or take from another text:
-# arrays of numbers. Without masked_scores: -inf times 0 is NaN.
+# The steps of a head that a reader can scale, at most by this factor: arrays of numbers. Without
+# masked_scores: -inf times 0 is NaN.
 STEPS_TO_CHANGE = tuple(
     name
     for name in HEAD_STEPS

@@ -1,29 +1,23 @@
 """The page that runs a model: texts are typed, traced, compared and continued, and heads ablated.
 
-It includes the parameters in float32, and the tokenizer; or `explore.py` serves the model's files.
-A web worker runs the model with the page's own scripts, see `model.js`; `tab.js` sends it the
-page's requests.
+It includes the parameters in float32; or `explore.py` serves them. A web worker runs the model with
+the page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import averages_as_data
-from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import EDITED
 from attnlab.forward.parameters import stored_shapes
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
-from attnlab.model.notice import ADVICE_ON_OTHERS, NAMELESS, NOT_KNOWN
 from attnlab.pages.modules import PLAYGROUND
 from attnlab.pages.packs import embedded
-from attnlab.pages.prediction import TOKENS
 from attnlab.pages.saved import assembled, description_of, examples_of, first_text
 from attnlab.text.tokens import Tokens
 
@@ -33,43 +27,36 @@ MOST_BYTES = 300_000_000
 
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
     """The page as HTML, which opens with a text; see `attnlab.playground`."""
-    parameters = model.parameters
     shapes = stored_shapes(model.config)
-    averages = averages_as_data(model.averages)
-    tokenizer = model.tokenizer.as_data()
-    data = {"tokenizer": tokenizer, "shapes": [*shapes.items()], "averages": averages}
-    size = 4 * sum(map(math.prod, shapes.values()))
+    size = size_of(model)
     if size > MOST_BYTES:
         raise InvalidValueError(
             f"the model has {size:,} bytes of parameters, and a page can include at most "
             f"{MOST_BYTES:,}. Use attnlab explore for larger models"
         )
     with np.errstate(over="ignore"):
-        stored = [np.ravel(parameters.stored(path)) for path in shapes]
+        stored = [np.ravel(model.parameters.stored(path)) for path in shapes]
         numbers = np.concatenate(stored, dtype="<f4")
     if not np.isfinite(numbers).all():
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
-    return page_with_model(model, text_or_ids, data, pack)
+    return page_with_model(model, text_or_ids, pack)
+
+
+def size_of(model: GPT2) -> int:
+    """The bytes of a model's parameters in float32."""
+    return 4 * sum(map(math.prod, stored_shapes(model.config).values()))
 
 
 def page_with_model(
-    model: GPT2,
-    text_or_ids: str | ArrayLike | Tokens | None,
-    data: Mapping[str, Any],
-    pack: str = "",
+    model: GPT2, text_or_ids: str | ArrayLike | Tokens | None, pack: str = ""
 ) -> str:
-    """The page of a model that it contains, or reads from files.
-
-    Parameters
-    ----------
-    data : the tokenizer and the parameters' shapes; or the files' names and sizes, see `explore.py`
-    pack : an element with the parameters that the page contains
-    """
+    """The page of a model; pack: an element with the parameters, unless the page is served them."""
     if is_list_of_texts(text_or_ids):
         raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")
+    tokenizer = model.tokenizer.as_data()
     trace = model.trace(first_text(model) if text_or_ids is None else text_or_ids)
     description = description_of(trace, has_model=True)
     fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
@@ -77,11 +64,12 @@ def page_with_model(
         "config": {name: getattr(trace.config, name) for name in fields},
         "graph": description["graph"],
         "hyperparameters": description["hyperparameters"],
-        "rules": rules(),  # for opening other models, see `opening.js`
-        "others": {"training": NOT_KNOWN, "nameless": NAMELESS, "advice": ADVICE_ON_OTHERS},
+        "tokenizer": tokenizer,
+        "shapes": [*stored_shapes(model.config).items()],
+        "averages": averages_as_data(model.averages),
         "edited": EDITED,
-        "most_tokens": TOKENS,
-        **data,
+        "size": size_of(model),
+        "isServed": not pack,
     }
     text = model.tokenizer.text_of(trace.tokens)
     first = {"ids": trace.tokens.ids.tolist(), "text": text, "changes": [], **description}

@@ -7,6 +7,7 @@ exact.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import Array, Ids
+from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.model.trace import Trace
 from attnlab.support.messages import message_as_data
 from attnlab.support.tables import printable
@@ -27,6 +29,12 @@ TOKENS = 50
 # The sliders' values. Sums are included for all but temperature 0 and no top-p, which need none.
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+# The next words that are completed if they are pieces, and the most further tokens of each.
+COMPLETED = 4
+LONGEST_PIECES = 3
+ENDS_IN_LETTER = re.compile("[a-zA-Z]$")
+CONTINUES = re.compile("[a-zA-Z’']")
 
 # Probabilities that are summed at once.
 BLOCK = 128
@@ -78,6 +86,40 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "purposes": {step: purpose(step) for step in ("logits", "probabilities")},
         "tokens": names(trace.vocabulary, np.unique(largest).astype(int).tolist()),
     }
+
+
+def completions(trace: Trace) -> dict[int, str]:
+    """By the id of a next token what follows it in the same word, by the most probable tokens.
+
+    Only of the most probable next tokens, and not of an edited trace: its edits fit only its text.
+    """
+    parameters, vocabulary, end = (
+        trace.parameters,
+        trace.vocabulary,
+        trace.cached + len(trace.tokens),
+    )
+    if trace.edited_steps or end + LONGEST_PIECES > parameters.config.n_positions:
+        return {}
+    cache = KeyValueCache(parameters.config, parameters.dtype)
+    rows = cache.by_path()
+    for layer, block in enumerate(trace.blocks):
+        for name in ("K", "V"):
+            rows[f"blocks.{layer}.attention.{name}_cache"].extend(getattr(block.attention, name))
+
+    def rest_of(id: int) -> str:
+        rest = ""
+        for cache.length in range(end, end + LONGEST_PIECES):
+            logits = Trace(vocabulary.tokens([id]), vocabulary, parameters, cache).next_logits
+            id = int(vocabulary.ids[logits[vocabulary.ids].argmax()])
+            text = vocabulary.token(id).text
+            if not CONTINUES.match(text):
+                break
+            rest += text
+        return rest
+
+    best = largest_ids(logits_after(trace, end - 1 - trace.cached), COMPLETED).tolist()
+    letters = [id for id in best if ENDS_IN_LETTER.search(vocabulary.token(id).symbol)]
+    return {id: rest for id in letters if (rest := rest_of(id))}
 
 
 def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:

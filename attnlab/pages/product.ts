@@ -1,6 +1,7 @@
 // Matrix products and elementwise functions in WebAssembly, in AssemblyScript. Compiled beside it by
 // assemblyscript 0.28.20, once with fused multiplication and addition, and once for browsers without it:
-//   npx asc product.ts -O3 --runtime stub --enable simd --enable relaxed-simd --importMemory --noAssert -o product_fused.wasm
+//   npx asc product.ts -O3 --runtime stub --enable simd --enable relaxed-simd --importMemory --noAssert \
+//     -o product_fused.wasm
 //   npx asc product.ts -O3 --runtime stub --enable simd --importMemory --noAssert -o product.wasm
 //
 // Addresses are in bytes, strides in numbers. `<< 2` turns numbers into bytes.
@@ -20,7 +21,9 @@ const ROWS: i32 = 320;
  * O (n, p) = A (n, m) B (m, p). A's rows are `stride` apart, B's rows `down` and its columns `across`; O is
  * contiguous. w: memory for 8 DEPTH numbers.
  */
-export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize): void {
+export function product(
+  a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize,
+): void {
   const next = <usize>down << 2;
   for (let k = 0; k < m; k += DEPTH) {
     const depth = min(DEPTH, m - k);
@@ -52,7 +55,8 @@ function addProduct(
       }
     else
       for (let column: usize = 0; column < 8; column++)
-        for (let t = w + (column << 2), q = b + (<usize>j + column) * step; t < end; t += 32, q += next) store<f32>(t, load<f32>(q));
+        for (let t = w + (column << 2), q = b + (<usize>j + column) * step; t < end; t += 32, q += next)
+          store<f32>(t, load<f32>(q));
     for (let i = 0; i < n; i += 4) {
       // Four rows of A at a time; the last row again instead of missing ones.
       const i1 = <usize>min(i + 1, n - 1), i2 = <usize>min(i + 2, n - 1), i3 = <usize>min(i + 3, n - 1);
@@ -96,7 +100,8 @@ function addProduct(
     for (let i = 0; i < n; i++) {
       const t = o + <usize>i * u + (<usize>j << 2);
       let sum: f32 = isFirst ? 0 : load<f32>(t);
-      for (let k = 0; k < m; k++) sum += load<f32>(a + <usize>i * s + (<usize>k << 2)) * load<f32>(b + <usize>k * next + <usize>j * step);
+      for (let k = 0; k < m; k++)
+        sum += load<f32>(a + <usize>i * s + (<usize>k << 2)) * load<f32>(b + <usize>k * next + <usize>j * step);
       store<f32>(t, sum);
     }
   }
@@ -156,23 +161,27 @@ export function rowByColumns(a: usize, b: usize, o: usize, m: i32, p: i32, strid
 
 // ---- rows of numbers ------------------------------------------------------------------------------
 //
-// Read n numbers from each operand, at x, y and z, and write n to o; functions of one or two operands ignore the others.
-// n is rounded up to a multiple of 4.
+// Read n numbers from each operand, at x, y and z, and write n to o; functions of one or two operands ignore the
+// others. n is rounded up to a multiple of 4.
 
 export function add(x: usize, y: usize, z: usize, o: usize, n: i32): void {
-  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16) v128.store(o, f32x4.add(v128.load(x), v128.load(y)));
+  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16)
+    v128.store(o, f32x4.add(v128.load(x), v128.load(y)));
 }
 
 export function subtract(x: usize, y: usize, z: usize, o: usize, n: i32): void {
-  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16) v128.store(o, f32x4.sub(v128.load(x), v128.load(y)));
+  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16)
+    v128.store(o, f32x4.sub(v128.load(x), v128.load(y)));
 }
 
 export function multiply(x: usize, y: usize, z: usize, o: usize, n: i32): void {
-  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16) v128.store(o, f32x4.mul(v128.load(x), v128.load(y)));
+  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16)
+    v128.store(o, f32x4.mul(v128.load(x), v128.load(y)));
 }
 
 export function divide(x: usize, y: usize, z: usize, o: usize, n: i32): void {
-  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16) v128.store(o, f32x4.div(v128.load(x), v128.load(y)));
+  for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16)
+    v128.store(o, f32x4.div(v128.load(x), v128.load(y)));
 }
 
 export function square(x: usize, y: usize, z: usize, o: usize, n: i32): void {

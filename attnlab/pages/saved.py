@@ -122,7 +122,7 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
 
 
 def policy_of(entries: tuple[str, ...], has_server: bool) -> str:
-    """The Content-Security-Policy of a kind of page; one with a server may read files from it."""
+    """The Content-Security-Policy of a kind of page; a served one may read from its server."""
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
     policy = POLICY.format(
         scripts=allowed, style=digest(style("base.css", "words.css", "page.css"))
@@ -165,7 +165,7 @@ def assembled(
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
-        "policy": policy_of(entries, has_server="files" in (model or {})),
+        "policy": policy_of(entries, has_server=bool(model and model["isServed"])),
         "title": html.escape(_title(result)),
         "style": style("base.css", "words.css", "page.css"),
         "description": as_json(description),
@@ -282,6 +282,8 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
+        "silenced": _silenced(trace),
+        "completions": {} if has_model else prediction.completions(trace),
         "graph": as_data(trace._run.graph),
         "hyperparameters": _hyperparameters(trace),
         "pass": token_pass.description(trace, has_model),
@@ -373,6 +375,23 @@ def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
         return {}
     edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
     return {layer: heads for layer, heads in edited.items() if heads}
+
+
+def _silenced(trace: Trace) -> list[tuple[int, int]]:
+    """The heads whose edited context is the same in all rows, so 0 or an average.
+
+    Of one row, any context is; then it must be 0 or the model's average.
+    """
+    averages = trace.parameters.averages or {}
+    silenced = []
+    for layer, heads in _edited(trace).items():
+        for head in (h for h, steps in heads.items() if "context" in steps):
+            context = trace.head(layer, head).context
+            average = averages.get(f"blocks.{layer}.attention.heads.{head}.context", 0)
+            known = context[:1] if len(context) > 1 else np.asarray(average, context.dtype)
+            if (context == known).all() or not context.any():
+                silenced.append((layer, head))
+    return silenced
 
 
 def token_of(token: Token) -> dict[str, Any]:

@@ -62,7 +62,8 @@ export const number = (x, digits = 6) => exact(x, format(x, digits));
 
 /** A symbol, and the word that Look shows instead; a Ġ for a space is faint. */
 export function symbolOf(symbol, word = symbol) {
-  const [space, rest] = symbol.length > 1 && symbol[0] === "Ġ" ? [make("span", { class: "space" }, "Ġ"), symbol.slice(1)] : ["", symbol];
+  const [space, rest] =
+    symbol.length > 1 && symbol[0] === "Ġ" ? [make("span", { class: "space" }, "Ġ"), symbol.slice(1)] : ["", symbol];
   return make("bdi", { class: "symbol" }, space, word === rest ? rest : make("span", { "data-word": word }, rest));
 }
 
@@ -78,7 +79,10 @@ function wordElement(token) {
   const start = before.length > REST_LENGTH ? `…${before.slice(1 - REST_LENGTH)}` : before;
   const end = after.length > REST_LENGTH ? `${after.slice(0, REST_LENGTH - 1)}…` : after;
   const rest = (text) => make("span", { class: "rest" }, text);
-  return make("bdi", { class: "piece" }, rest(start), make("strong", {}, brief(own)), rest(end), ...(part ? [make("small", {}, ` ${part}`)] : []));
+  return make(
+    "bdi", { class: "piece" }, rest(start), make("strong", {}, brief(own)), rest(end),
+    ...(part ? [make("small", {}, ` ${part}`)] : []),
+  );
 }
 
 /** Whether a token is named in a sentence as a piece of a word: not if the word is one character, which is named. */
@@ -233,7 +237,9 @@ export function cellAfterKey(event, i, j, rows, columns) {
 /** The cell under the pointer, [row, column], in an element with cells of `side` pixels; it may be outside. */
 export function cellUnder({ clientX, clientY }, element, side) {
   const box = element.getBoundingClientRect();
-  return [clientY - box.top + element.scrollTop, clientX - box.left + element.scrollLeft].map((n) => Math.floor(n / side));
+  return [clientY - box.top + element.scrollTop, clientX - box.left + element.scrollLeft].map((n) =>
+    Math.floor(n / side),
+  );
 }
 
 /** Move a frame to cell i, j among cells of `side` pixels; it stays visible around small ones. */

@@ -16,7 +16,8 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /** A button; `click` is called when it is pressed. */
-export const buttonOf = (click, attributes, ...children) => make("button", { type: "button", click, ...attributes }, ...children);
+export const buttonOf = (click, attributes, ...children) =>
+  make("button", { type: "button", click, ...attributes }, ...children);
 
 /** Focus element n, and make it the only one that Tab reaches. */
 function focusOne(elements, n) {
@@ -34,7 +35,10 @@ export function moveByArrows(box, elementsOf, columnsOf = () => 1) {
     const elements = elementsOf();
     const n = elements.indexOf(event.target);
     const columns = columnsOf();
-    const to = { ArrowRight: n + 1, ArrowDown: n + columns, ArrowLeft: n - 1, ArrowUp: n - columns, Home: 0, End: elements.length - 1 }[event.key];
+    const to = {
+      ArrowRight: n + 1, ArrowDown: n + columns, ArrowLeft: n - 1, ArrowUp: n - columns, Home: 0,
+      End: elements.length - 1,
+    }[event.key];
     if (isPress(event)) event.target.click();
     else if (elements[to]) focusOne(elements, to);
     else return;

@@ -63,7 +63,9 @@ export class Working {
     const apply = OPERATIONS[operation];
     // Without a row, one number; with one, an operation for each of its entries, as in NumPy.
     if (!row) return apply(...values);
-    return Float64Array.from(row, (_, i) => apply(...values.map((operand) => (typeof operand === "number" ? operand : operand[i]))));
+    return Float64Array.from(row, (_, i) =>
+      apply(...values.map((operand) => (typeof operand === "number" ? operand : operand[i]))),
+    );
   }
 
   /** The value of a parameter, or of some of its entries. */
@@ -101,7 +103,8 @@ export class Working {
 }
 
 /** A line's formula, see attnlab/views/explaining/formulas.py, as texts and elements; `written` makes an operand's. */
-const formulaParts = ({ parts }, written) => parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
+const formulaParts = ({ parts }, written) =>
+  parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
 
 /** A number as an operand; counts have no brackets. */
 function operandParts(working, tree, isBracketedIfNegative) {
@@ -146,7 +149,8 @@ function namesIn(working, { where }) {
 }
 
 /** A line's note, such as where a row's maximum is. */
-export const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
+export const noteOf = (working, line) =>
+  line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : [];
 
 /** A line's heading, and the numbers before its result. */
 export function numbersIn(working, line, value, heading) {
@@ -198,7 +202,9 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const all = products.length;
   const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
   const { largest, rest } = largestTerms(products, count);
-  const header = [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")];
+  const header = [
+    working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
+  ];
   const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], 6));
   const footOf = (name, value) => rowOf(name, ["", "", value], 6);
   const feet = [
@@ -206,7 +212,8 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
     ...(bias ? [footOf(working.notation(bias), working.value(bias))] : []),
     footOf(say("sum"), result),
   ];
-  if (count === all) return [boxedTable(say("{heading}: the {all} products", { heading, all }), header, rowsOf(products.keys()), feet)];
+  if (count === all)
+    return [boxedTable(say("{heading}: the {all} products", { heading, all }), header, rowsOf(products.keys()), feet)];
   const caption = say("{heading}: the {all} products, the {count} largest first", { heading, all, count });
   const summary = say("All {all} products", { all });
   const details = make("details", {}, make("summary", {}, summary));
@@ -224,5 +231,8 @@ export function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
   const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
   if (!isEdited || isUnchanged) return shown;
-  return make("span", {}, ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }));
+  return make(
+    "span", {},
+    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
+  );
 }

@@ -1,4 +1,4 @@
-// What leaves the page: files that are saved, and text that is copied.
+// Files that are saved, and words that say so.
 
 import { byId, make } from "./elements.js";
 
@@ -7,22 +7,6 @@ export function saveFile(name, content, type) {
   const url = URL.createObjectURL(new Blob([content], { type }));
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000); // once it has been read
-}
-
-/** Copy a text; in a frame that may not use the clipboard, by the older command. */
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const box = make("textarea", { class: "unseen" });
-    box.value = text;
-    const focused = document.activeElement;
-    document.body.append(box);
-    box.select();
-    document.execCommand("copy");
-    box.remove();
-    focused?.focus();
-  }
 }
 
 /** Say in the page's status line, for a moment, that something was done. */

@@ -11,7 +11,9 @@ export function showIfHeadExists(view, elements, missing) {
   const exists = hasHead(view, selection.layer, selection.head);
   for (const element of elements) element.hidden = !exists;
   missing.hidden = exists;
-  missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
+  missing.textContent = exists
+    ? ""
+    : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
   return exists;
 }
 

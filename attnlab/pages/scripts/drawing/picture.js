@@ -1,5 +1,5 @@
-// The sentence with its arcs as a picture in a file: SVG, or PNG made from it. It carries its words and colours, so that
-// it can be sent alone.
+// The sentence with its arcs as a picture in a file: SVG, or PNG made from it. It carries its words and colours, so
+// that it can be sent alone.
 
 import { svg } from "./arcs.js";
 
@@ -18,7 +18,11 @@ function placedText(node, box, own) {
     range.setEnd(node, index + word.length);
     const [place] = range.getClientRects();
     if (!place) return [];
-    const attributes = { x: place.left - box.left + own.x, y: place.bottom - box.top + own.y - 0.24 * place.height, "font-family": style.fontFamily, "font-size": style.fontSize, "font-weight": style.fontWeight, fill: style.color, opacity: style.opacity };
+    const attributes = {
+      x: place.left - box.left + own.x, y: place.bottom - box.top + own.y - 0.24 * place.height,
+      "font-family": style.fontFamily, "font-size": style.fontSize, "font-weight": style.fontWeight, fill: style.color,
+      opacity: style.opacity,
+    };
     return [svg("text", attributes, word)];
   });
 }
@@ -37,14 +41,18 @@ export function pictureOf(elements, title) {
     for (const path of element.querySelectorAll("path:not(.hit)")) {
       const style = getComputedStyle(path);
       const origin = path.ownerSVGElement.getBoundingClientRect();
-      const copy = svg("path", { d: path.getAttribute("d"), transform: `translate(${origin.left - boxes[n].left + MARGIN} ${origin.top - boxes[n].top + y})` });
+      const copy = svg("path", {
+        d: path.getAttribute("d"),
+        transform: `translate(${origin.left - boxes[n].left + MARGIN} ${origin.top - boxes[n].top + y})`,
+      });
       for (const name of STYLES) copy.setAttribute(name, style.getPropertyValue(name));
       picture.append(copy);
     }
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const { parentElement: parent } = walker.currentNode;
-      if (parent.checkVisibility({ visibilityProperty: true }) && !parent.closest("textarea, #silence")) picture.append(...placedText(walker.currentNode, boxes[n], { x: MARGIN, y }));
+      if (parent.checkVisibility({ visibilityProperty: true }) && !parent.closest("textarea, #silence"))
+        picture.append(...placedText(walker.currentNode, boxes[n], { x: MARGIN, y }));
     }
     y += boxes[n].height + MARGIN;
   });

@@ -10,7 +10,8 @@ import { make } from "./elements.js";
 
 /**
  * What a score is made of: `total`, by how much it exceeds that of the key `other`, or for null the mean of the row's
- * visible keys, and its largest pairs. `pairs` is empty if an edit replaced a sum, and null if the page doesn't have them.
+ * visible keys, and its largest pairs. `pairs` is empty if an edit replaced a sum, and null if the page doesn't have
+ * them.
  */
 export async function readReason(trace, { layer, head, query, key, other = null }) {
   const loaded = headOf(trace, layer, head);
@@ -20,7 +21,10 @@ export async function readReason(trace, { layer, head, query, key, other = null 
   const total = scores[key] - (other === null ? mean : scores[other]);
   const isOpen = visible.length > 1 && visible.includes(key);
   const pairs = isOpen ? await source.pairs(trace, { layer, head, query, key, other }) : [];
-  return { trace, layer, query, key, other, visible, total, pairs: pairs?.map(([m, k, x]) => [readPart(m, layer, trace.H), readPart(k, layer, trace.H), x]) };
+  return {
+    trace, layer, query, key, other, visible, total,
+    pairs: pairs?.map(([m, k, x]) => [readPart(m, layer, trace.H), readPart(k, layer, trace.H), x]),
+  };
 }
 
 /** A part's name; side: of the "query" or the "key". */
@@ -29,7 +33,10 @@ export function nameOfReadPart({ kind, layer, head }, side) {
   if (kind === "mlp") return `MLP ${layer}`;
   if (kind === "b_O") return say("{name} of layer {layer}", { name: "b_O", layer });
   if (kind === "bias") return side === "query" ? "b_Q" : "b_K";
-  const names = { token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias"), cached: say("cached keys") };
+  const names = {
+    token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias"),
+    cached: say("cached keys"),
+  };
   return names[kind];
 }
 
@@ -51,8 +58,13 @@ function leadOf({ other, visible, total }, { query, key, otherKey }) {
 /** A reason as elements and strings, as `Why.sentence` in attnlab/analysis/why.py; without known pairs, none. */
 export function reasonInWords(reason) {
   const { trace, query: i, key: j, other, visible, total, pairs } = reason;
-  const words = { query: () => quoted(trace, trace.cached + i), key: () => quoted(trace, j), otherKey: () => quoted(trace, other) };
-  if (visible.length === 1) return sayParts("{query} sees only one key, {key}: its weight is 1, whatever the score.", { query: words.query(), key: words.key() });
+  const words = {
+    query: () => quoted(trace, trace.cached + i), key: () => quoted(trace, j), otherKey: () => quoted(trace, other),
+  };
+  if (visible.length === 1)
+    return sayParts("{query} sees only one key, {key}: its weight is 1, whatever the score.", {
+      query: words.query(), key: words.key(),
+    });
   const sign = total >= 0 ? 1 : -1;
   const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? [];
   if (!total || !(sign * part > 0)) return [];
@@ -72,9 +84,18 @@ export function reasonInWords(reason) {
   const least = sign * Math.min(...pairs.map(([, , x]) => sign * x));
   const takenBack = Math.max(-sign * least, sign * (part - total));
   if (sign * part > sign * total && 2 * takenBack >= sign * part)
-    return sayParts("{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}.", { ...values, most: signed(part), least: signed(least) });
-  if (sign * part > sign * total) return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", { ...values, rest: signed(total - part) });
-  if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total) return sayParts("{lead} because of {pair}: {part} of {total}.", values);
+    return sayParts("{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}.", {
+      ...values,
+      most: signed(part),
+      least: signed(least),
+    });
+  if (sign * part > sign * total)
+    return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", {
+      ...values,
+      rest: signed(total - part),
+    });
+  if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total)
+    return sayParts("{lead} because of {pair}: {part} of {total}.", values);
   return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);
 }
 

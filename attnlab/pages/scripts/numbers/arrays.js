@@ -101,7 +101,8 @@ export function stridesOf(shape) {
 }
 
 /** Whether an array's numbers are adjacent, in row-major order. */
-const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
+const isContiguous = ({ shape, strides }) =>
+  stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
 
 /** The result type: float64 if any array has it, otherwise float32. */
 const typeOf = (...arrays) => arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
@@ -219,7 +220,9 @@ function matmul(a, b) {
   return new Nd(out, [...leading, n, p]);
 }
 
-/** Multiply a's matrix at offset i by b's at j, into `out` from `start`: dot products, for b with contiguous columns. */
+/**
+ * Multiply a's matrix at offset i by b's at j, into `out` from `start`: dot products, for b with contiguous columns.
+ */
 function byColumns(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
@@ -283,7 +286,8 @@ const slice = (start, stop) => ({ start, stop });
 /** x[...index]: a view, or a copy of rows if the index is an array. x may also be a list, such as a shape. */
 function item(x, ...index) {
   const [first] = index;
-  if (Array.isArray(x)) return typeof first === "number" ? x.at(first) : x.slice(first.start ?? 0, first.stop ?? x.length);
+  if (Array.isArray(x))
+    return typeof first === "number" ? x.at(first) : x.slice(first.start ?? 0, first.stop ?? x.length);
   if (first instanceof Nd) return rowsOf(x, first);
   const rest = index.indexOf(REST);
   const before = rest < 0 ? index : index.slice(0, rest);

@@ -77,7 +77,10 @@ export class Tokenizer {
         half: `'\\u${text.charCodeAt(index).toString(16)}'`,
         index: [...text.slice(0, index)].length, // in characters, as in Python
       });
-    return [...this.prefix, ...this.partsOf(text, meant).flatMap((part) => (typeof part === "number" ? [part] : this.encodePlain(part)))];
+    return [
+      ...this.prefix,
+      ...this.partsOf(text, meant).flatMap((part) => (typeof part === "number" ? [part] : this.encodePlain(part))),
+    ];
   }
 
   /** A text as ids of added tokens, and what is between them. */
@@ -189,7 +192,8 @@ function splitAtNames(text, names, isToken) {
 const KEPT_IN_HEADINGS = /[\p{Zs}\u200c\u200d\u2060]/u;
 
 /** A text as a heading: control characters are escaped, as in Python; spaces and joining characters aren't. */
-export const inHeading = (text) => [...text].map((character) => (KEPT_IN_HEADINGS.test(character) ? character : printable(character))).join("");
+export const inHeading = (text) =>
+  [...text].map((character) => (KEPT_IN_HEADINGS.test(character) ? character : printable(character))).join("");
 
 /** Escape line ends and control characters, as in Python. */
 export function printable(text) {
@@ -198,7 +202,9 @@ export function printable(text) {
   if (!characters.some(isEscaped)) return text;
   const escapes = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
   if (text.includes("'") && text.includes('"')) escapes["'"] = "\\'";
-  return characters.map((character) => escapes[character] ?? (isEscaped(character) ? escapeOf(character) : character)).join("");
+  return characters
+    .map((character) => escapes[character] ?? (isEscaped(character) ? escapeOf(character) : character))
+    .join("");
 }
 
 function escapeOf(character) {

@@ -3,7 +3,6 @@
 //   {kind: "ablate", layer, head}               the head's context is its average, or else 0; without `head`,
 //                                               the MLP's output is 0: 1.2, 1
 //   {kind: "scale", layer, head, step, factor}  the step times a factor: 1.2.weights.50, in hundredths
-//   {kind: "patch", layer, head, step, ids}     the step of another text: 1.2.weights.of.31.7
 //   {kind: "mask", layer, head, cells}          cells of the head's mask, [query, key], toggled: 1.2.mask.flip.3.0
 //   {kind: "uncausal"}                          without the causal mask: mask
 //   {kind: "unscaled"}                          without the division by √Dk: root
@@ -16,11 +15,10 @@ export const ablationOf = (layer, head) => ({ kind: "ablate", layer, ...(head !=
 export const isAblation = ({ kind }) => kind === "ablate";
 
 /** A change's text in a link, which also identifies it. */
-export function textOfChange({ kind, layer, head, step, factor, ids, cells }) {
+export function textOfChange({ kind, layer, head, step, factor, cells }) {
   const parts = {
     ablate: [layer, head],
     scale: [layer, head, step, Math.round(100 * factor)],
-    patch: [layer, head, step, "of", ...(ids ?? [])],
     mask: [layer, head, "mask", "flip", ...(cells ?? []).flat()],
     uncausal: ["mask"],
     unscaled: ["root"],
@@ -28,27 +26,27 @@ export function textOfChange({ kind, layer, head, step, factor, ids, cells }) {
   return parts[kind].filter((part) => part !== undefined).join(".");
 }
 
-const FORM = /^(\d+)(?:\.(\d+)(?:\.(?:(\w+)\.(?:(-?\d+)|of((?:\.\d+)+))|mask\.flip((?:\.\d+\.\d+)+)))?)?$/;
+const FORM = /^(\d+)(?:\.(\d+)(?:\.(?:(\w+)\.(-?\d+)|mask\.flip((?:\.\d+\.\d+)+)))?)?$/;
 
 /** The change that a link's text means; undefined if it means none. */
 export function changeFrom(text) {
   if (text === "mask") return { kind: "uncausal" };
   if (text === "root") return { kind: "unscaled" };
-  const [, layer, head, step, percent, others, flipped] = FORM.exec(text) ?? [];
+  const [, layer, head, step, percent, flipped] = FORM.exec(text) ?? [];
   if (layer === undefined) return undefined;
   const numbersIn = (dotted) => dotted.slice(1).split(".").map(Number);
   const part = { layer: Number(layer), head: Number(head) };
   if (percent) return { kind: "scale", ...part, step, factor: Number(percent) / 100 };
-  if (others) return { kind: "patch", ...part, step, ids: numbersIn(others) };
   if (!flipped) return ablationOf(Number(layer), head && Number(head));
   const cells = flipped.match(/\.\d+\.\d+/g).map(numbersIn);
   return { kind: "mask", ...part, cells };
 }
 
 /** Whether a model has what a change edits, in a text of T tokens. */
-export function isPossible({ layer = 0, head = 0, step = STEPS_TO_CHANGE[0], factor = 1, ids, cells = [] }, { layers, H, T, vocab }) {
-  const isOfText = !ids || (ids.length === T && ids.every((id) => id < vocab));
-  const isChange = STEPS_TO_CHANGE.includes(step) && Math.abs(factor) <= LARGEST_FACTOR && isOfText;
+export function isPossible(
+  { layer = 0, head = 0, step = STEPS_TO_CHANGE[0], factor = 1, cells = [] }, { layers, H, T },
+) {
+  const isChange = STEPS_TO_CHANGE.includes(step) && Math.abs(factor) <= LARGEST_FACTOR;
   return layer < layers && head < H && isChange && cells.flat().every((n) => n < T);
 }
 

@@ -9,7 +9,10 @@ export function mostLookedAt(row, own) {
   return most;
 }
 
-/** Whether a head looks at the word before in most of the last rows, as in attnlab/pages/overview.py; rowOf(i): the weights of query i of `count`. */
+/**
+ * Whether a head looks at the word before in most of the last rows, as in attnlab/pages/overview.py; rowOf(i): the
+ * weights of query i of `count`.
+ */
 export function looksAtPrevious(rowOf, count) {
   const first = Math.max(1, count - PREVIOUS_ROWS);
   let sum = 0;

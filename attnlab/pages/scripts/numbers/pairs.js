@@ -15,7 +15,9 @@ export function readPart(n, layer, H) {
   if (n < 2) return { kind: ["token", "position"][n] };
   const [writer, place] = [Math.floor((n - 2) / (H + 2)), (n - 2) % (H + 2)];
   if (writer >= layer) return { kind: ["norm", "bias", "cached"][n - countOfParts(layer, H) + 2] };
-  return place < H ? { kind: "head", layer: writer, head: place } : { kind: place === H ? "b_O" : "mlp", layer: writer };
+  return place < H
+    ? { kind: "head", layer: writer, head: place }
+    : { kind: place === H ? "b_O" : "mlp", layer: writer };
 }
 
 /** Σ rows[t] (X[t] W + b) as the vectors of its parts, (parts, Dh), in a layer's attention; rows: (1, T). */
@@ -32,12 +34,16 @@ function vectorsOfParts(run, layer, rows, W, b) {
     const block = `blocks.${n}.`;
     const W_O = run.value(`${block}attention.W_O`);
     const written = Array.from({ length: n_head }, (_, h) =>
-      nd.matmul(nd.matmul(scaled, nd.item(run.value(`${block}attention.context`), h)), equations.rows_of_head(W_O, h, n_head)),
+      nd.matmul(
+        nd.matmul(scaled, nd.item(run.value(`${block}attention.context`), h)), equations.rows_of_head(W_O, h, n_head),
+      ),
     );
     const b_O = run.value(`${block}attention.b_O`);
     written.push(b_O === null ? nd.multiply(parts[0], 0) : nd.multiply(constant, b_O.reshape(1, D)));
     // What the MLP wrote is the rest: the run keeps the stream, not the MLP's output.
-    const mlp = written.reduce((rest, part) => nd.subtract(rest, part), nd.subtract(read(`${block}output`), read(`${block}input`)));
+    const mlp = written.reduce(
+      (rest, part) => nd.subtract(rest, part), nd.subtract(read(`${block}output`), read(`${block}input`)),
+    );
     parts.push(...written, mlp);
   }
   // (p - mean(p)) gain W = p (gain W - its mean over D)
@@ -47,7 +53,9 @@ function vectorsOfParts(run, layer, rows, W, b) {
   const total = rows.sum({ axis: -1, keepdims: true });
   const ofBias = nd.matmul(run.value(`${prefix}attention.bias`).reshape(1, D), W);
   const ofProjection = b === null ? nd.multiply(ofBias, 0) : nd.multiply(b.reshape(1, b.size), total);
-  return new Nd(concatenated([vectors, nd.multiply(ofBias, total), ofProjection]), [parts.length + 2, vectors.shape[1]]);
+  return new Nd(concatenated([vectors, nd.multiply(ofBias, total), ofProjection]), [
+    parts.length + 2, vectors.shape[1],
+  ]);
 }
 
 /**
@@ -60,10 +68,13 @@ export function sumOf(run, layer, head, query, key, other) {
   const mask = nd.item(run.value(`${prefix}mask`), query).numbers();
   const T = scores.length;
   const visible = mask.reduce((sum, isVisible) => sum + isVisible, 0);
-  const others = Float64Array.from(mask, (isVisible, j) => (other === "mean" ? -isVisible / visible : -(j === Number(other))));
+  const others = Float64Array.from(mask, (isVisible, j) =>
+    other === "mean" ? -isVisible / visible : -(j === Number(other)),
+  );
   const factors = others.map((x, j) => x + (j === key));
   const one = Float64Array.from({ length: T }, (_, i) => Number(i === query));
-  const of = (rows, name) => vectorsOfParts(run, layer, new Nd(rows, [1, T]), run.value(`${prefix}W_${name}`), run.value(`${prefix}b_${name}`));
+  const of = (rows, name) =>
+    vectorsOfParts(run, layer, new Nd(rows, [1, T]), run.value(`${prefix}W_${name}`), run.value(`${prefix}b_${name}`));
   const [Q, K] = [of(one, "Q"), of(factors, "K")];
   const pairs = equations.scores(equations.raw_scores(Q, K), run.value(`${prefix}scale`)).numbers();
   const total = factors.reduce((sum, x, j) => (x ? sum + x * scores[j] : sum), 0);
@@ -88,10 +99,15 @@ export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, q
   for (let before = place * (T - first) + query - first; before > 0; before--) next(lengthOf(numbers.subarray(start)));
   const [count] = next(1);
   if (!count) return [];
-  const [ofQuery, ofKey, values, bounds, ranked, ...named] = [count, count, count * Tk, Tk, 3, ...Array(6).fill(Tk + 2)].map(next);
+  const [ofQuery, ofKey, values, bounds, ranked, ...named] = [
+    count, count, count * Tk, Tk, 3,
+    ...Array(6).fill(Tk + 2),
+  ].map(next);
   const isMean = other === null;
   const bound = bounds[key] + (isMean ? 0 : bounds[other]);
-  const all = Array.from(ofQuery, (m, n) => [m, ofKey[n], values[n * Tk + key] - (isMean ? 0 : values[n * Tk + other])]);
+  const all = Array.from(ofQuery, (m, n) => [
+    m, ofKey[n], values[n * Tk + key] - (isMean ? 0 : values[n * Tk + other]),
+  ]);
   const largest = all.filter(([, , x]) => Math.abs(x) >= bound);
   const [one, two] = [ranked.indexOf(key), ranked.indexOf(other)];
   const hasNamed = isMean || (Math.min(one, two) >= 0 && Math.abs(one - two) === 1);

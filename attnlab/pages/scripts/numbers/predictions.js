@@ -52,7 +52,8 @@ export function predictionOfLogits(allLogits, n, nextId) {
       larger: nextId === undefined ? -1 : countWhere((x) => x > allLogits[nextId]),
       logit: nextId === undefined ? 0 : allLogits[nextId],
     },
-    othersSum: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
+    othersSum: (temperature) =>
+      ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
     nucleus(temperature, topP) {
       const sum = ascending.reduce((sum, x) => sum + exponential(x, temperature), 0);
       // Remove the least probable tokens while their sum is at most 1 - topP, but never the last one.
@@ -113,7 +114,10 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
   const removesOthers = count === removedBy.filter((cut) => !cut).length;
   const othersRenormalized = removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized));
   const others = { exponential: rest, probability: rest / sum, renormalized: othersRenormalized };
-  return { exponentials: listed, sum, probabilities: listed.map((e) => e / sum), removedBy, count, keptSum, renormalized, others };
+  return {
+    exponentials: listed, sum, probabilities: listed.map((e) => e / sum), removedBy, count, keptSum, renormalized,
+    others,
+  };
 }
 
 /** A generator of pseudorandom numbers in [0, 1) from a seed. Source: mulberry32. */
@@ -131,17 +135,6 @@ export function generator(seed) {
 export function sampledIndex(u, probabilities) {
   let total = 0;
   return probabilities.findIndex((p) => (total += p) > u);
-}
-
-/** A token's probability of being sampled, even if it isn't among the prediction's `ids`; all: all logits. */
-export function samplingProbability(id, { ids, logits, all, renormalized, count, keptSum }, temperature) {
-  const n = ids.indexOf(id);
-  if (n >= 0) return renormalized[n];
-  // The order of top-p: ties by descending id.
-  const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
-  const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
-  // At temperature 0, only the first of `ids` is sampled.
-  return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / keptSum : 0;
 }
 
 export const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities

@@ -67,7 +67,9 @@ export class Products {
 
   #isInMemory = (data) => data.buffer === this.scratch.buffer;
 
-  /** The product of x (n, m) from i and y (m, p) from j, written to out from `at`; returns false if it isn't supported. */
+  /**
+   * The product of x (n, m) from i and y (m, p) from j, written to out from `at`; returns false if it isn't supported.
+   */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
     const [xDown, xAcross] = x.strides.slice(-2); // from row to row, and from column to column
@@ -75,7 +77,8 @@ export class Products {
     const isByRows = yAcross === 1;
     const isInMemory = this.#isInMemory(y.data);
     const [lines, width, stride] = isByRows ? [m, p, yDown] : [p, m, yAcross]; // contiguous rows or columns of y
-    if ((!isByRows && yDown !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
+    if ((!isByRows && yDown !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array))
+      return false;
     if (!isInMemory && m * p > CAPACITY.b) return false;
     if (!isInMemory)
       for (let line = 0; line < lines; line++) {
@@ -97,7 +100,12 @@ export class Products {
         }
       }
       if (n === 1) this.exports[isByRows ? "rowByRows" : "rowByColumns"](a, b, o, m, p, bStride);
-      else this.exports.product(a, b, o, count, m, p, aStride, ...(isByRows ? [bStride, 1] : [1, bStride]), this.w.byteOffset);
+      else
+        this.exports.product(
+          a, b, o, count, m, p, aStride,
+          ...(isByRows ? [bStride, 1] : [1, bStride]),
+          this.w.byteOffset,
+        );
       if (!isDirect) out.set(this.o.subarray(0, count * p), at + start * p);
     }
     return true;
@@ -106,11 +114,14 @@ export class Products {
   /** Compute an elementwise function of up to three arrays; returns false if it isn't supported. */
   elementwise(name, out, shape, arrays) {
     const f = this.exports[name];
-    const isSupported = ({ data, strides }) => strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
+    const isSupported = ({ data, strides }) =>
+      strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
     if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
     const buffers = [this.a, this.b, this.o];
     const addresses = buffers.map(({ byteOffset }) => byteOffset);
-    const isDirect = arrays.map(({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isInMemory(data));
+    const isDirect = arrays.map(
+      ({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isInMemory(data),
+    );
     // A row's last four numbers may reach into the next row, which may still be needed.
     const isOutDirect = this.#isInMemory(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
     const last = [NaN, NaN, NaN]; // the number that each buffer is filled with

@@ -11,5 +11,7 @@ export class Refusal extends Error {
 /** Refuse numbers that aren't finite. */
 export function checkFinite(numbers) {
   if (!numbers.every(Number.isFinite))
-    throw new Refusal("The model's numbers for this text are too large for float32, which this page uses, so they aren't shown.");
+    throw new Refusal(
+      "The model's numbers for this text are too large for float32, which this page uses, so they aren't shown.",
+    );
 }

@@ -12,7 +12,10 @@ export class Graph {
     Object.assign(this, { data, nodes: new Map() });
   }
 
-  /** A step's equation and needs; for a head's step, also `whole`, the step it is a slice of, and the equation that slices it. */
+  /**
+   * A step's equation and needs; for a head's step, also `whole`, the step it is a slice of, and the equation that
+   * slices it.
+   */
   node(path) {
     if (!this.nodes.has(path)) this.nodes.set(path, this.#resolve(path));
     return this.nodes.get(path);
@@ -138,7 +141,8 @@ const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|^next_logits$/;
 export const lastOf = (path) => path.replace(/.*\./, "");
 
 /** A layer's scale without the factor √Dk. */
-export const scaleWithoutRoot = (hyperparameters, layer) => hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
+export const scaleWithoutRoot = (hyperparameters, layer) =>
+  hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
 
 /** A step's value after an edit, with the original's shape and type. */
 function applyEdit(value, edit) {

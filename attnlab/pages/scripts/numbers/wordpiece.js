@@ -6,13 +6,21 @@ import { ALONE } from "./constants.js";
 
 const BEGINS_ALONE = new RegExp(`^${ALONE}`, "u");
 // Chinese characters, which are words. The library has this gap before U+2B920.
-const CHINESE = /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]/gu;
-const WORD_OR_SIGN = /[!-/:-@[-`{-~\p{P}]|[^\p{White_Space}!-/:-@[-`{-~\p{P}]+/gu; // a sign, or what is between signs and spaces
+const CHINESE = new RegExp(
+  "[\\u4e00-\\u9fff\\u3400-\\u4dbf\\u{20000}-\\u{2a6df}\\u{2a700}-\\u{2b73f}\\u{2b740}-\\u{2b81f}" +
+    "\\u{2b920}-\\u{2ceaf}\\uf900-\\ufaff\\u{2f800}-\\u{2fa1f}]",
+  "gu",
+);
+// A sign, or what is between signs and spaces.
+const WORD_OR_SIGN = /[!-/:-@[-`{-~\p{P}]|[^\p{White_Space}!-/:-@[-`{-~\p{P}]+/gu;
 
 class WordPieceTokenizer extends Tokenizer {
   #ids; // by symbol
 
-  /** Like Tokenizer. wordPiece: `settings` of the normalizer; `unknown`, the id of what has no pieces; `piecePrefix` of later pieces; `longest` word. */
+  /**
+   * Like Tokenizer. wordPiece: `settings` of the normalizer; `unknown`, the id of what has no pieces; `piecePrefix` of
+   * later pieces; `longest` word.
+   */
   constructor(data) {
     super(data);
     Object.assign(this, data.wordPiece);
@@ -54,7 +62,11 @@ class WordPieceTokenizer extends Tokenizer {
     const wordsOf = (part) => (typeof part === "string" ? this.#wordsIn(part) : part === this.unknown ? [symbol] : []);
     const isUnread = (word) => word === symbol || this.#piecesOf(word).includes(this.unknown);
     const unread = this.partsOf(text, meant).flatMap(wordsOf).filter(isUnread);
-    return super.tokens(ids).map((token) => (token.id === this.unknown ? { ...token, unread: printable(unread.shift() ?? token.symbol) } : token));
+    return super
+      .tokens(ids)
+      .map((token) =>
+        token.id === this.unknown ? { ...token, unread: printable(unread.shift() ?? token.symbol) } : token,
+      );
   }
 
   /** As in `LibraryVocabulary` in attnlab/text/tokenizer.py: words in letters have a space before them. */

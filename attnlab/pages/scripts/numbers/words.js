@@ -1,6 +1,8 @@
 // How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
 
-import { ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, SPECIAL_NAMES, WORDS } from "./constants.js";
+import {
+  ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, SPECIAL_NAMES, WORDS,
+} from "./constants.js";
 import { decodeUtf8 } from "./formats.js";
 
 const STANDS_ALONE = new RegExp(ALONE, "u");
@@ -20,14 +22,18 @@ function isValid(bytes) {
   }
 }
 
-/** The characters of a text in tokens, each with the indices of its tokens; a byte that isn't valid UTF-8 has no text. */
+/**
+ * The characters of a text in tokens, each with the indices of its tokens; a byte that isn't valid UTF-8 has no text.
+ */
 export function charactersIn(tokens) {
   const bytesOfTokens = tokens.map(({ bytes }) => (bytes ? bytes.split(" ").map((hex) => parseInt(hex, 16)) : []));
   const owners = bytesOfTokens.flatMap((bytes, n) => bytes.map(() => n));
   const all = Uint8Array.from(bytesOfTokens.flat());
   const characters = [];
   for (let start = 0, end; start < all.length; start = end) {
-    const length = [1, 2, 3, 4].find((count) => start + count <= all.length && isValid(all.subarray(start, start + count)));
+    const length = [1, 2, 3, 4].find(
+      (count) => start + count <= all.length && isValid(all.subarray(start, start + count)),
+    );
     end = start + (length ?? 1);
     const bytes = all.subarray(start, end);
     characters.push({ text: length ? decodeUtf8(bytes) : "", bytes, owners: [...new Set(owners.slice(start, end))] });
@@ -62,7 +68,8 @@ export function wordsIn(characters) {
 }
 
 /** Of words, for a list: each once, and not too many. */
-const listed = (words) => [...new Set(words)].map((word, n) => (n < MAX_WORDS_LISTED ? word : "…")).slice(0, MAX_WORDS_LISTED + 1);
+const listed = (words) =>
+  [...new Set(words)].map((word, n) => (n < MAX_WORDS_LISTED ? word : "…")).slice(0, MAX_WORDS_LISTED + 1);
 
 /** What a word is written in, for advice: "latin" or "other" letters, "signs", "punctuation". */
 function scriptOf(word) {
@@ -75,15 +82,19 @@ function scriptOf(word) {
  * Names of special tokens in a text that were read like other words, and the indices of the tokens that they cover, as
  * `special_names_of` in Python.
  */
-export function specialNamesIn(tokens, { names, isExact }) {
+function specialNamesIn(tokens, { names, isExact }) {
   const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
   const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol); // a byte, or a special token
-  const partsOf = (character) => (isApart(character) ? " " : asRead(character.text)).split("").map((unit) => [unit, character.owners]);
+  const partsOf = (character) =>
+    (isApart(character) ? " " : asRead(character.text)).split("").map((unit) => [unit, character.owners]);
   const parts = charactersIn(tokens).flatMap(partsOf); // of UTF-16, as in a match's index
   const content = parts.map(([unit]) => unit).join("");
   const split = names.filter((name) => content.includes(asRead(name)));
-  const ownersOf = (name, index) => [...new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners))];
-  const placesOf = (name) => parts.flatMap((_, index) => (content.startsWith(name, index) ? ownersOf(name, index) : []));
+  const ownersOf = (name, index) => [
+    ...new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners)),
+  ];
+  const placesOf = (name) =>
+    parts.flatMap((_, index) => (content.startsWith(name, index) ? ownersOf(name, index) : []));
   const matches = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))];
   const found = matches
     .map(({ 0: name, index }) => [name, ownersOf(name, index)])
@@ -93,14 +104,12 @@ export function specialNamesIn(tokens, { names, isExact }) {
   return { split: listed(split), unknown: listed(unknown), covered: [...covered].sort((a, b) => a - b) };
 }
 
-/**
- * What a notice says about a text: the words that are spelled out, besides names of special tokens, and those that can't
- * be read at all, what they are written in, and whether what is said about the text is in doubt.
- */
+/** The words that a notice on a text lists, what they are written in, and whether the numbers are in doubt. */
 export function difficultIn(words, tokens, special) {
   const { split, unknown, covered } = specialNamesIn(tokens, special);
   const inNames = new Set(covered);
-  const isInName = ({ start, stop }) => Array.from({ length: stop - start }, (_, n) => start + n).every((n) => inNames.has(n));
+  const isInName = ({ start, stop }) =>
+    Array.from({ length: stop - start }, (_, n) => start + n).every((n) => inNames.has(n));
   const spelledOut = words.filter((word) => word.isSpelledOut && !isInName(word)).map(({ text }) => text);
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
   const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
@@ -117,7 +126,9 @@ const shareOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 const signOf = (character) => SIGNS[character] ?? codeOf(character);
 
-/** A text without the white space around it, with signs for white space only and codes for other invisible characters. */
+/**
+ * A text without the white space around it, with signs for white space only and codes for other invisible characters.
+ */
 function visibleText(text) {
   if (ONLY_INVISIBLE.test(text)) return [...text].map(signOf).join("");
   return text.trim().replace(INVISIBLE, (character) => (character === " " ? character : codeOf(character)));
@@ -132,7 +143,9 @@ function nameFrom(characters, n) {
   return visibleText(parts.join("").replaceAll(">  <", " "));
 }
 
-/** What a token is in a word of several tokens: the letters before it, its own, its part of a character, those after it. */
+/**
+ * What a token is in a word of several tokens: the letters before it, its own, its part of a character, those after it.
+ */
 function pieceOf({ characters, start, stop }, n) {
   const textOf = (found) => found.map(({ text }) => text).join("");
   const indices = characters.flatMap(({ owners }, index) => (owners.includes(n) ? [index] : []));
@@ -155,8 +168,13 @@ export function withWords(tokens, characters = charactersIn(tokens), words = wor
   for (const character of characters) for (const n of character.owners) own[n].push(character);
   const pieces = new Map();
   for (const word of words)
-    for (let n = word.start; word.stop - word.start > 1 && n < word.stop; n++) if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
-  return tokens.map((token, n) => ({ ...token, word: own[n].length ? nameFrom(own[n], n) : token.symbol, piece: pieces.get(n) }));
+    for (let n = word.start; word.stop - word.start > 1 && n < word.stop; n++)
+      if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
+  return tokens.map((token, n) => ({
+    ...token,
+    word: own[n].length ? nameFrom(own[n], n) : token.symbol,
+    piece: pieces.get(n),
+  }));
 }
 
 /** A token's name in Look; of a token that isn't in a text, as far as its bytes tell. */

@@ -25,7 +25,9 @@ export const sayStored = say;
 export function sayMessage(message) {
   if (!Array.isArray(message)) return message;
   const [template, values] = message;
-  return sayStored(template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])));
+  return sayStored(
+    template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])),
+  );
 }
 
 /** Like `say`, but returns a list, for values that are elements or lists of them. */

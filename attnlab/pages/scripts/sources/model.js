@@ -10,16 +10,18 @@ import { sumOf } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
-import { generator, indicesOfLargest, predictionOfLogits, probabilitiesOf, sampledIndex } from "../numbers/predictions.js";
+import {
+  generator, indicesOfLargest, predictionOfLogits, probabilitiesOf, sampledIndex,
+} from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
-import { asFile, Directory } from "./opening.js";
 
 const REPORT_MILLISECONDS = 50; // between reports of progress: each is drawn
 const MAX_ROWS = 2048; // of a batch of runs
 const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
-const KEPT_STEPS = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
+const KEPT_STEPS =
+  /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
 const isKept = (path) => KEPT_STEPS.test(path);
 const isOutsideHeads = (path) => !path.includes(".heads.");
@@ -62,12 +64,8 @@ function withToggledCells(mask, cells) {
 function checkEveryQueryHasAKey(mask) {
   const [T, Tk] = mask.shape;
   for (let i = 0; i < T; i++)
-    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask must leave query {i} at least one key.", { i });
-}
-
-function checkSameLength(other, count) {
-  if (other !== count)
-    throw new Refusal("The other text has {other} tokens and this one {count}; both must have the same number.", { other, count });
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1))
+      throw new Refusal("The mask must leave query {i} at least one key.", { i });
 }
 
 /** The edited steps of heads, by layer and head, for the pack "attention". */
@@ -95,7 +93,7 @@ const firstEdited = (edits) => Math.max(0, Math.min(...Object.keys(edits).map(la
 class Model {
   #traces = new Map(); // by id, the most recently used last
 
-  /** A description by attnlab/pages/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
+  /** A description by attnlab/pages/playground.py; numbers: all parameters, in the order of `shapes`. */
   constructor({ config, graph, hyperparameters, tokenizer, shapes, averages }, numbers) {
     let start = 0;
     this.parameters = new Map();
@@ -122,9 +120,14 @@ class Model {
   #run(ids, edits = {}, { cached = 0, caches = {}, base, firstLayer = base ? firstEdited(edits) : 0 } = {}) {
     const T = ids.length;
     const integers = (values) => new Nd(Int32Array.from(values), [T]);
-    const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
+    const inputs = {
+      ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached,
+      ...caches,
+    };
     const isOfBase = (path) => layerIn(path) >= 0 && layerIn(path) < firstLayer;
-    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
+    const run = new Run(
+      this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits,
+    );
     return Object.assign(run, { base, firstLayer });
   }
 
@@ -166,7 +169,9 @@ class Model {
     if (!ids.length) throw new Refusal("Enter a text to trace.");
     const invalid = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (invalid !== undefined)
-      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: invalid, last: this.config.vocab_size - 1 });
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", {
+        id: invalid, last: this.config.vocab_size - 1,
+      });
     if (ids.length > positions)
       throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
@@ -202,17 +207,11 @@ class Model {
   /** The edits that make changes, see numbers/changes.js. */
   #editsOf(changes) {
     const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
-    const pairs = changes.flatMap(({ kind, layer, head, step, factor, ids, cells }) => {
+    const pairs = changes.flatMap(({ kind, layer, head, step, factor, cells }) => {
       const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
-      const patched = (x) => {
-        checkSameLength(ids.length, x.shape.at(-2)); // generation feeds fewer tokens at a time
-        const { run } = this.trace(this.idsOf({ ids }), []);
-        return run.inScratch(() => run.value(pathIn(step)), isKept);
-      };
       const edits = {
         ablate: () => [head === undefined ? [`blocks.${layer}.mlp.output`, 0] : this.#silencing(layer, head)],
         scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
-        patch: () => [[pathIn(step), patched]],
         mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
         uncausal: () => [["mask", 1]],
         unscaled: () => layers.map((n) => [`blocks.${n}.attention.scale`, scaleWithoutRoot(this.hyperparameters, n)]),
@@ -227,13 +226,13 @@ class Model {
     const ids = this.idsOf(text);
     const mask = causalMask(ids.length, 0);
     if (changes.some(({ kind }) => kind === "uncausal")) mask.data.fill(1);
-    for (const change of changes) {
-      if (change.kind === "patch") checkSameLength(change.ids.length, ids.length);
-      if (change.kind === "mask") checkEveryQueryHasAKey(withToggledCells(mask, change.cells));
-    }
+    for (const { kind, cells } of changes) if (kind === "mask") checkEveryQueryHasAKey(withToggledCells(mask, cells));
     const { edits } = this.trace(ids, changes);
     const tokens = this.tokenizer.tokens(ids, text.text, text.special);
-    return { ids, text: this.tokenizer.textOf(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
+    return {
+      ids, text: this.tokenizer.textOf(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head),
+      paths: Object.keys(edits),
+    };
   }
 
   /** A trace's pack, see attnlab/pages/packs.py. */
@@ -248,7 +247,8 @@ class Model {
     const [, kind, number] = /^(attention|pass|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (name.startsWith("why.")) return this.#sumOf(run, name.split(".").slice(1), tick);
-    if (kind === "attention") return this.#ofLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
+    if (kind === "attention")
+      return this.#ofLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
@@ -284,8 +284,8 @@ class Model {
 
   #attention(run, layer) {
     const prefix = `blocks.${layer}.attention`;
-    const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
-      names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
+    const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(
+      ([head, names]) => names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     return ["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`));
   }
@@ -298,7 +298,8 @@ class Model {
       if (isFromRun) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
-    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads.")); // the context has those of heads
+    // The context has those of heads.
+    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
   }
 
@@ -341,7 +342,9 @@ class Model {
     return Float32Array.from(numbers);
   }
 
-  /** The next token's logits without each of a layer's heads, which are one batch, as in attnlab/analysis/ablation.py. */
+  /**
+   * The next token's logits without each of a layer's heads, which are one batch, as in attnlab/analysis/ablation.py.
+   */
   async #logitsWithout(run, layer, heads, tick) {
     const path = `blocks.${layer}.attention.context`;
     const context = run.value(path);
@@ -359,7 +362,8 @@ class Model {
   #candidates(run, probabilities, top) {
     const { n_head } = this.hyperparameters;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
-    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // as a row, so that W_U is read in memory order
+    // As a row, so that W_U is read in memory order.
+    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1));
     const direction = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
@@ -370,15 +374,21 @@ class Model {
       return { layer, head, effect: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
-    const count = Math.max(MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
+    const count = Math.max(
+      MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)),
+    );
     const largest = heads.sort((a, b) => b.effect - a.effect || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
-    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [
+      `blocks.${n}.attention.`, `blocks.${n}.mlp.`,
+    ]);
     const epsilon = new Nd(Float64Array.of(this.hyperparameters.epsilon), [1]);
-    return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
+    return concatenated(
+      [...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]),
+    );
   }
 
   /** All logits after a position; in a batch, of all its runs. */
@@ -393,10 +403,15 @@ class Model {
     const free = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
       throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
-    if (!free) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
+    if (!free)
+      throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", {
+        positions,
+      });
     const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const capacity = Math.min(positions, ids.length + count);
-    const caches = Object.fromEntries(prefixes.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(capacity)])));
+    const caches = Object.fromEntries(
+      prefixes.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(capacity)])),
+    );
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
     const hasToken = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const all = [...ids];
@@ -407,8 +422,10 @@ class Model {
       await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       checkFinite(logits);
-      const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // ids without a token are never sampled
-      const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1); // at 0, the largest is enough
+      // Ids without a token are never sampled.
+      const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity));
+      // At 0, the largest is enough.
+      const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1);
       const { renormalized } = probabilitiesOf(candidates, settings);
       const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded down
       const id = candidates.ids[index];
@@ -440,7 +457,22 @@ function memoryFor(count) {
   try {
     return products?.numbers ?? new Float32Array(count);
   } catch {
-    throw new Refusal("The browser doesn't have enough memory for the model's {count} parameters.", { count: grouped(count) });
+    throw new Refusal("The browser doesn't have enough memory for the model's {count} parameters.", {
+      count: grouped(count),
+    });
+  }
+}
+
+/** Read the parameters that attnlab explore serves. */
+async function readServed(url, memory, tick) {
+  const bytes = new Uint8Array(memory.buffer, memory.byteOffset, memory.byteLength);
+  const unread = () => new Refusal("The model can't be read: attnlab explore has stopped.");
+  const reader = (await fetch(url).catch(() => Promise.reject(unread()))).body.getReader();
+  for (let end = 0; end < bytes.length; ) {
+    const { value } = await reader.read().catch(() => Promise.reject(unread()));
+    bytes.set(value, end);
+    end += value.length;
+    await tick(end / bytes.length);
   }
 }
 
@@ -449,17 +481,11 @@ export function serveModel() {
   let model;
   const aborted = new Set();
   const HANDLERS = {
-    start: ({ description, numbers }) => {
-      const memory = memoryFor(numbers.length);
-      memory.set(numbers);
+    start: async ({ description, numbers, url }, tick) => {
+      const memory = memoryFor(description.shapes.reduce((sum, [, shape]) => sum + sizeOf(shape), 0));
+      if (url) await readServed(url, memory, tick);
+      else memory.set(numbers);
       model = new Model(description, memory);
-    },
-    openFiles: async ({ files, rules, graph }, tick) => {
-      const { description, count, readInto } = await new Directory(files.map(asFile), rules).model(graph);
-      const memory = memoryFor(count);
-      await readInto(memory, tick);
-      model = new Model(description, memory);
-      return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
     },
     open: ({ text, changes }) => model.open(text, changes),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

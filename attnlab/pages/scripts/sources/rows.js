@@ -27,7 +27,8 @@ export function layerOf(trace, layer, values) {
   const edits = {};
   for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
     for (const name of names)
-      edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
+      edits[`${path}.heads.${h}.${name}`] =
+        name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
   const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
   return { inputs, edits, heads };
 }
@@ -39,10 +40,10 @@ function makeHead({ trace, layer, h, inputs, edits }) {
   const names = trace.edited[layer]?.[h] ?? [];
   const arrayNames = names.filter((name) => name !== "scale");
   const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
-  const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
-  // An ablated head's context is 0 or its average, the same in all rows.
-  const isAblated = editedSteps.context?.every((x, n, context) => x === context[n % Dh]) ?? false;
-  const head = { trace, layer, path, T, Tk, Dh, editedSteps, isAblated, edited: new Set(names), mask: editedSteps.mask ?? mask };
+  const vectors = ["Q", "K", "V"].map((name) => [
+    name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers(),
+  ]);
+  const head = { trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names), mask: editedSteps.mask ?? mask };
   return Object.assign(head, Object.fromEntries(vectors));
 }
 
@@ -52,7 +53,9 @@ function makeHead({ trace, layer, h, inputs, edits }) {
  * extraInputs: inputs by path, instead of those of the layers. rounded: steps to round to float32, as in the model,
  * because other steps depend on them.
  */
-export function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {}) {
+export function runOfQueries(
+  trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {},
+) {
   const queryRows = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
   const inputs = { ...trace.hyperparameters, mask: queryRows(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
@@ -79,7 +82,9 @@ export function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const start = i - (i % count);
   const cacheKey = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
   const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // so that only this head is computed
-  const run = trace.runs.get(cacheKey) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
+  const run =
+    trace.runs.get(cacheKey) ??
+    runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
   trace.runs.delete(cacheKey);
   trace.runs.set(cacheKey, run); // now the most recently used
   if (trace.runs.size > RUNS_KEPT) trace.runs.delete(trace.runs.keys().next().value);
@@ -89,7 +94,8 @@ export function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
 /** Row i of a head's step: a number for each key; of the context, for each component. */
 export function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
-  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // for all heads; the head's step is a slice
+  // For all heads; the head's step is a slice.
+  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`);
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }
 
@@ -110,11 +116,11 @@ export function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
 /** A head of a loaded layer. */
 export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
 
-/** Whether a head is ablated in a view of one trace, as far as is loaded. */
+/** Whether a head is ablated in a view of one trace. */
 export function isAblatedIn({ isDifference, traces: [trace] }, layer, head) {
   if (isDifference) return false;
   if (trace.changes) return isAmong(trace.changes, ablationOf(layer, head));
-  return Boolean(trace.loaded.get(layer)?.heads[head]?.isAblated);
+  return trace.silenced.some(([n, h]) => n === layer && h === head);
 }
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */

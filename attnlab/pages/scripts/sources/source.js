@@ -17,8 +17,8 @@ import { layerOf } from "./rows.js";
  *                                numbers/changes.js; special: the names of special tokens that are read as these
  *   predictionAfter(trace, position)
  *                                the predictions after a position, see `predictionOf`, read once
- *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js: each
- *                                as two parts' indices and a number; null if the source doesn't have them
+ *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js:
+ *                                two parts' indices and a number each; null if the source doesn't have them
  *   generate(trace, settings)    a continuation of a trace
  */
 export class Source {
@@ -35,7 +35,8 @@ export class Source {
 
   async predictionAfter(trace, position) {
     const values = await this.pack(trace, `${this.predictionPack}.${position}`);
-    if (!trace.predictions.has(position)) trace.predictions.set(position, this.decodePrediction(trace, position, values));
+    if (!trace.predictions.has(position))
+      trace.predictions.set(position, this.decodePrediction(trace, position, values));
     return trace.predictions.get(position);
   }
 
@@ -93,4 +94,5 @@ export async function readFollowing(trace, position) {
 }
 
 /** Why there is no prediction after a position. */
-export const whyNoLogits = ({ cached, prediction: { first } }) => say("This page has logits only from position {first}.", { first: cached + first });
+export const whyNoLogits = ({ cached, prediction: { first } }) =>
+  say("This page has logits only from position {first}.", { first: cached + first });

@@ -49,11 +49,6 @@ function showControls() {
   Object.assign(byId("language"), { lang: other, textContent: LANGUAGES[other], onclick: () => showLanguage(other) });
 }
 
-function showDepth() {
-  const { depth, level } = selection;
-  Object.assign(document.body.dataset, { depth, level });
-}
-
 function makeControls() {
   showControls();
   byId("theme").addEventListener("click", () => {
@@ -77,7 +72,7 @@ export function startPage(startMore = () => {}) {
     choosePalette(); // its button's words
     showControls();
   });
-  on("depth level", showDepth);
+  on("depth", () => (document.body.dataset.depth = selection.depth));
   startSentence();
   startLayers();
   startSummary();
@@ -91,7 +86,7 @@ export function startPage(startMore = () => {}) {
   startPass();
   startMenu();
   startMore();
-  on("head query key step depth level openCell chosenStep link settings language isPredicting", updateLink);
+  on("head query key step depth openCell chosenStep link settings language isPredicting", updateLink);
   openTraces(description.traces);
   if (location.hash) followLink(location.hash);
   else setDepth(selection.depth);

@@ -8,8 +8,15 @@ import { startPage } from "./page.js";
 
 /** Where a page with a text box comes from: this one has no model to run. */
 function showWhereToType(note) {
-  const [playground, explore] = ["attnlab playground page.html", "attnlab explore"].map((command) => make("code", {}, command));
-  note.replaceChildren(...sayParts("To try your own text, write a page with a text box: {playground}; for a large model, {explore}.", { playground, explore }));
+  const [playground, explore] = ["attnlab playground page.html", "attnlab explore"].map((command) =>
+    make("code", {}, command),
+  );
+  note.replaceChildren(
+    ...sayParts(
+      "To type your own text or silence several heads at once, write a page with the model: {playground}, {explore}.",
+      { playground, explore },
+    ),
+  );
 }
 
 setSource(new FileSource());
@@ -20,5 +27,11 @@ showWhereToType(where);
 on("language", () => showWhereToType(where));
 // Typing brings the note into view.
 addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
-  if (key.length === 1 && /[\p{L}]/u.test(key) && !(ctrlKey || metaKey || altKey) && !target.matches("button, input, select, [role]:not(.stage-word)")) where.scrollIntoView({ block: "center" });
+  if (
+    key.length === 1 &&
+    /[\p{L}]/u.test(key) &&
+    !(ctrlKey || metaKey || altKey) &&
+    !target.matches("button, input, select, [role]:not(.stage-word)")
+  )
+    where.scrollIntoView({ block: "center" });
 });

@@ -2,10 +2,11 @@
 
 import { worthOf } from "../numbers/looks.js";
 import { readAttention } from "../sources/attention.js";
-import { joinSentences, say } from "../sources/description.js";
 import { buttonOf, byId, keepHeight } from "../drawing/elements.js";
 import { Heads } from "../views/heads.js";
-import { effectInWords, lookInWords, lookedAtInWords } from "../views/sentences.js";
+import {
+  effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
+} from "../views/sentences.js";
 import { softmaxRow } from "../views/softmax.js";
 import { Stage } from "../views/stage.js";
 
@@ -20,21 +21,41 @@ class WordsPage {
 
   constructor(shown) {
     this.shown = shown;
-    this.stage = new Stage(byId("stage"), { choose: (i, isPressed) => this.#chooseQuery(i, isPressed), openRow: () => this.#set({ isRowOpen: !this.isRowOpen }) });
-    this.heads = new Heads(byId("every-head"), {
-      choose: (layer, head) => this.#set({ isSilenced: false, selection: { ...this.selection, layer, head } }),
-      point: (layer, head) => this.#set({ pointed: { ...this.pointed, head: layer === null ? null : { layer, head } } }),
+    this.stage = new Stage(byId("stage"), {
+      choose: (i, isPressed) => this.#chooseQuery(i, isPressed),
+      openRow: () => this.#set({ isRowOpen: !this.isRowOpen }),
     });
-    const all = Array.from({ length: shown.layers * shown.H }, (_, n) => ({ layer: Math.floor(n / shown.H), head: n % shown.H }));
+    this.heads = new Heads(byId("every-head"), {
+      choose: (layer, head) => {
+        this.#showTitle();
+        this.#set({ isSilenced: false, selection: { ...this.selection, layer, head } });
+      },
+      point: (layer, head) =>
+        this.#set({ pointed: { ...this.pointed, head: layer === null ? null : { layer, head } } }),
+    });
+    const all = Array.from({ length: shown.layers * shown.H }, (_, n) => ({
+      layer: Math.floor(n / shown.H), head: n % shown.H,
+    }));
     const worth = new Map(all.map((place) => [place, this.#worthOf(place)]));
     const best = all.reduce((best, place) => (worth.get(place) > worth.get(best) ? place : best));
     this.selection = { ...best, query: shown.queries.length - 1 };
-    byId("every-head-title").textContent = this.#title(all.length);
     this.stage.show(shown);
     this.heads.show(shown);
     for (let layer = 0; layer < shown.layers; layer++) this.heads.drawLayer(layer);
     this.heads.showEffects((layer, head) => this.#effectOf({ layer, head }));
+    this.#showTitle(best);
     this.draw();
+  }
+
+  /** What is drawn of all heads; described: the head that was chosen by its bar and what it looks at, if any. */
+  #showTitle(described) {
+    const { next, effects } = this.shown;
+    const word = effects && next?.length ? next[0].text.trim() : "";
+    const { buttons, largest, longest } = this.heads;
+    const isOpen = !described || (longest.layer === described.layer && longest.head === described.head);
+    const tried = buttons.filter((place) => this.#effectOf(place) !== null).length;
+    const title = headsInWords(this.shown, { word, tried, longest: { effect: largest, isOpen } });
+    byId("every-head-title").textContent = title;
   }
 
   #set(values) {
@@ -57,33 +78,32 @@ class WordsPage {
     const { next, effects } = this.shown;
     const without = new Map(effects?.[`${layer}.${head}`]?.map(({ text, probability }) => [text, probability]));
     const known = (next ?? []).filter(({ text }) => without.has(text));
-    return known[0] === next?.[0] ? known.map(({ text, probability }) => ({ text, before: probability, after: without.get(text) })) : [];
+    return known[0] === next?.[0]
+      ? known.map(({ text, probability }) => ({ text, before: probability, after: without.get(text) }))
+      : [];
   }
 
-  /** How far the most probable next word moves without a head; null if that isn't known. */
+  /** What a head adds to the probability of the most probable next word; null if that isn't known. */
   #effectOf(place) {
     const [first] = this.#compared(place);
-    return first ? Math.abs(first.before - first.after) : null;
+    return first ? first.before - first.after : null;
   }
 
   #worthOf(place) {
     const { isSelf, queries } = this.shown;
-    return worthOf(this.#rowOf(place), queries.length, isSelf ? queries.length - 1 : -1, this.#effectOf(place) ?? 1);
+    return worthOf(
+      this.#rowOf(place), queries.length, isSelf ? queries.length - 1 : -1, Math.abs(this.#effectOf(place) ?? 1),
+    );
   }
 
   /** The next words to list; of a silenced head, those that are largest with it or without it. */
   #nextWords(compared) {
-    if (!this.isSilenced || !compared.length) return this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null;
+    if (!this.isSilenced || !compared.length)
+      return (
+        this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null
+      );
     const sizeOf = ({ before, after }) => Math.max(before, after);
     return [...compared].sort((a, b) => sizeOf(b) - sizeOf(a)).slice(0, NEXT_SHOWN).sort((a, b) => b.before - a.before);
-  }
-
-  #title(count) {
-    const { next, effects, isSelf } = this.shown;
-    const sentences = [say("All {count} heads over the same words.", { count })];
-    if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
-    if (next?.length && effects) sentences.push(say("Bar: how far “{word}” moves without the head.", { word: next[0].text.trim() }));
-    return joinSentences(...sentences);
   }
 
   draw() {
@@ -92,23 +112,33 @@ class WordsPage {
     const query = pointed.query ?? selection.query;
     const rowOf = this.#rowOf(place);
     const openRow = () => this.#set({ isRowOpen: !this.isRowOpen });
-    const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
+    const shareButton = (share) =>
+      buttonOf(openRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
     const look = lookInWords(shown, rowOf, query, place, shareButton);
     const compared = this.#compared(place);
     const hasEffect = compared.length > 0;
     const isPointed = pointed.query !== null || pointed.head !== null;
-    this.stage.draw({ rowOf, query, namesFirst: look.namesFirst, next: this.#nextWords(compared), isChanged: this.isSilenced && hasEffect, isPointed });
+    this.stage.draw({
+      rowOf, query, namesFirst: look.namesFirst, next: this.#nextWords(compared),
+      isChanged: this.isSilenced && hasEffect, isPointed,
+    });
     const isAtEnd = query === shown.queries.length - 1;
     keepHeight(byId("said"));
-    byId("said").replaceChildren(...look.words, ...(isAtEnd && hasEffect ? [...effectInWords(compared), " ", this.#silenceButton()] : []));
+    byId("said").replaceChildren(
+      ...look.words,
+      ...(isAtEnd && hasEffect
+        ? [...effectInWords(compared, { without: withoutInWords(place) }), " ", this.#silenceButton()]
+        : []),
+    );
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));
-    this.heads.mark(selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head);
+    this.heads.mark(
+      selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head,
+    );
   }
 
   #silenceButton() {
-    const press = () => this.#set({ isSilenced: !this.isSilenced });
-    return buttonOf(press, { id: "silence", "aria-pressed": String(this.isSilenced) }, this.isSilenced ? say("give it back") : say("silence it"));
+    return silenceButtonOf(() => this.#set({ isSilenced: !this.isSilenced }), this.isSilenced);
   }
 }
 

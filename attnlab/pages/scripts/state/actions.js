@@ -3,8 +3,10 @@
 import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { changed, correct, isAt, isLook, isSame, selection, set } from "./store.js";
-import { clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, queryIn, setTraces, traces, views } from "./traces.js";
+import { changed, correct, isSame, selection, set } from "./store.js";
+import {
+  clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, queryIn, setTraces, traces, views,
+} from "./traces.js";
 
 /** Select a query and a key; by default, the key with the largest weight. */
 export const select = (query, key = strongestKey(query) ?? selection.key) => set({ hovered: null, query, key });
@@ -48,9 +50,10 @@ export function openHead(layer, head, then = () => {}) {
 export function openTraces(descriptions) {
   const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];
-  correct({ hovered: null, key: undefined, openCell: null, level: "model" });
+  correct({ hovered: null, key: undefined, openCell: null });
   setTraces(descriptions);
-  const isSameText = textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
+  const isSameText =
+    textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
   correct(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
   // First the next tokens' numbers, which a server or a worker computes while the rest is drawn.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
@@ -65,7 +68,7 @@ export function setDepth(depth) {
   correct({ depth });
   views.forEach(labelView);
   closeArithmetic();
-  changed("depth", "level");
+  changed("depth");
 }
 
 /** Show the page in a language, "en" or "zh"; all else stays as it is. */
@@ -75,7 +78,7 @@ export async function showLanguage(chosen) {
   nameTraces();
   await changed("language"); // makes again what has words
   // Draws it, as it was selected.
-  changed("head", "query", "step", "key", "depth", "level", "openCell", "palette", "settings", "story");
+  changed("head", "query", "step", "key", "depth", "openCell", "palette", "settings", "story");
 }
 
 /** Open a head that the reader has chosen; `then` is called when it is open. */
@@ -85,10 +88,10 @@ export function chooseHead(layer, head, then) {
 }
 
 /** Show the arithmetic of a cell, {layer, head, query, key, component}. */
-export const openCellAt = (openCell) => set({ openCell, ...(isLook() && { level: "number" }) });
+export const openCellAt = (openCell) => set({ openCell });
 
 /** Close the arithmetic of a cell. */
-export const closeArithmetic = () => set({ openCell: null, ...(isAt("number") && { level: "model" }) });
+export const closeArithmetic = () => set({ openCell: null });
 
 /** Go to a step of a trace's pass and one of its numbers; the page's link then includes them. */
 export const goTo = (path, component = selection.chosenStep.component, trace = selection.chosenStep.trace) =>

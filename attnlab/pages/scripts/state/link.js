@@ -63,7 +63,7 @@ export function followLink(link) {
   const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
   for (const name of PLACE) values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
   const isHeadChosen = selection.isHeadChosen || PLACE.some((name) => values[name] >= 0);
-  correct({ key: undefined, ...clampedSelection(values), isHeadChosen, level: "model" });
+  correct({ key: undefined, ...clampedSelection(values), isHeadChosen });
   set({ isPredicting: "predict" in values });
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);

@@ -3,9 +3,8 @@
 
 import { changeFrom, isPossible, textOfChange } from "../numbers/changes.js";
 import { brief } from "../numbers/formats.js";
-import { specialNamesIn } from "../numbers/words.js";
 import { description, say } from "../sources/description.js";
-import { reports, setSource, source } from "../sources/source.js";
+import { reports, source } from "../sources/source.js";
 import { openTraces } from "./actions.js";
 import { followLink, linkFollowers, linkParts, startEntry } from "./link.js";
 import { changed, isLook, on, selection, set } from "./store.js";
@@ -19,7 +18,6 @@ export const requests = {
   kept: [], // the traces' descriptions, the last one shown
   last: null, // the last request: its `text`, {text} or {ids}, and its `changes`
   refused: null, // the typed text of the last request, if the model couldn't read it
-  special: new Set(), // names of special tokens that are read as these tokens
 };
 
 const TYPING_MILLISECONDS = 150; // after the last key, what was typed is computed
@@ -53,13 +51,10 @@ export const openIds = (ids) => requestTrace({ ids }, requests.last.changes);
 /** Write a next token, {id}. */
 export const writeToken = ({ id }) => openIds([...latest().ids, id]);
 
-/** The names of special tokens that are typed. */
-export const namesTyped = () => latest().special.names.filter((name) => selection.typed.includes(name));
-
-/** Trace the typed text. */
+/** Trace the typed text; names of special tokens, such as <|endoftext|>, are these tokens. */
 export function requestTyped() {
-  const special = namesTyped().filter((name) => requests.special.has(name));
-  return requestTrace({ text: selection.typed, special }, requests.last.changes);
+  clearTimeout(typing); // Enter was pressed first
+  return requestTrace({ text: selection.typed, special: latest().special.names }, requests.last.changes);
 }
 
 /** The reader has typed a text: trace it when no key has followed for a while. */
@@ -81,7 +76,7 @@ export const isRefusedTyped = () => isTyped(requests.refused);
 export const isRequestTyped = () => isTyped(requests.last.text.text);
 
 /** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
-export async function request(send) {
+async function request(send) {
   pending?.abort();
   const controller = (pending = new AbortController());
   requests.refused = null;
@@ -99,7 +94,6 @@ function refuse(error) {
   const isCancelled = error.name === "AbortError";
   if (!isCancelled) requests.refused = selection.typed;
   resetLast();
-  if (isShownTyped()) readSpecial();
   set({ status: isCancelled ? say("Cancelled.") : error.message });
   changed("request");
 }
@@ -107,7 +101,6 @@ function refuse(error) {
 /** Type the text that is shown, instead of one that was refused. */
 export function restoreText() {
   requests.refused = null;
-  readSpecial();
   set({ status: "", typed: latest().text });
 }
 
@@ -117,17 +110,8 @@ function resetLast() {
   requests.last = { text: { ids }, changes };
 }
 
-/** Take from the shown trace which names in its text are tokens, such as in a link's or a generated one. */
-function readSpecial() {
-  const { typed = "", text, tokens, special } = latest();
-  const { split } = specialNamesIn(tokens, special);
-  // As it was read, a text may lack capitals.
-  const names = special.names.filter((name) => typed.includes(name) || text.includes(name));
-  for (const name of names) requests.special[split.includes(name) ? "delete" : "add"](name);
-}
-
 /** Show a trace, and keep it. */
-export function showTrace(trace) {
+function showTrace(trace) {
   const { kept } = requests;
   startEntry();
   if (latest().id === trace.id) kept.pop();
@@ -143,7 +127,6 @@ const isBlank = ({ tokens }) =>
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   resetLast();
-  readSpecial();
   if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false });
   const opening = openTraces(requests.kept.slice(selection.isComparing ? -2 : -1));
   openStory();
@@ -152,47 +135,16 @@ async function showLatest() {
   await opening;
 }
 
-/** Return to the previous trace. */
-export function goBack() {
-  set({ isWriting: false });
-  request(async () => () => {
-    requests.kept.pop();
-    set({ typed: latest().text });
-    showLatest();
-  });
-}
-
 /** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
 export function cancel() {
   if (selection.isBusy) return pending.abort();
   source.stop();
-  if (requests.kept.length > 1) goBack();
+  if (requests.kept.length > 1) {
+    requests.kept.pop();
+    set({ typed: latest().text });
+    showLatest();
+  }
   return set({ status: say("Cancelled.") });
-}
-
-/** Replace the model by one from the files of a directory, which traces the typed text if it can encode it. */
-export function openModel(files) {
-  clearTimeout(typing); // the new model reads what was typed; a request to the old one would end this
-  request(async (signal) => {
-    const nextSource = await source.openDirectory(files, signal);
-    const open = (text) => nextSource.open(text, [], signal);
-    let trace;
-    try {
-      trace = await open({ text: selection.typed, special: [...requests.special] }).catch(() => open({ ids: [0] }));
-      signal.throwIfAborted();
-    } catch (error) {
-      nextSource.close();
-      throw error;
-    }
-    return () => {
-      source.close();
-      setSource(nextSource);
-      source.showFormulas();
-      requests.kept = [{ ...trace, typed: trace.text }];
-      set({ typed: trace.text });
-      showLatest();
-    };
-  });
 }
 
 // ---- the link --------------------------------------------------------------------------------------
@@ -214,6 +166,7 @@ export function followLinkOfText(link, isFirst = false) {
   // A link that only has changes is about the shown text.
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
+  set({ isWriting: false });
   request(async (signal) => {
     const { trace, problem } = await openLinked({ ids: parse(ids) }, ablate.split(" ").filter(Boolean), signal);
     return async () => {
@@ -232,8 +185,8 @@ export function followLinkOfText(link, isFirst = false) {
 
 /** Open a link's text with its changes, if the model has what they edit; `problem` says which are left out. */
 async function openLinked(text, texts, signal) {
-  const { layers, H, prediction } = traces.at(-1);
-  const sizes = { layers, H, T: text.ids.length, vocab: prediction.vocab };
+  const { layers, H } = traces.at(-1);
+  const sizes = { layers, H, T: text.ids.length };
   const changes = texts.map(changeFrom);
   const isWrong = (change) => !change || !isPossible(change, sizes);
   const wrong = texts.filter((_, n) => isWrong(changes[n])).map((text) => brief(text));
@@ -253,7 +206,6 @@ async function openLinked(text, texts, signal) {
 export function startRequests() {
   requests.kept = [...description.traces];
   resetLast();
-  readSpecial();
   set({ typed: latest().text });
   linkParts.push(linkOfText);
   linkFollowers.push((link) => followLinkOfText(link));

@@ -11,7 +11,6 @@ export const selection = {
   query: 0,
   key: 0,
   depth: "look",
-  level: "model",
   hovered: null, // the { query, key } under the pointer
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
   chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the link
@@ -53,7 +52,6 @@ export const isLook = () => selection.depth === "look";
 export const describedCell = () => selection.hovered ?? selection;
 
 export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
-export const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
 export const settings = { ...UNCHANGED }; // as `model.generate` names them
 export const DEPTHS = ["look", "lab"];

@@ -28,17 +28,23 @@ async function readStory(trace) {
     const [layer, head] = numbers.splice(0, 2);
     const [after, newIds, newAfter, newBefore] = Array.from({ length: 4 }, () => numbers.splice(0, count));
     await loadLayer(trace, layer);
-    const without = newIds.map((id, n) => ({ id, probability: newBefore[n], without: newAfter[n] })); // the most probable tokens
-    heads.push({ layer, head, weights: stepRow(headOf(trace, layer, head), "weights", trace.T - 1), after, without });
+    const known = ids.map((id, n) => ({ id, before: before[n], after: after[n] }));
+    const others = newIds.map((id, n) => ({ id, before: newBefore[n], after: newAfter[n] }));
+    const next = [...known, ...others.filter(({ id }) => !ids.includes(id))];
+    const weights = stepRow(headOf(trace, layer, head), "weights", trace.T - 1);
+    // What the head adds to the most probable token; no token that isn't in `next` is more probable than `unlisted`.
+    heads.push({
+      layer, head, weights, next, effect: before[0] - after[0], unlisted: Math.max(before.at(-1), newAfter.at(-1)),
+    });
   }
-  return { ids, before, heads };
+  return { ids, heads };
 }
 
 /** The head that is described first: see `worthOf`. */
-function headToDescribe(trace, { before, heads }) {
-  const worthOfHead = ({ layer, head, after }) => {
+function headToDescribe(trace, { heads }) {
+  const worthOfHead = ({ layer, head, effect }) => {
     const loaded = headOf(trace, layer, head);
-    return worthOf((i) => stepRow(loaded, "weights", i), trace.T, trace.cached + trace.T - 1, Math.abs(before[0] - after[0]));
+    return worthOf((i) => stepRow(loaded, "weights", i), trace.T, trace.cached + trace.T - 1, Math.abs(effect));
   };
   const worth = new Map(heads.map((one) => [one, worthOfHead(one)]));
   return heads.reduce((best, one) => (worth.get(one) > worth.get(best) ? one : best));

@@ -10,7 +10,9 @@ import { description, say, sayMessage, tokenOf } from "../sources/description.js
 import { isLook, on, selection } from "./store.js";
 
 // The steps with a number for each query and key, in the order of computation.
-export const MATRICES = Object.keys(description.steps).filter((name) => description.steps[name].axes === description.steps.weights.axes);
+export const MATRICES = Object.keys(description.steps).filter(
+  (name) => description.steps[name].axes === description.steps.weights.axes,
+);
 export const DIFFERENCE = "B − A";
 const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
 
@@ -60,14 +62,18 @@ export function nameTraces() {
   makeViews();
 }
 
-/** What is named in the page's language: a trace's model, how it is edited, what it was trained on, and cached tokens. */
+/**
+ * What is named in the page's language: a trace's model, how it is edited, what it was trained on, and cached tokens.
+ */
 function namesOf({ model, note, training, cached, tokens }) {
   const before = Array.from({ length: cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
-  return { model: sayMessage(model), note: sayMessage(note), training: sayMessage(training), keys: [...before, ...tokens] };
+  return {
+    model: sayMessage(model), note: sayMessage(note), training: sayMessage(training), keys: [...before, ...tokens],
+  };
 }
 
 /** A trace from its description; `number` is its index among those shown. */
-export function traceOf(described, number) {
+function traceOf(described, number) {
   const T = described.tokens.length;
   const Tk = described.cached + T;
   const characters = charactersIn(described.tokens);
@@ -102,7 +108,10 @@ const hasSameTokens = (a, b) => a.changes && a.names === b.names && a.ids.join()
 
 /** Whether two views show the same tokens, and are named alike: only numbers may differ. */
 export const isAlike = (a, b) =>
-  a.name === b.name && a.distinction === b.distinction && a.traces.length === b.traces.length && a.traces.every((trace, n) => hasSameTokens(trace, b.traces[n]));
+  a.name === b.name &&
+  a.distinction === b.distinction &&
+  a.traces.length === b.traces.length &&
+  a.traces.every((trace, n) => hasSameTokens(trace, b.traces[n]));
 
 /** Reuse the packs of the layers that a trace shares with a previous one. */
 function reusePacks(trace, other) {
@@ -114,7 +123,9 @@ function reusePacks(trace, other) {
 
 /** The number of layers before the first change that only one of two traces has. */
 function layersShared(a, b) {
-  const differing = [...a.changes, ...b.changes].filter((change) => ![a, b].every(({ changes }) => isAmong(changes, change)));
+  const differing = [...a.changes, ...b.changes].filter(
+    (change) => ![a, b].every(({ changes }) => isAmong(changes, change)),
+  );
   return Math.min(a.layers, ...differing.map(({ layer = 0 }) => layer));
 }
 
@@ -128,14 +139,16 @@ function differentShapes(a, b) {
 }
 
 /** What distinguishes each of two traces: its model, text or changes. `pairs` are the positions of aligned queries. */
-export function distinctions(both, pairs) {
+function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
   const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
   return both.map((trace, t) => {
     const start = pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length;
     const text = differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, start);
-    return [differ(({ model }) => model) && trace.model, text, differ(changesIn) && changesIn(trace)].filter(Boolean).join(", ");
+    return [differ(({ model }) => model) && trace.model, text, differ(changesIn) && changesIn(trace)]
+      .filter(Boolean)
+      .join(", ");
   });
 }
 
@@ -172,7 +185,7 @@ function whyZero(a, b) {
 }
 
 /** Whether a query or key is in all traces. positions: its position in each, or null. */
-export const isEverywhere = (positions) => !positions.includes(null);
+const isEverywhere = (positions) => !positions.includes(null);
 
 /** The index of the last number in an ascending list that isn't larger than n; 0 if all are. */
 export function nearest(numbers, n) {
@@ -198,7 +211,8 @@ function viewOf(name, viewed, distinction = "") {
   const columns = indicesIn(alignment.keys);
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
   const keys = positionsIn(alignment.keys).filter(isEverywhere);
-  const namesIn = (all, list, nameOf) => all.map((positions) => [...new Set(viewed.map((trace, n) => nameOf(trace[list][positions[n]])))].join(" | "));
+  const namesIn = (all, list, nameOf) =>
+    all.map((positions) => [...new Set(viewed.map((trace, n) => nameOf(trace[list][positions[n]])))].join(" | "));
   const symbolIn = ({ symbol }) => symbol;
   return {
     ...{ name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H },
@@ -218,7 +232,8 @@ export function labelView(view) {
 }
 
 /** A view's traces whose layer isn't loaded yet. */
-export const pendingTraces = (view, layer) => view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
+export const pendingTraces = (view, layer) =>
+  view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
 
 export const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
@@ -233,17 +248,13 @@ export function editedIn(layer, head, step) {
 /** Whether a view has a head and its numbers are loaded. */
 export const isLoaded = (view, { layer, head }) => hasHead(view, layer, head) && !pendingTraces(view, layer).length;
 
-/** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
-export function differenceOf(positions, list) {
-  if (!isEverywhere(positions)) return "added";
-  return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
-}
-
 /** A token of the vocabulary after a position, with its name there. */
-export const nextTokenOf = (trace, position, id) => tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
+export const nextTokenOf = (trace, position, id) =>
+  tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
 
 /** The index in `alignment.queries` of a position in a trace. */
-export const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
+export const queryOf = (trace, position) =>
+  alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** The values of a link, as a selection that this page can show. */
 export function clampedSelection({ layer, head, query, key, step }) {
@@ -260,7 +271,7 @@ export function clampedSelection({ layer, head, query, key, step }) {
 
 /** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
 export const onHead = (draw) =>
-  on("head step depth level palette", () => !pendingTraces({ traces }, selection.layer).length && draw());
+  on("head step depth palette", () => !pendingTraces({ traces }, selection.layer).length && draw());
 
 // ---- the words of changes, see numbers/changes.js --------------------------------------------------
 
@@ -275,7 +286,8 @@ export function nameOfChange(change) {
   if (kind === "unscaled") return say("no division by √Dk");
   const name = nameOfPart(change);
   if (kind === "ablate") return name;
-  if (kind === "patch") return say("{name}: {step} of another text", { name, step });
   if (kind === "scale") return say("{name}: {step} × {factor}", { name, step, factor });
-  return cells.length === 1 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length });
+  return cells.length === 1
+    ? say("{name}: 1 cell of the mask", { name })
+    : say("{name}: {count} cells of the mask", { name, count: cells.length });
 }

@@ -8,8 +8,12 @@ import { description, say, sayParts, sayStored } from "../sources/description.js
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
 import { closeArithmetic, goTo, select } from "../state/actions.js";
 import { isLook, on, selection, set } from "../state/store.js";
-import { alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference } from "../state/traces.js";
-import { boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol } from "../drawing/draw.js";
+import {
+  alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference,
+} from "../state/traces.js";
+import {
+  boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol,
+} from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { lineOf, noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
 import { cursorOf, focusComponent } from "../drawing/levels.js";
@@ -24,7 +28,9 @@ function showOpened() {
     return fitBeside();
   }
   byId("arithmetic-title").textContent = say("Arithmetic");
-  const words = say("Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector.");
+  const words = say(
+    "Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector.",
+  );
   byId("sums").replaceChildren(make("p", { class: "note" }, words));
 }
 
@@ -50,7 +56,9 @@ function showArithmetic() {
   const shown = traces.filter((trace) => hasHead(trace, layer, head) && hasCell(trace));
   const position = (name) => positionsInWords(shown.map(({ number }) => positions[name][number]));
   const values = { layer, head, query: position("query"), key: position("key") };
-  byId("arithmetic-title").textContent = say("Arithmetic of layer {layer}, head {head}, query {query}, key {key}", values);
+  byId("arithmetic-title").textContent = say(
+    "Arithmetic of layer {layer}, head {head}, query {query}, key {key}", values,
+  );
   byId("sums").replaceChildren(...shown.map(arithmeticOf));
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
 }
@@ -80,7 +88,10 @@ function cellOf(trace) {
 function arithmeticOf(trace) {
   const cell = cellOf(trace);
   const pair = { query: tokenElement(trace.tokens[cell.i]), key: tokenElement(trace.keys[cell.j]) };
-  const title = make("p", { class: "pair" }, make("b", {}, prefixOf(trace)), ...sayParts("how {query} attends to {key}", pair));
+  const title = make(
+    "p", { class: "pair" }, make("b", {}, prefixOf(trace)),
+    ...sayParts("how {query} attends to {key}", pair),
+  );
   const tables = make("div", { class: "tables" }, componentsTable(cell), keysTable(cell));
   return make("article", { "data-trace": trace.number }, title, chainOfCell(cell), tables);
 }
@@ -97,11 +108,17 @@ function chainOfCell(cell) {
     item.append(make("span", { class: "note" }, sayStored(description.steps[name].purpose)));
     return item;
   };
-  const lines = ["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) => line(name, explainInCell(cell, name)));
+  const lines = ["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) =>
+    line(name, explainInCell(cell, name)),
+  );
   const added = [number(weights[j]), " × ", number(value), " = ", number(weights[j] * value)];
   const sum = resultOf(head.edited.has("context"), computed.context[component], context[component]);
   const adding = say("component {chosen}: key {j} adds ", { chosen: component, j });
-  return make("ol", { class: "chain" }, ...lines, line("context", [adding, ...added, say("; sum over all keys: "), sum]));
+  return make(
+    "ol", { class: "chain" },
+    ...lines,
+    line("context", [adding, ...added, say("; sum over all keys: "), sum]),
+  );
 }
 
 /** How a step of the cell is computed; the products of a sum are in the table. */
@@ -115,7 +132,8 @@ function explainInCell({ trace, head, i, j, rows }, name) {
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
   const declared = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
-  // The lines are made from that equation, in attnlab/views/explaining/derivations.py; only their numbers are the page's.
+  // The lines are made from that equation, in attnlab/views/explaining/derivations.py; only their numbers are the
+  // page's.
   const lines = working.lines(description.explanations[declared].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, value], n) => {
@@ -150,7 +168,10 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
   const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
-    ["d", vector("Q", i, `Q[${i}]`), keyVector("K"), say("product"), keyVector("V"), say("weight × V"), vector("concat", i, `context[${i}]`)],
+    [
+      "d", vector("Q", i, `Q[${i}]`), keyVector("K"), say("product"), keyVector("V"), say("weight × V"),
+      vector("concat", i, `context[${i}]`),
+    ],
     Array.from({ length: Dh }, (_, d) => {
       const [q, k, v] = [Q[i * Dh + d], K[j * Dh + d], V[j * Dh + d]];
       return [String(d), q, k, q * k, v, rows.weights[j] * v, rows.context[d]];
@@ -170,7 +191,9 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
   const sum = e.sum(LAST_AXIS).numbers()[0];
   const steps = ["raw_scores", "scores", "masked_scores"];
   const table = tableOfChoices(
-    say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
+    say("The row of query {i}: its largest masked score is {largest}", {
+      i, largest: format(Math.max(...rows.masked_scores), 6),
+    }),
     [say("key"), ...steps, say("exp(· − largest)"), "weights", `V[·, ${component}]`, say("weight × V")],
     trace.keys.map((token, n) => {
       const [weight, v] = [rows.weights[n], V[n * Dh + component]];
@@ -207,7 +230,9 @@ function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, .
 }
 
 /** A trace's query and key whose arithmetic is shown. */
-const cellIn = ({ number }) => [alignment.queries[selection.openCell.query][number], alignment.keys[selection.openCell.key][number]];
+const cellIn = ({ number }) => [
+  alignment.queries[selection.openCell.query][number], alignment.keys[selection.openCell.key][number],
+];
 
 function comparisonOf(shown) {
   const { layer, head } = selection.openCell;

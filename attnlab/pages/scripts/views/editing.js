@@ -88,7 +88,6 @@ function markControls() {
   showFactor(100 * (changeOf(byId("changed-step").value)?.factor ?? 1));
   const isToggled = toggledCells().some((cell) => cell.join() === cellOfMask()?.join());
   byId("cell-toggle").ariaPressed = String(isToggled);
-  byId("patch").disabled = requests.kept.length < 2;
   for (const kind of ["uncausal", "unscaled"]) byId(kind).checked = isAmong(changes, { kind });
 }
 
@@ -100,7 +99,7 @@ function showFactor(percent) {
 const controlOf = (id, words, click) => buttonOf(click, { id }, words);
 const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
 
-/** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
+/** Controls that scale a step of the open head or all heads. */
 function stepControls() {
   const options = STEPS_TO_CHANGE.map((name) => make("option", {}, name));
   const step = make("select", { id: "changed-step", "aria-label": say("step"), change: markControls }, ...options);
@@ -110,17 +109,12 @@ function stepControls() {
     changeStep(step.value, percent === 100 ? null : { kind: "scale", step: step.value, factor: percent / 100 });
   const range = { type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") };
   const factor = make("input", { id: "factor", ...range, input, change });
-  const patch = () => changeStep(step.value, { kind: "patch", step: step.value, ids: requests.kept.at(-2).ids });
   const checkbox = (kind, words) => checkboxOf({ id: kind }, words, () => toggleChange({ kind }));
   return make(
     "details",
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
-    controlsOf(
-      step,
-      make("span", {}, factor, make("span", { class: "value" })),
-      controlOf("patch", say("Use the previous text's values"), patch),
-    ),
+    controlsOf(step, make("span", {}, factor, make("span", { class: "value" }))),
     controlsOf(controlOf("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
     controlsOf(checkbox("uncausal", say("Remove the causal mask")), checkbox("unscaled", say("Don't divide by √Dk"))),
   );
@@ -134,12 +128,9 @@ function headControls() {
   return make("div", { id: "toggles" }, ablateHead, ablateMlp, stepControls());
 }
 
-/** Put the controls beside the open head's title. */
+/** Put the controls below the open head's title. */
 export function startEditing() {
-  const title = byId("head-title");
-  const cause = make("div", { id: "cause" });
-  title.before(cause);
-  cause.append(make("div", {}, title, headControls(), byId("is-ablated"), byId("jobs")), make("div", { id: "change" }));
+  byId("head-title").after(headControls());
   // S ablates the head that has focus, among all heads or in its map; M toggles a cell of its mask.
   for (const id of ["every-head", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {

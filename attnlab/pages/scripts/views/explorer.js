@@ -1,13 +1,12 @@
-// The controls of a page with a model: what is computed, the traces that are compared, sampling, and opening a model.
+// The controls of a page with a model: what is typed and computed, and whether two traces are compared.
 
 import { say } from "../sources/description.js";
 import { reports } from "../sources/source.js";
-import { cancel, goBack, isShownTyped, latest, openModel, requests, restoreText } from "../state/requests.js";
+import { cancel, isShownTyped, latest, requests, restoreText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
 import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { typingParts } from "./typing.js";
-import { generatingControls } from "./writing.js";
 
 let progress = 1; // of what the source loads or computes, from 0 to 1
 
@@ -33,17 +32,7 @@ function showStatus() {
 function showTitle() {
   const { model, excerpt } = latest();
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
-  byId("compare").disabled = byId("back").disabled = requests.kept.length < 2;
-}
-
-/** A button that opens another model, and the field for its files. */
-function openingControls() {
-  const change = () => {
-    if (files.files.length) openModel([...files.files]);
-    files.value = ""; // so that the same files can be chosen again
-  };
-  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "", change });
-  return [buttonOf(() => files.click(), { id: "open" }, say("Open a model")), files];
+  byId("compare").disabled = requests.kept.length < 2;
 }
 
 function controls() {
@@ -55,21 +44,13 @@ function controls() {
     ...typingParts(),
     make("p", { id: "status", role: "status" }),
     make("p", { id: "working" }, bar, " ", buttonOf(cancel, { id: "cancel" }, say("Cancel"))),
-    make(
-      "div",
-      { class: "controls" },
-      checkboxOf({ id: "compare" }, say("Compare with the previous one"), compare),
-      buttonOf(goBack, { id: "back" }, say("Back to the previous one")),
-      generatingControls(),
-      ...openingControls(),
-    ),
+    make("div", { class: "controls" }, checkboxOf({ id: "compare" }, say("Compare with the previous one"), compare)),
     make("p", { id: "ablated", class: "note" }),
   );
 }
 
 /** Make the controls again, in the page's language. */
 function makeAgain() {
-  byId("special-names").replaceChildren(); // fields are matched by their number
   replaceWithFields(byId("explore"), controls());
   showBusy();
   showProgress(progress);

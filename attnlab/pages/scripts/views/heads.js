@@ -9,8 +9,12 @@ const HEIGHT = 30;
 const MIN_SMALL_ARC = 0.08;
 const MIN_SMALL_ARC_OF_LONG = 0.02;
 const MIN_BAR = 0.015; // of the longest
+const MIN_LONGEST = 0.02; // the effect of a bar that may fill its half
 const MIN_OWN_WEIGHT = 0.25; // of a word on itself, drawn as a stroke above the word
 const MANY_ROWS = 64; // of longer texts only the last word's arcs are drawn
+
+/** A change of a probability in points, with its sign. */
+const signedPoints = (x) => `${x < 0 ? "−" : "+"}${(100 * Math.abs(x)).toFixed(1)}`;
 
 /** The words' centres along a line of WIDTH, as far apart as the words are long. */
 function centresOf(words) {
@@ -46,7 +50,10 @@ function smallDrawing(shown, rowOf) {
       drawing.append(arc);
     }
     if (shown.isSelf && weights[i] > MIN_OWN_WEIGHT && count > 1) {
-      const own = svg("path", { class: "arc", d: `M${from[i].x} ${baseline}V${baseline - 9 * weights[i]}`, "stroke-width": (2.4 * weights[i]).toFixed(2) });
+      const own = svg("path", {
+        class: "arc", d: `M${from[i].x} ${baseline}V${baseline - 9 * weights[i]}`,
+        "stroke-width": (2.4 * weights[i]).toFixed(2),
+      });
       own.style.opacity = isLast ? 0.9 : 0.3;
       drawing.append(own);
     }
@@ -69,8 +76,14 @@ export class Heads {
     const focused = this.buttons.indexOf(document.activeElement); // it is made anew
     this.buttons = Array.from({ length: layers * H }, (_, n) => {
       const [layer, head] = [Math.floor(n / H), n % H];
-      const events = { pointerenter: ({ pointerType }) => pointerType === "mouse" && this.point(layer, head), pointerleave: () => this.point(null) };
-      const button = buttonOf(() => this.choose(layer, head), { class: "head-drawing", tabindex: "-1", "aria-label": say("head {layer}.{head}", { layer, head }), ...events });
+      const events = {
+        pointerenter: ({ pointerType }) => pointerType === "mouse" && this.point(layer, head),
+        pointerleave: () => this.point(null),
+      };
+      const button = buttonOf(() => this.choose(layer, head), {
+        class: "head-drawing", tabindex: "-1", "aria-label": say("head {layer}.{head}", { layer, head }),
+        ...events,
+      });
       button.append(svg("svg"), make("i"), make("small", { "aria-hidden": "true" }, `${layer}.${head}`));
       return Object.assign(button, { layer, head });
     });
@@ -86,11 +99,24 @@ export class Heads {
       button.firstChild.replaceWith(smallDrawing(shown, (i) => shown.weights(layer, button.head, i)));
   }
 
-  /** A bar under each head: how far the next word moves without it; null where that isn't known. */
+  /**
+   * A bar under each head, from the middle: to the right if it raises the next word's probability, to the left if it
+   * lowers it. effectOf(layer, head): by how much; null where that isn't known.
+   */
   showEffects(effectOf) {
-    const effects = this.buttons.map(({ layer, head }) => effectOf(layer, head) ?? 0);
-    const largest = Math.max(...effects, 0.02);
-    this.buttons.forEach((button, n) => (button.children[1].style.width = effects[n] < MIN_BAR * largest ? "0" : `${(100 * effects[n]) / largest}%`));
+    const effects = this.buttons.map(({ layer, head }) => effectOf(layer, head));
+    const sizes = effects.map((effect) => Math.abs(effect ?? 0));
+    this.largest = Math.max(...sizes);
+    this.longest = this.buttons[sizes.indexOf(this.largest)];
+    this.element.classList.toggle("barred", effects.some((effect) => effect !== null));
+    this.buttons.forEach((button, n) => {
+      const [, bar, name] = button.children;
+      const width = sizes[n] < MIN_BAR * this.largest ? 0 : (50 * sizes[n]) / Math.max(this.largest, MIN_LONGEST);
+      Object.assign(bar.style, { width: `${width}%`, left: `${effects[n] < 0 ? 50 - width : 50}%` });
+      const points = effects[n] === null ? "" : ` ${signedPoints(effects[n])}`;
+      name.textContent = `${button.layer}.${button.head}${points}`;
+      button.ariaLabel = say("head {layer}.{head}", button) + points;
+    });
   }
 
   /** Mark the open head, and those that are silenced. */

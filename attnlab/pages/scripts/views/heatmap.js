@@ -94,7 +94,9 @@ class Heatmap {
     this.#scale = scaleOf(view, step, bound);
     this.#bitmap = bitmapOf(this.#matrix, view.Tk, view.T, this.#scale, hiddenIn(view, selection));
     const words = { ...selection, step: formulaOf(step), of: labelOf(view) };
-    this.scroller.ariaLabel = say("{step}{of}, layer {layer}, head {head}: a row for each query, a column for each key", words);
+    this.scroller.ariaLabel = say(
+      "{step}{of}, layer {layer}, head {head}: a row for each query, a column for each key", words,
+    );
     this.#drawLegend();
     this.layOut();
   }
@@ -245,7 +247,9 @@ class Heatmap {
     put(cursor, query, key);
     const { openCell } = selection;
     const isOpen = openCell && isSame(openCell, selection);
-    const [openRow, openColumn] = isOpen ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)] : [-1, -1];
+    const [openRow, openColumn] = isOpen
+      ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)]
+      : [-1, -1];
     opened.hidden = openRow < 0 || openColumn < 0;
     if (!opened.hidden) put(opened, openRow, openColumn);
     this.row.setAttribute("aria-rowindex", query + 1);

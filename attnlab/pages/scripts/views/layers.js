@@ -73,18 +73,37 @@ async function drawLayers() {
   const normOf = (row, i) => norms[row * T + i];
   const widest = Math.max(...norms);
   const query = queryIn(trace);
-  const drawing = svg("svg", { width, height: yOf(T), role: "img", "aria-label": say("All layers: bands are tokens, curves are attention, dots are what MLPs add") });
+  const drawing = svg("svg", {
+    width, height: yOf(T), role: "img",
+    "aria-label": say("All layers: bands are tokens, curves are attention, dots are what MLPs add"),
+  });
   for (let i = first; i < T; i++) {
     const half = (row) => Math.max(0.5, (WIDEST_BAND / 2) * (normOf(row, i) / widest));
-    const points = [[NAMES_WIDTH, half(0)], ...places.flatMap(({ end, mlp }, n) => [[end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)]]), [width, half(3 * layers)]];
-    drawing.append(bandOf(yOf(i), points), svg("text", { x: NAMES_WIDTH - 10, y: yOf(i), class: i === query ? "of-query" : "" }, wordOf(trace.tokens[i]).slice(0, 16)));
+    const points = [
+      [NAMES_WIDTH, half(0)],
+      ...places.flatMap(({ end, mlp }, n) => [
+        [end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)],
+      ]),
+      [width, half(3 * layers)],
+    ];
+    drawing.append(
+      bandOf(yOf(i), points),
+      svg(
+        "text", { x: NAMES_WIDTH - 10, y: yOf(i), class: i === query ? "of-query" : "" },
+        wordOf(trace.tokens[i]).slice(0, 16),
+      ),
+    );
   }
   places.forEach((place, layer) => {
-    drawing.append(svg("text", { x: (place.start + place.end) / 2, y: 12, class: "title" }, say("Layer {layer}", { layer })));
+    drawing.append(
+      svg("text", { x: (place.start + place.end) / 2, y: 12, class: "title" }, say("Layer {layer}", { layer })),
+    );
     drawing.append(...curvesOf(trace, layer, first, place, yOf, query));
     for (let i = first; i < T; i++) {
       const radius = LARGEST_DOT * Math.sqrt(normOf(2 + 3 * layer, i) / widest);
-      drawing.append(svg("circle", { cx: place.mlp, cy: yOf(i), r: radius.toFixed(1), class: i === query ? "of-query" : "" }));
+      drawing.append(
+        svg("circle", { cx: place.mlp, cy: yOf(i), r: radius.toFixed(1), class: i === query ? "of-query" : "" }),
+      );
     }
   });
   byId("picture").replaceChildren(drawing);

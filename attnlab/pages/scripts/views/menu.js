@@ -6,11 +6,15 @@ import { linkOfPage, startEntry } from "../state/link.js";
 import { isLook, on, selection, set } from "../state/store.js";
 import { traces } from "../state/traces.js";
 import { byId } from "../drawing/elements.js";
-import { announce, copyText, saveFile } from "../drawing/files.js";
+import { announce, saveFile } from "../drawing/files.js";
 import { pictureOf, pngOf } from "../drawing/picture.js";
 
 /** The name of a file that shows what the page does. */
-const fileName = (ending) => `${["attnlab", traces[0].model, `${selection.layer}.${selection.head}`].filter(Boolean).join("-").replace(/[^\w.-]+/g, "-")}${ending}`;
+const fileName = (ending) =>
+  `${["attnlab", traces[0].model, `${selection.layer}.${selection.head}`]
+    .filter(Boolean)
+    .join("-")
+    .replace(/[^\w.-]+/g, "-")}${ending}`;
 
 const shownPicture = () => pictureOf([byId("stages"), byId("said")], document.title);
 
@@ -21,7 +25,7 @@ const ACTIONS = {
   },
   "predict-first": () => set({ isPredicting: !selection.isPredicting }),
   "copy-link": async () => {
-    await copyText(location.href.replace(/#.*|$/, `#${linkOfPage()}`));
+    await navigator.clipboard.writeText(location.href.replace(/#.*|$/, `#${linkOfPage()}`));
     announce(say("Link copied."));
   },
   "save-svg": () => saveFile(fileName(".svg"), shownPicture().outerHTML, "image/svg+xml"),

@@ -1,13 +1,12 @@
 // Next tokens after a position: from logits to the sampled token.
 
-import { brief, grouped } from "../numbers/formats.js";
+import { grouped } from "../numbers/formats.js";
 import { totalOf } from "../numbers/predictions.js";
 import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
-import { select } from "../state/actions.js";
-import { changed, isLook, on, selection, settings } from "../state/store.js";
-import { alignment, queryIn, traces } from "../state/traces.js";
-import { drawingsIn, number, onceAFrame, positionsInWords, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
+import { changed, isLook, on, settings } from "../state/store.js";
+import { queryIn, traces } from "../state/traces.js";
+import { drawingsIn, number, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
 import { byId, make } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
@@ -15,7 +14,6 @@ import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 const ROWS = 20; // of the table
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
-let positionSlider;
 let settingSliders = [];
 
 /** The largest number of tokens that predictions include. */
@@ -23,17 +21,8 @@ const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n
 
 /** Make the controls above the predictions. */
 function makeSettings() {
-  positionSlider = slider(say("after position"), {
-    shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
-    spokenText(n) {
-      const t = alignment.queries[n].findIndex((i) => i !== null);
-      const [position, { cached, tokens }] = [alignment.queries[n][t], traces[t]];
-      return `${cached + position} ${brief(tokens[position].symbol)}`;
-    },
-    onChange: (n) => select(n),
-  });
   settingSliders = makeSliders();
-  byId("settings").replaceChildren(positionSlider.element, ...settingSliders.map(({ element }) => element));
+  byId("settings").replaceChildren(...settingSliders.map(({ element }) => element));
 }
 
 /** Sliders for the settings. */
@@ -60,7 +49,9 @@ function makeSliders() {
     slider("top-p", {
       shownText: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
       spokenText: (n) =>
-        topPs[n] === null ? say("all tokens") : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
+        topPs[n] === null
+          ? say("all tokens")
+          : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
       onChange: (n) => set({ top_p: topPs[n] }),
       state: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
     }),
@@ -104,7 +95,9 @@ class Prediction {
     this.following = make("p", { class: "sum" });
     this.heading = make("h3");
     this.note = make("p", { class: "note" });
-    byId("predictions").append(make("article", { "data-trace": trace.number }, this.heading, this.note, this.steps, this.table, this.following));
+    byId("predictions").append(
+      make("article", { "data-trace": trace.number }, this.heading, this.note, this.steps, this.table, this.following),
+    );
     this.draw = onceAFrame(() => this.#draw());
   }
 
@@ -116,7 +109,9 @@ class Prediction {
     if (traces[trace.number] !== trace || position !== queryIn(trace)) return; // another text or token has been chosen
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["steps", "table", "following"]) this[part].hidden = !prediction;
-    this.note.textContent = prediction ? [settingsInWords(), sayStored(trace.limits)].filter(Boolean).join(" · ") : whyNoLogits(trace);
+    this.note.textContent = prediction
+      ? [settingsInWords(), sayStored(trace.limits)].filter(Boolean).join(" · ")
+      : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
 
@@ -132,7 +127,10 @@ class Prediction {
 /** The settings that differ from the defaults; "" if none do. */
 function settingsInWords() {
   const { temperature, top_k, top_p } = settings;
-  const words = [temperature !== 1 && `${say("temperature")} ${temperature}`, top_k !== null && `top-k ${top_k}`, top_p !== null && `top-p ${top_p}`];
+  const words = [
+    temperature !== 1 && `${say("temperature")} ${temperature}`, top_k !== null && `top-k ${top_k}`,
+    top_p !== null && `top-p ${top_p}`,
+  ];
   return words.filter(Boolean).join(", ");
 }
 
@@ -175,7 +173,10 @@ function candidatesTable(unusedRows, candidates) {
   const rows = Array.from({ length: count }, (_, n) => {
     cumulative += renormalized[n];
     const strikeIfRemoved = (x) => (removedBy[n] ? make("s", {}, contentOf(x)) : x);
-    const steps = [logits[n] / temperature, (logits[n] - logits[0]) / temperature, exponentials[n], strikeIfRemoved(probabilities[n])];
+    const steps = [
+      logits[n] / temperature, (logits[n] - logits[0]) / temperature, exponentials[n],
+      strikeIfRemoved(probabilities[n]),
+    ];
     const name = strikeIfRemoved(tokenElement(tokens[n]));
     // What removed the token, or its probability; at temperature 0, always the probability.
     const result = (temperature && removedBy[n]) || renormalized[n];
@@ -192,7 +193,9 @@ function candidatesTable(unusedRows, candidates) {
     const unlisted = vocab - unusedRows - tokens.slice(0, count).filter(isToken).length;
     const unlistedUnused = vocab - count - unlisted;
     const counts = { count: grouped(unlisted), rest: grouped(unlistedUnused) };
-    const name = unlistedUnused ? say("the other {count}, and {rest} unused rows of W_E", counts) : say("the other {count}", counts);
+    const name = unlistedUnused
+      ? say("the other {count}, and {rest} unused rows of W_E", counts)
+      : say("the other {count}", counts);
     foot.unshift(tokenRow(name, "", ["", "", ...sums], totalBeyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
@@ -207,7 +210,9 @@ function followingOf(token, { vocab, following, logits, sum }) {
   const rank = following.larger + 1;
   const { temperature } = settings;
   const probability = temperature ? Math.exp((following.logit - logits[0]) / temperature) / sum : Number(rank === 1);
-  const values = { token: tokenElement(token), rank: grouped(rank), vocab: grouped(vocab), probability: number(probability, 4) };
+  const values = {
+    token: tokenElement(token), rank: grouped(rank), vocab: grouped(vocab), probability: number(probability, 4),
+  };
   return sayParts("The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.", values);
 }
 
@@ -220,12 +225,10 @@ export function startPredictions() {
   predictions = drawingsIn("predictions", () => traces, (trace) => new Prediction(trace));
   on("traces language", () => {
     // The sliders' ranges depend on the texts.
-    positionSlider.set(selection.query, alignment.queries.length - 1);
     if (settings.top_k > mostTokens()) settings.top_k = null;
     showSettings();
     drawPredictions();
   });
-  on("query", () => positionSlider.set(selection.query));
   on("settings", showSettings);
   on("query settings depth", drawPredictions);
 }

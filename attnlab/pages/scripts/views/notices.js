@@ -1,5 +1,5 @@
-// Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like words,
-// and what to do; and that a text ends in a blank. It stands above the sentence.
+// Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like
+// words, and what to do; and that a text ends in a blank. It stands above the sentence.
 
 import { percent } from "../numbers/formats.js";
 import { UNCHANGED } from "../numbers/predictions.js";
@@ -12,6 +12,12 @@ import { traces } from "../state/traces.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
 
+const spelledOutInWords = (values) =>
+  say(
+    "Not in this model's vocabulary, so read in three or more pieces, or in pieces of at most two letters: {words}.",
+    values,
+  );
+
 /** The notice on a trace's text, as in attnlab/model/notice.py; "" if there is nothing to say. */
 function noticeOn({ training, advice, id, special }, { split, unknown, spelledOut, unread, scripts }) {
   const listed = (words) => ({ words: words.join(" · ") });
@@ -19,17 +25,22 @@ function noticeOn({ training, advice, id, special }, { split, unknown, spelledOu
   const advised = new Set(scripts.filter((script) => script in advice).map((script) => sayStored(advice[script])));
   return joinSentences(
     split.length && say("Names of special tokens, read as plain characters: {words}.", listed(split)),
-    // A page with a model has a checkbox for each.
-    split.length && id === undefined && say("To mean the tokens: trace(text, special=True) in Python, --special in a command."),
+    // In a page with a model, names that are typed are these tokens.
+    split.length &&
+      id === undefined &&
+      say("To mean the tokens: trace(text, special=True) in Python, --special in a command."),
     split.length && !special.isExact && say("Names of tokens must be written exactly so."),
-    unknown.length && say("This model has no special tokens of these names, so it reads them in pieces: {words}.", listed(unknown)),
-    spelledOut.length && say("Not in this model's vocabulary, so read in three or more pieces, or in pieces of at most two letters: {words}.", listed(spelledOut)),
+    unknown.length &&
+      say("This model has no special tokens of these names, so it reads them in pieces: {words}.", listed(unknown)),
+    spelledOut.length && spelledOutInWords(listed(spelledOut)),
     unread.length && say("This model can't read at all, and sees as an unknown token: {words}.", listed(unread)),
     ...(isAdvised ? [training, ...advised] : []),
   );
 }
 
-/** Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have. */
+/**
+ * Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have.
+ */
 const endsInBlank = ({ tokens, cached }) => cached + tokens.length > 1 && /^[\s\u00a0]+$/.test(tokens.at(-1).text);
 
 /** What is said about a text that ends in a blank, with what comes next without the blank. */
@@ -38,8 +49,14 @@ async function noticeOnBlank(trace, element) {
   if (position < trace.prediction.first) return;
   const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
   const next = make("b", {}, trace.names.get(ids[0]).text.trim());
-  element.append(" ", ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }));
-  if (live.editor) element.append(" ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")));
+  element.append(
+    " ",
+    ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }),
+  );
+  if (live.editor)
+    element.append(
+      " ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")),
+    );
 }
 
 function showNotice() {
@@ -50,7 +67,10 @@ function showNotice() {
   document.body.classList.toggle("strange", isStrange && traces.every(({ advice }) => advice.other));
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
   for (const trace of traces.filter(endsInBlank)) {
-    const element = make("p", { class: "blank" }, prefixOf(trace), say("This text ends in a blank, which the model reads as a token of its own."));
+    const element = make(
+      "p", { class: "blank" }, prefixOf(trace),
+      say("This text ends in a blank, which the model reads as a token of its own."),
+    );
     byId("notice").append(element);
     noticeOnBlank(trace, element);
   }

@@ -141,7 +141,9 @@ function showPassTitle() {
   byId("pass-title").replaceChildren(...sayParts("{token}, token {i}, through the model", values));
   const query = queryIn(trace);
   byId("pass-note").hidden = position === query;
-  byId("pass-note").textContent = say("This file doesn't include token {query}; attnlab explore has all tokens.", { query });
+  byId("pass-note").textContent = say("This file doesn't include token {query}; attnlab explore has all tokens.", {
+    query,
+  });
 }
 
 async function showPass() {
@@ -216,7 +218,9 @@ function showChosenStep() {
   for (const id of ["step-shape", "row-number", "step-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
   const [size, least, most] = [Math.hypot(...row), Math.min(...row), Math.max(...row)].map((x) => number(x, 4));
-  const values = { shape: shapeOf(trace, axes).join(" × "), i: String(shownStep.position), n: String(row.length), size, least, most };
+  const values = {
+    shape: shapeOf(trace, axes).join(" × "), i: String(shownStep.position), n: String(row.length), size, least, most,
+  };
   const shape = VOCABULARY_STEPS.has(step.name)
     ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", values)
     : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", values);
@@ -249,18 +253,25 @@ const whyMissing = ({ trace, position }) => (position < trace.prediction.first ?
 
 /** Say for which of a step's components the file has the weights. */
 function whichColumns({ trace, step }) {
-  if (step.equation === "logits") return say("This file only has the weights of the most probable next tokens; attnlab explore has all.");
+  if (step.equation === "logits")
+    return say("This file only has the weights of the most probable next tokens; attnlab explore has all.");
   const matrix = matrixPathOf(trace, step);
   const [, first, end] = trace.pass.columns.find(([path]) => path === matrix) ?? [];
   return end === undefined
     ? say("This file doesn't include the weights of this step; attnlab explore has all.")
-    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", { first, last: end - 1 });
+    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
+        first, last: end - 1,
+      });
 }
 
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (VOCABULARY_STEPS.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c]) });
+  if (VOCABULARY_STEPS.has(name))
+    return say("token {symbol}, id {id}", {
+      ...shownStep.following.tokens[c],
+      symbol: wordOf(shownStep.following.tokens[c]),
+    });
   if (!PER_HEAD.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
@@ -319,7 +330,10 @@ async function readInputs(pass, step, c, column, parameters) {
     const [path, from] = [paths[n], stepAt(pass, paths[n])];
     if (parameter === "W" || parameter === "W_U")
       weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
-    const known = { ids: trace.tokens[position].id, positions: trace.cached + position, W: weights?.column, W_U: weights?.column, b: weights?.bias };
+    const known = {
+      ids: trace.tokens[position].id, positions: trace.cached + position, W: weights?.column, W_U: weights?.column,
+      b: weights?.bias,
+    };
     for (const matrix of ["W_E", "W_P"]) known[matrix] = rowAt(pass, step)[c]; // the step is a row of the matrix
     const value = parameter in known ? known[parameter] : from ? rowAt(pass, from) : inputAt(pass, path);
     if (value === undefined) return undefined;

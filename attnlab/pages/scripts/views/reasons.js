@@ -43,7 +43,8 @@ async function goToPart(trace, { kind, layer, head }, position) {
 /** A part's name, which leads to it. */
 function partElement(trace, part, side, position) {
   const name = nameOfReadPart(part, side);
-  const leads = ["head", "mlp", "token", "position"].includes(part.kind) && position >= 0; // cached tokens have no steps
+  // Cached tokens have no steps.
+  const leads = ["head", "mlp", "token", "position"].includes(part.kind) && position >= 0;
   return leads ? buttonOf(() => goToPart(trace, part, position), { class: "leads" }, name) : name;
 }
 
@@ -52,15 +53,22 @@ function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
   const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
   const rows = pairs.map(([first, second, x]) => {
-    const [one, two] = [partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached)];
+    const [one, two] = [
+      partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached),
+    ];
     return rowOf(one, [make("span", {}, two), barOf(Math.abs(x) / size, x < 0 ? "below" : ""), numberCell(x)]);
   });
   const count = countOfParts(layer, trace.H);
   const others = count * (count + Number(isCached)) - pairs.length;
   const rest = total - pairs.reduce((sum, [, , x]) => sum + x, 0);
-  const feet = [rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]), rowOf(say("total"), ["", "", numberCell(total)])];
+  const feet = [
+    rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]),
+    rowOf(say("total"), ["", "", numberCell(total)]),
+  ];
   const of = (words, token) => make("span", {}, words, " ", tokenElement(token));
-  const headings = [of(say("part of the query"), trace.tokens[query]), of(say("part of the key"), trace.keys[key]), "", say("score")];
+  const headings = [
+    of(say("part of the query"), trace.tokens[query]), of(say("part of the key"), trace.keys[key]), "", say("score"),
+  ];
   return tableOf(say("The largest pairs of parts"), headings, rows, others ? feet : feet.slice(1));
 }
 
@@ -72,8 +80,11 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
   if (pairs) return say("An edit replaced a step that this score is computed from, so its parts don't add up to it.");
   const { heads, first } = trace.why;
   const isHeadKnown = heads.some(([n, h]) => n === layer && h === head);
-  if (isHeadKnown && query < first) return say("This page has the parts of scores only from position {first}.", { first: trace.cached + first });
-  return say("This page doesn't have the largest parts of this score; {command} has those of all scores.", { command: "attnlab explore" });
+  if (isHeadKnown && query < first)
+    return say("This page has the parts of scores only from position {first}.", { first: trace.cached + first });
+  return say("This page doesn't have the largest parts of this score; {command} has those of all scores.", {
+    command: "attnlab explore",
+  });
 }
 
 /** The keys of the row, to compare with: a button for each, and one for their mean. */
@@ -85,7 +96,11 @@ function rivalsOf(trace, { visible, key }) {
   const chipOf = (n, words) => Object.assign(buttonOf(() => choose(n), { class: "chip" }, words), { other: n });
   const indexOf = (j) => alignment.keys.findIndex((positions) => positions[trace.number] === j);
   const tokens = visible.filter((j) => j !== key).map((j) => chipOf(indexOf(j), tokenElement(trace.keys[j])));
-  return make("div", { class: "rivals", role: "group", "aria-label": say("compared with") }, say("compared with"), " ", chipOf(undefined, say("the mean of the row")), ...tokens);
+  return make(
+    "div", { class: "rivals", role: "group", "aria-label": say("compared with") }, say("compared with"), " ",
+    chipOf(undefined, say("the mean of the row")),
+    ...tokens,
+  );
 }
 
 function sectionOf(trace) {
@@ -103,8 +118,10 @@ function sectionOf(trace) {
     const { edited } = headOf(trace, cell.layer, cell.head);
     const notes = [
       missing,
-      ["masked_scores", "weights"].some((name) => edited.has(name)) && say("The weights of this head are edited: they don't follow from its scores."),
-      reason.pairs?.length && say("LayerNorm's deviation is held constant. A part isn't a cause: without it, later parts would differ too."),
+      ["masked_scores", "weights"].some((name) => edited.has(name)) &&
+        say("The weights of this head are edited: they don't follow from its scores."),
+      reason.pairs?.length &&
+        say("LayerNorm's deviation is held constant. A part isn't a cause: without it, later parts would differ too."),
     ].filter(Boolean);
     const words = missing ? [] : [make("p", {}, ...reasonInWords(reason))];
     const bars = reason.pairs?.length ? [barsOf(reason, trace.cached > 0)] : [];

@@ -2,8 +2,9 @@
 
 import { percent } from "../numbers/formats.js";
 import { mostLookedAt } from "../numbers/looks.js";
+import { UNCHANGED } from "../numbers/predictions.js";
 import { wordOf } from "../numbers/words.js";
-import { description, joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
+import { description, say, sayParts, spaceBetween } from "../sources/description.js";
 import { jobsInWords } from "../sources/jobs.js";
 import { headOf, isAblatedIn, isSeen, stepRow } from "../sources/rows.js";
 import { loadLayer, source, withProbabilities } from "../sources/source.js";
@@ -16,11 +17,13 @@ import { nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/trace
 import { onceAFrame } from "../drawing/draw.js";
 import { buttonOf, byId, keepHeight, make } from "../drawing/elements.js";
 import { Heads } from "./heads.js";
-import { effectInWords, lookInWords, lookedAtInWords } from "./sentences.js";
+import {
+  effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
+} from "./sentences.js";
 import { softmaxRow } from "./softmax.js";
 import { Stage } from "./stage.js";
 
-const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head decides
+const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head moves it far
 const NEXT_LISTED = 4;
 const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // of the model card: they say what is found
 const MIN_KNOWN = 0.5; // the share from which on a head finds, here and on other texts
@@ -42,7 +45,9 @@ function textOf(token) {
   return token.text.includes("\ufffd") ? wordOf(token) : "⏎".repeat(lineEndsIn(token)) || token.text;
 }
 
-/** What is written for a token in the sentence: line ends and a character that is in several tokens, as they were typed. */
+/**
+ * What is written for a token in the sentence: line ends and a character that is in several tokens, as they were typed.
+ */
 function lettersOf(token) {
   if (lineEndsIn(token)) return "\n".repeat(lineEndsIn(token));
   const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
@@ -56,8 +61,14 @@ function shownOf(trace) {
   const letters = trace.tokens.map(lettersOf);
   const weights = (layer, head, i) => stepRow(headOf(trace, layer, head), "weights", i);
   const isSelf = trace.cached === 0;
-  const keys = isSelf ? queries : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
-  return { trace, queries, letters, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights, hasNext: true };
+  const keys = isSelf
+    ? queries
+    : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
+  const isLater = trace.tokens.map(({ piece }) => Boolean(piece && !piece.isFirst)); // of a word's pieces
+  return {
+    trace, queries, letters, isLater, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights,
+    hasNext: true,
+  };
 }
 
 const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
@@ -65,71 +76,88 @@ const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
 /** The head that is shown: the one under the pointer, or the open one. */
 const headShown = () => pointed.head ?? selection;
 
-const withoutHead = ({ trace }, { layer, head }) => trace.story?.heads.find((one) => isSame(one, { layer, head })) ?? null;
+const withoutHead = ({ trace }, { layer, head }) =>
+  trace.story?.heads.find((one) => isSame(one, { layer, head })) ?? null;
 
-/** How far the most probable next word moves without a head; null if that isn't known. */
-function effectOf(text, place) {
-  const without = withoutHead(text, place);
-  return without && Math.abs(text.trace.story.before[0] - without.after[0]);
-}
+/** What a head adds to the probability of the most probable next word; null if that isn't known. */
+const effectOf = (text, place) => withoutHead(text, place)?.effect ?? null;
 
 /** Whether next words and consequences are hidden, because the reader predicts them first. */
 const isHidden = ({ trace }) => selection.isPredicting && revealed !== symbolsOf(trace).join();
 
-/** The most probable next words, [{id, text, before, after}]; `after` is without the shown head, if that is known. */
-function nextWords(text) {
-  if (isHidden(text)) return null;
-  const { trace, next } = text;
-  const without = withoutHead(text, headShown());
-  const nameOf = (id) => textOf(nextTokenOf(trace, trace.T - 1, id));
-  if (!without) return next?.slice(0, NEXT_LISTED).map(({ id, probability }) => ({ id, text: nameOf(id), before: probability, after: probability, completion: text.completions?.get(id) })) ?? null;
-  const { ids, before } = trace.story;
-  const known = ids.map((id, n) => ({ id, before: before[n], after: without.after[n] }));
-  const others = without.without.filter(({ id }) => !ids.includes(id)).map(({ id, probability, without: after }) => ({ id, before: probability, after }));
-  // At another temperature, the shares before are those of the settings.
-  const isShown = isSilenced && settings.temperature === 1;
-  const list = isShown ? [...known, ...others] : (next?.map(({ id, probability }) => ({ id, before: probability, after: probability })) ?? known);
-  const size = ({ before, after }) => (isShown ? Math.max(before, after) : before);
-  const largest = list.sort((a, b) => size(b) - size(a)).slice(0, NEXT_LISTED);
-  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, text: nameOf(word.id), completion: text.completions?.get(word.id) }));
-}
-
 /** A next word, with the rest of a word that it begins. */
-const nameOfNext = (text, id) => `${textOf(nextTokenOf(text.trace, text.trace.T - 1, id))}${text.completions?.get(id) ?? ""}`;
+const nameOfNext = (text, id) => `${textIn(text, id)}${text.completions?.get(id) ?? ""}`;
 
-/** What follows without the open head, as the sentence says it: at temperature 1. */
-function effectWords(text) {
-  const { layer, head } = headShown();
-  const without = withoutHead(text, { layer, head });
-  if (!without || isAblatedIn({ traces: [text.trace] }, layer, head)) return []; // it is silenced already
-  const { ids, before } = text.trace.story;
-  const nameOf = (id) => nameOfNext(text, id);
-  const known = ids.map((id, n) => ({ text: nameOf(id), before: before[n], after: without.after[n] }));
-  const risen = without.without.map(({ id, probability, without: after }) => ({ text: nameOf(id), before: probability, after }));
-  return effectInWords([known[0], ...risen, ...known.slice(1)], text.trace.hasAverages);
+const textIn = ({ trace }, id) => textOf(nextTokenOf(trace, trace.T - 1, id));
+
+/**
+ * What the fan shows of a change, [{id, before, after}]: without the silenced head, or else with the text's edits; null
+ * if nothing.
+ */
+function comparedWords(text) {
+  if (settings.temperature !== 1) return null; // these are the model's own probabilities
+  return (isSilenced && withoutHead(text, headShown())?.next) || text.edited;
 }
 
-/** That no head alone decides, if all were tried. */
-function decisionWords({ trace }) {
-  const effects = trace.story?.heads.map(({ after }) => Math.abs(trace.story.before[0] - after[0])) ?? [];
-  return effects.length === trace.layers * trace.H && Math.max(...effects) < MIN_DECISIVE ? `${spaceBetween()}${say("No head alone decides here.")}` : "";
+/** The most probable next words, [{id, text, before, after}]; of a change, those before or after it. */
+function nextWords(text) {
+  if (isHidden(text) || !text.next) return null;
+  const unchanged = () => text.next.map(({ id, probability }) => ({ id, before: probability, after: probability }));
+  const list = [...(comparedWords(text) ?? unchanged())];
+  const size = ({ before, after }) => Math.max(before, after);
+  const largest = list.sort((a, b) => size(b) - size(a)).slice(0, NEXT_LISTED);
+  const inWords = ({ id }) => ({ text: textIn(text, id), completion: text.completions?.get(id) });
+  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, ...inWords(word) }));
+}
+
+const inWords = (text, next) => next.map((word) => ({ ...word, text: nameOfNext(text, word.id) }));
+
+/** What follows from the text's edits, and without the open head, with a button that silences it: at temperature 1. */
+function effectWords(text) {
+  const words = [];
+  const edits = { without: say("With these edits"), isHead: false };
+  if (text.edited) words.push(...effectInWords(inWords(text, text.edited), edits));
+  const { layer, head } = headShown();
+  const known = withoutHead(text, { layer, head });
+  if (!known || isAblatedIn({ traces: [text.trace] }, layer, head)) return words; // it is silenced already
+  const without = withoutInWords(headShown(), text.trace.hasAverages);
+  const effect = effectInWords(inWords(text, known.next), { without, unlisted: known.unlisted });
+  return [...words, ...effect, " ", silenceButton()];
+}
+
+/** By how much any head alone moves the next word, if all were tried and none moves it far. */
+function decisionWords(text) {
+  const { layers, H, story } = text.trace;
+  const most = Math.max(...(story?.heads ?? []).map(({ effect }) => Math.abs(effect)));
+  if (story?.heads.length !== layers * H || most >= MIN_DECISIVE) return "";
+  const values = { word: nameOfNext(text, story.ids[0]).trim(), points: Math.ceil(100 * most) };
+  return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 
 /** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
 function otherHeadWords({ trace, keys }) {
   const own = trace.cached + trace.T - 1;
-  const jobOf = ({ layer, head }) => FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
+  const jobOf = ({ layer, head }) =>
+    FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
   const said = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
     const key = mostLookedAt(weights, own);
     const job = jobOf({ layer, head });
     const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
-    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN ? [{ layer, head, key, job, share: weights[key] }] : [];
+    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN
+      ? [{ layer, head, key, job, share: weights[key] }]
+      : [];
   });
   if (!looking.length) return [];
   const { layer, head, key, job, share } = looking.reduce((best, one) => (one.share > best.share ? one : best));
-  const values = { name: `${layer}.${head}`, share: percent(share), other: make("b", { class: "looked-at" }, keys[key].trim()), job: jobsInWords()[job] };
-  return [spaceBetween(), ...sayParts("Head {name}, which on other texts finds {job}, gives “{other}” {share} here.", values)];
+  const values = {
+    name: `${layer}.${head}`, share: percent(share), other: make("b", { class: "looked-at" }, keys[key].trim()),
+    job: jobsInWords()[job],
+  };
+  return [
+    spaceBetween(),
+    ...sayParts("Head {name}, which on other texts finds {job}, gives “{other}” {share} here.", values),
+  ];
 }
 
 function draw() {
@@ -143,7 +171,7 @@ function draw() {
   const look = lookInWords(text, rowOfText(text), query, open, shareButton);
   texts.forEach((shown, n) => {
     if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
-    const isChanged = isSilenced && settings.temperature === 1 && withoutHead(shown, open) !== null;
+    const isChanged = comparedWords(shown) !== null;
     const isPointed = pointed.query !== null || pointed.head !== null;
     const drawn = { rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst };
     stages[n].draw({ ...drawn, next: nextWords(shown), isChanged, isPointed });
@@ -156,13 +184,16 @@ function draw() {
     ...effect,
     isAtEnd ? decisionWords(text) : "",
     ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []),
-    ...(effect.length ? [" ", silenceButton()] : []),
     ...(isHidden(text) ? [" ", revealButton(text)] : []),
   );
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  heads.mark(selection, (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })));
+  heads.mark(
+    selection,
+    (layer, head) =>
+      isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })),
+  );
 }
 
 /** Draw; the focus stays on the same one of the buttons that are made anew. */
@@ -189,8 +220,7 @@ function silenceButton() {
     isSilenced = !isSilenced;
     drawAgain();
   };
-  const offer = texts.at(-1).trace.hasAverages ? say("silence it") : say("switch it off");
-  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, isSilenced ? say("give it back") : offer);
+  return silenceButtonOf(press, isSilenced, texts.at(-1).trace.hasAverages);
 }
 
 /** What the reader who predicts first presses to see the next words. */
@@ -247,7 +277,9 @@ function drawRow(text, query) {
     byId("arithmetic-title").focus();
   };
   const isVisible = (j) => isSeen(loaded, query * trace.Tk + j);
-  byId("softmax-row").replaceChildren(softmaxRow(text, query, text.weights(layer, head, query), scores, (step, j) => isVisible(j) && openNumber(step, j)));
+  byId("softmax-row").replaceChildren(
+    softmaxRow(text, query, text.weights(layer, head, query), scores, (step, j) => isVisible(j) && openNumber(step, j)),
+  );
 }
 
 /** The next words of each trace at the settings, once the source has them. */
@@ -259,6 +291,7 @@ async function readNext() {
       if (trace.T - 1 < trace.prediction.first) return;
       const prediction = withProbabilities(trace, await source.predictionAfter(trace, trace.T - 1), settings);
       text.next = prediction.ids.map((id, n) => ({ id, probability: prediction.renormalized[n] }));
+      text.edited = await readEdited(trace);
     }),
   );
   if (shown !== texts) return;
@@ -269,10 +302,28 @@ async function readNext() {
   showEffects();
 }
 
-/** The rest of next words that are pieces, by following the most probable pieces; in a page with a model. */
+/**
+ * The most probable next words without and with a trace's edits, [{id, before, after}]; null if it has none, or the
+ * page no model.
+ */
+async function readEdited(trace) {
+  if (!trace.changes?.length) return null;
+  const plain = { ...trace, changes: [], packs: new Map(), predictions: new Map() };
+  const read = async (one) => withProbabilities(one, await source.predictionAfter(one, one.T - 1), UNCHANGED);
+  const [before, after] = await Promise.all([plain, trace].map(read));
+  const shareOf = ({ all, logits, sum }, id) => Math.exp(all[id] - logits[0]) / sum;
+  const ids = new Set([before, after].flatMap(({ ids }) => ids.slice(0, NEXT_LISTED)));
+  return [...ids].map((id) => ({ id, before: shareOf(before, id), after: shareOf(after, id) }));
+}
+
+/**
+ * The rest of next words that are pieces: a page with a model follows the most probable pieces, a saved page has them.
+ */
 async function completePieces(text) {
-  if (!live.complete || !text.next || text.completions) return;
-  text.completions = new Map();
+  if (!text.next || text.completions) return;
+  const saved = text.trace.completions ?? {}; // by id
+  text.completions = new Map(Object.entries(saved).map(([id, rest]) => [Number(id), rest]));
+  if (!live.complete) return;
   for (const { id } of text.next.slice(0, NEXT_LISTED)) text.completions.set(id, await live.complete(text.trace, id));
 }
 
@@ -292,17 +343,14 @@ async function drawHeads() {
 
 function showEffects() {
   const text = texts.at(-1);
-  const effects = (layer, head) => (isHidden(text) ? null : effectOf(text, { layer, head }));
-  heads.showEffects(effects);
   const { story } = text.trace;
+  const isShown = story && !isHidden(text);
+  const word = isShown ? nameOfNext(text, story.ids[0]).trim() : "";
+  heads.showEffects((layer, head) => (isShown ? effectOf(text, { layer, head }) : null));
   const count = text.layers * text.H;
-  const sentences = [say("All {count} heads over the same words.", { count })];
-  if (text.isSelf) sentences.push(say("Grey is attention that rests on the first word."));
-  if (story && !isHidden(text)) {
-    const word = nameOfNext(text, story.ids[0]).trim();
-    sentences.push(story.heads.length < count ? say("Bar: how far “{word}” moves without the head, for the {tried} heads that were tried.", { word, tried: story.heads.length }) : say("Bar: how far “{word}” moves without the head.", { word }));
-  }
-  byId("every-head-title").textContent = joinSentences(...sentences);
+  const isOpen = selection.isHeadChosen || isSame(heads.longest, selection);
+  const longest = { effect: heads.largest, isOpen };
+  byId("every-head-title").textContent = headsInWords(text, { word, tried: story?.heads.length ?? count, longest });
 }
 
 /** Show whether what is typed isn't what is shown. */
@@ -338,7 +386,10 @@ function choicesOf(n, isLast) {
     if (isPressed) select(query);
     drawSoon();
   };
-  return { choose, openRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null, controls: isLast ? nextControls() : null };
+  return {
+    choose, openRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null,
+    controls: isLast ? nextControls() : null,
+  };
 }
 
 export function startSentence() {
@@ -355,12 +406,11 @@ export function startSentence() {
   });
   on("traces language", showTexts);
   on("head query key story palette", drawSoon);
-  on("story", showEffects);
+  on("story head", showEffects);
   on("settings", readNext);
   on("isPredicting", () => {
     drawSoon();
     showEffects();
   });
   on("isTyping traces language", markTyping);
-  on("openCell", () => document.body.classList.toggle("has-open-cell", selection.openCell !== null));
 }

@@ -2,8 +2,8 @@
 
 import { percentages } from "../numbers/formats.js";
 import { looksAtPrevious, mostLookedAt } from "../numbers/looks.js";
-import { say, sayParts, spaceBetween } from "../sources/description.js";
-import { make } from "../drawing/elements.js";
+import { joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
+import { buttonOf, make } from "../drawing/elements.js";
 import { writtenShare } from "./stage.js";
 
 const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
@@ -24,42 +24,71 @@ function wordAt(texts, n, name) {
 }
 
 /**
- * Where a word looks in a head: {words, namesFirst}; words are elements and strings, namesFirst: whether they speak of the
- * first word as something that is looked at. `shareButton(text)` makes the element of a share.
+ * Where a word looks in a head: {words, namesFirst}; words are elements and strings, namesFirst: whether they speak of
+ * the first word as something that is looked at. `shareButton(text)` makes the element of a share.
  */
 export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
+  const { isSelf, isCausal, keys } = shown;
   const row = rowOf(query);
-  const [own, name] = [shown.isSelf ? query : -1, `${layer}.${head}`];
-  const looker = wordAt(shown.queries, query, "looker");
-  if (shown.isSelf && shown.isCausal && query === 0) return { words: sayParts("“{word}” is the first word: it can look only at itself.", { word: looker }), namesFirst: false };
-  const largest = row.indexOf(Math.max(...row));
-  const visible = shown.isCausal ? query + 1 : row.length;
-  const isUniform = visible > 1 && [...row].slice(0, visible).every((weight) => Math.abs(weight * visible - 1) < 1e-3);
-  if (isUniform) return { words: sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", { name, word: looker, count: String(visible), share: shareButton(writtenShare(row[0])) }), namesFirst: true };
+  const own = isSelf ? query : -1;
+  const named = { name: `${layer}.${head}`, word: wordAt(shown.queries, query, "looker") };
+  if (isSelf && isCausal && query === 0)
+    return { words: sayParts("“{word}” is the first word: it can look only at itself.", named), namesFirst: false };
+  const visible = isCausal ? query + 1 : row.length;
+  if (isUniform(row, visible)) {
+    const values = { ...named, count: String(visible), share: shareButton(writtenShare(row[0])) };
+    const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
+    return { words, namesFirst: true };
+  }
   // The first word is where attention rests: it is named if nothing else is looked at, or if it is the word before.
+  const largest = row.indexOf(Math.max(...row));
   const key = mostLookedAt(row, own);
-  const isFirst = largest === 0 && (!shown.isSelf || key < 0 || query === 1);
+  const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
   const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : Math.max(key, 0);
-  const values = { name, word: looker, other: wordAt(shown.keys, most, "looked-at"), share: shareButton(writtenShare(row[most])) };
-  if (shown.isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
-    return { words: sayParts("In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", { ...values, rest: writtenShare(row[0]) }), namesFirst: false };
+  const share = shareButton(writtenShare(row[most]));
+  const values = { ...named, share, other: wordAt(keys, most, "looked-at") };
+  if (isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
+    return { words: restInWords({ ...values, rest: writtenShare(row[0]) }), namesFirst: false };
   // Words whose shares are written with the same number are named together.
-  const tied = [...row.keys()].filter((j) => most !== own && j !== most && j !== own && writtenShare(row[j]) === writtenShare(row[most]));
+  const isTied = (j) => j !== most && j !== own && writtenShare(row[j]) === writtenShare(row[most]);
+  const tied = most === own ? [] : [...row.keys()].filter(isTied);
   if (tied.length) {
-    const others = { ...values, second: wordAt(shown.keys, tied[0], "looked-at"), count: String(tied.length) };
-    const words =
-      tied.length === 1
-        ? sayParts("In head {name}, “{word}” looks at “{other}” and “{second}” with {share} of its attention each.", others)
-        : sayParts("In head {name}, “{word}” looks at “{other}” and {count} other words with {share} of its attention each.", others);
+    const second = wordAt(keys, tied[0], "looked-at");
+    const words = tiedInWords({ ...values, second, count: String(tied.length) });
     return { words, namesFirst: most === 0 || tied.includes(0) };
   }
-  const words =
-    most === own
-      ? sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values)
-      : shown.isSelf && most === query - 1 && shown.queries.length > FEW_QUERIES && looksAtPrevious(rowOf, shown.queries.length)
-        ? sayParts("In head {name}, “{word}” looks at the word before it, “{other}”, with {share} of its attention, as every word does there.", values)
-        : sayParts("In head {name}, “{word}” looks at “{other}” with {share} of its attention.", values);
-  return { words, namesFirst: most === 0 };
+  if (most === own) {
+    const words = sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values);
+    return { words, namesFirst: own === 0 };
+  }
+  const T = shown.queries.length;
+  const isBefore = isSelf && most === query - 1 && T > FEW_QUERIES && looksAtPrevious(rowOf, T);
+  return { words: isBefore ? beforeInWords(values) : lookPhrase(values), namesFirst: most === 0 };
+}
+
+/** Whether a row gives the same weight to all of its visible words. */
+const isUniform = (row, visible) =>
+  visible > 1 && [...row].slice(0, visible).every((weight) => Math.abs(weight * visible - 1) < 1e-3);
+
+const lookPhrase = (values) =>
+  sayParts("In head {name}, “{word}” looks at “{other}” with {share} of its attention.", values);
+
+const restInWords = (values) => sayParts(
+  "In head {name}, {rest} of the attention of “{word}” rests on the first word; {share} goes to “{other}”.", values,
+);
+
+const beforeInWords = (values) => sayParts(
+  "In head {name}, “{word}” gives {share} of its attention to the word before, “{other}”, as every word does there.",
+  values,
+);
+
+function tiedInWords(values) {
+  if (values.count === "1") return sayParts(
+    "In head {name}, “{word}” looks at “{other}” and “{second}” with {share} of its attention each.", values,
+  );
+  return sayParts(
+    "In head {name}, “{word}” looks at “{other}” and {count} other words with {share} of its attention each.", values,
+  );
 }
 
 /** Who looks at a word most, if any word does. */
@@ -68,31 +97,87 @@ export function lookedAtInWords(shown, rowOf, query) {
   const seen = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query]));
   const most = seen.indexOf(Math.max(...seen));
   if (seen[most] < MIN_SEEN) return [];
-  return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", { other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"), share: writtenShare(seen[most]) });
+  return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", {
+    other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"),
+    share: writtenShare(seen[most]),
+  });
 }
 
+/** The beginning of a sentence about what follows without a head: it is set to its average, or switched off. */
+export const withoutInWords = ({ layer, head }, hasAverages = true) =>
+  hasAverages
+    ? say("Without head {name}", { name: `${layer}.${head}` })
+    : say("With head {name} switched off", { name: `${layer}.${head}` });
+
 /**
- * What follows without a head. next: the next words, [{text, before, after}], the most probable one first; hasAverages:
- * whether the head was set to its average, not to 0.
+ * What follows after a change. next: the next words, [{text, before, after}], the most probable one first; without: how
+ * the sentence begins; unlisted: the largest share that a word has, before or after, which isn't among
+ * them; isHead: whether the change is that one head is silenced.
  */
-export function effectInWords(next, hasAverages = true) {
+export function effectInWords(next, { without, unlisted = 1, isHead = true }) {
   const [first, ...others] = next;
   const change = ({ before, after }) => after - before;
   const isRise = change(first) > 0;
+  const moved = Math.abs(change(first));
   const sorted = others.sort((a, b) => change(a) - change(b));
-  const other = isRise ? sorted[0] : sorted.at(-1); // what changes most the other way
-  const [fallen, risen] = isRise ? [other, first] : [first, other];
-  const without = hasAverages ? say("Without this head") : say("With this head switched off");
+  // What moves most the other way.
+  const opposite = (isRise ? sorted[0] : sorted.at(-1)) ?? { text: "", before: 0, after: 0 };
+  const opposed = Math.max(0, (isRise ? -1 : 1) * change(opposite));
   const valuesOf = (next) => [wordElementOf(next.text, "next-word"), ...percentages(next.before, next.after)];
   const [word, then, now] = valuesOf(first);
   const values = { without, word, then, now };
-  let words;
-  if (then === now) words = sayParts("{without}, “{word}” stays at {now}.", values);
-  else if (other && (isRise ? -1 : 1) * change(other) >= MIN_RISE) {
-    const [[word, then, now], [other, before, after]] = [fallen, risen].map(valuesOf);
+  if (then === now) return [spaceBetween(), ...sayParts("{without}, “{word}” stays at {now}.", values)];
+  if (opposed >= MIN_RISE || 2 * opposed >= moved) {
+    const [[word, then, now], [other, before, after]] = (isRise ? [opposite, first] : [first, opposite]).map(valuesOf);
     const both = { without, word, then, now, other, before, after };
-    words = sayParts("{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", both);
-  } else if (isRise) words = sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", values);
-  else words = sayParts("{without}, “{word}” falls from {then} to {now}.", values);
-  return [spaceBetween(), ...words];
+    return [
+      spaceBetween(),
+      ...sayParts(
+        "{without}, “{word}” falls from {then} to {now}, and “{other}” rises from {before} to {after}.", both,
+      ),
+    ];
+  }
+  const words = !isRise
+    ? sayParts("{without}, “{word}” falls from {then} to {now}.", values)
+    : isHead
+      ? sayParts("{without}, “{word}” rises from {then} to {now}: the head works against it.", values)
+      : sayParts("{without}, “{word}” rises from {then} to {now}.", values);
+  if (moved < MIN_RISE || 2 * unlisted >= moved) return [spaceBetween(), ...words];
+  // None of the words has half of the change, so at least three share it.
+  const [name, before, after] = valuesOf(opposite);
+  const shared = isRise ? say("Several words lose what it gains") : say("Several words share what it loses");
+  const most =
+    opposed > unlisted
+      ? sayParts("{shared}, “{other}” most: from {before} to {after}.", { shared, other: name, before, after })
+      : [`${shared}.`];
+  return [spaceBetween(), ...words, spaceBetween(), ...most];
+}
+
+/** The button that silences a head, and gives it back; it follows the sentence about this head. */
+export function silenceButtonOf(press, isSilenced, hasAverages = true) {
+  const offer = hasAverages ? say("silence it") : say("switch it off");
+  const words = isSilenced ? say("give it back") : offer;
+  return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, words);
+}
+
+/**
+ * What is drawn of all heads. word: the most probable next word, "" if nothing is known or said of it; tried: the count
+ * of heads whose effect is known; longest: the longest bar, {isOpen, effect}.
+ */
+export function headsInWords({ layers, H, isSelf }, { word, tried, longest }) {
+  const count = layers * H;
+  const sentences = [say("All {count} heads over the same words.", { count })];
+  if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
+  if (!word) return joinSentences(...sentences);
+  const values = { word, tried, points: (100 * longest.effect).toFixed(longest.effect < 0.1 ? 1 : 0) };
+  sentences.push(say(
+    "Bar: how far the head raises (right) or lowers (left) “{word}”; the longest is {points} points of probability.",
+    values,
+  ));
+  if (tried < count) sentences.push(say("{tried} heads were tried.", values));
+  if (!longest.isOpen) sentences.push(
+    say("The sentence is about the head whose bar × share of one word is largest."),
+    say("A head that looks at the word before everywhere counts half."),
+  );
+  return joinSentences(...sentences);
 }

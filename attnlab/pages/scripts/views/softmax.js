@@ -27,12 +27,29 @@ export function softmaxRow(shown, query, row, scores = null, open = null) {
     if (scores ? scores[j] === -Infinity : shown.isCausal && j > query) return [];
     const bar = make("i");
     bar.style.width = `${100 * Math.max(0, Math.min(1, row[j]))}%`;
-    const steps = scores ? [numberCell(scores[j], fixed(scores[j], 2), open && (() => open("scores", j))), numberCell(exponentials[j], fixed(exponentials[j], 3))] : [];
+    const steps = scores
+      ? [
+          numberCell(scores[j], fixed(scores[j], 2), open && (() => open("scores", j))),
+          numberCell(exponentials[j], fixed(exponentials[j], 3)),
+        ]
+      : [];
     const weight = numberCell(row[j], writtenShare(row[j]), open && (() => open("weights", j)));
-    return [make("tr", { class: j === key ? "most" : "" }, make("th", { scope: "row" }, text.trim() || "␣"), ...steps, weight, make("td", { class: "share-bar" }, bar))];
+    return [
+      make(
+        "tr", { class: j === key ? "most" : "" }, make("th", { scope: "row" }, text.trim() || "␣"),
+        ...steps,
+        weight,
+        make("td", { class: "share-bar" }, bar),
+      ),
+    ];
   });
-  const headings = scores ? [say("key"), "score = q · k / √Dk", "exp(score − largest)", say("÷ {sum}, their sum", { sum: fixed(sum, 3) }), ""] : [say("key"), say("weight"), ""];
-  const caption = make("caption", {}, ...sayParts("Where “{query}” looks, word by word", { query: make("bdi", {}, shown.queries[query].trim()) }));
+  const headings = scores
+    ? [say("key"), "score = q · k / √Dk", "exp(score − largest)", say("÷ {sum}, their sum", { sum: fixed(sum, 3) }), ""]
+    : [say("key"), say("weight"), ""];
+  const caption = make(
+    "caption", {},
+    ...sayParts("Where “{query}” looks, word by word", { query: make("bdi", {}, shown.queries[query].trim()) }),
+  );
   const headingOf = (words) => (words ? make("th", { scope: "col" }, words) : make("td"));
   const head = make("thead", {}, make("tr", {}, ...headings.map(headingOf)));
   return make("table", {}, caption, head, make("tbody", {}, ...rows));

@@ -1,5 +1,5 @@
-// The sentence with its attention: arcs on the words themselves, shares below them, and the next words, which fan out of
-// the last one.
+// The sentence with its attention: arcs on the words themselves, shares below them, and the next words, which fan out
+// of the last one.
 
 import { percent } from "../numbers/formats.js";
 import { mostLookedAt } from "../numbers/looks.js";
@@ -50,13 +50,17 @@ export class Stage {
     }).observe(element);
   }
 
-  /** Show a sentence, see sources/attention.js; letters: what is written for each query, if not its name. */
+  /**
+   * Show a sentence, see sources/attention.js; letters: what is written for each query, if not its name; isLater: of a
+   * word's pieces.
+   */
   show(shown) {
     Object.assign(this, { shown, drawn: null });
     this.isFolding = shown.isSelf && shown.queries.length > MANY_WORDS;
     this.words = (shown.letters ?? shown.queries).map((text, n) => this.#makeWord(text, n, true));
     this.keys = shown.isSelf ? this.words : shown.keys.map((text, n) => this.#makeWord(text, n, false));
-    const sentenceOf = (words, name) => make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
+    const sentenceOf = (words, name) =>
+      make("p", { class: `sentence ${name}`, role: "group", "aria-label": say("The sentence"), dir: "auto" }, ...words);
     const line = sentenceOf(this.words, "queries");
     moveByArrows(line, () => this.words.filter(({ hidden }) => !hidden));
     this.next.setAttribute("aria-label", say("Next words")); // in the page's language
@@ -66,7 +70,8 @@ export class Stage {
 
   #makeWord(text, n, isQuery) {
     const parts = [make("span", { class: "letters" }, text), make("small", { "aria-hidden": "true" })];
-    const name = text.endsWith("\n") ? "stage-word line-end" : "stage-word";
+    const isLater = isQuery && this.shown.isLater?.[n]; // a piece of the word before
+    const name = ["stage-word", text.endsWith("\n") && "line-end", isLater && "later-piece"].filter(Boolean).join(" ");
     if (!isQuery || this.editor) return make("span", { class: name }, ...parts);
     const events = {
       pointerenter: ({ pointerType }) => pointerType === "mouse" && this.choose(n, false),
@@ -75,12 +80,15 @@ export class Stage {
       click: () => this.choose(n, true),
     };
     // A button would be a box in the line, which breaks elsewhere than text.
-    return make("span", { class: name, role: "button", tabindex: "-1", ...(!text.trim() && { "aria-label": "␣" }), ...events }, ...parts);
+    return make(
+      "span", { class: name, role: "button", tabindex: "-1", ...(!text.trim() && { "aria-label": "␣" }), ...events },
+      ...parts,
+    );
   }
 
   /**
-   * Where a sentence is typed, the editor lies on the words. Pointing at a word chooses it, as without an editor; so does
-   * moving the caret into it by keyboard.
+   * Where a sentence is typed, the editor lies on the words. Pointing at a word chooses it, as without an editor; so
+   * does moving the caret into it by keyboard.
    */
   #listenToEditor() {
     const { editor } = this;
@@ -152,7 +160,8 @@ export class Stage {
     const width = element.clientWidth;
     if (!width) return; // it isn't visible
     this.isNarrow = width < PHONE;
-    const room = this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
+    const room =
+      this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
     const largest = this.isNarrow ? LARGEST_ON_PHONE : LARGEST_LETTERS * Math.max(1, width / 1300);
     element.style.setProperty("--letters", "100px");
     element.classList.add("measuring"); // in one line
@@ -163,7 +172,9 @@ export class Stage {
     element.style.setProperty("--room", `${room}px`);
     this.highest = Math.max(this.fixed ? 0 : 94, 2.9 * this.letters); // of an arc
     element.style.setProperty("--above", `${Math.max(1.17 * this.highest, Math.min(170, 3.6 * this.letters))}px`);
-    element.classList.toggle("wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")));
+    element.classList.toggle(
+      "wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")),
+    );
     if (this.drawn) this.draw(this.drawn);
   }
 
@@ -188,18 +199,22 @@ export class Stage {
       const middle = (rect.top + rect.bottom) / 2 - box.top;
       const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters
       const half = 0.6 * this.letters;
-      return { x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half, bottom: middle + half, line: Math.round(middle) };
+      return {
+        x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half,
+        bottom: middle + half, line: Math.round(middle),
+      };
     });
     // Arcs above the first line have room; those of other lines must not cross the words above them.
     const first = Math.min(...places.filter(Boolean).map(({ line }) => line));
-    for (const place of places.filter(Boolean)) place.room = place.line > first ? ROOM_BETWEEN_LINES * this.letters : Infinity;
+    for (const place of places.filter(Boolean))
+      place.room = place.line > first ? ROOM_BETWEEN_LINES * this.letters : Infinity;
     return places;
   }
 
   /**
    * Draw a head's attention: {rowOf, query, namesFirst, next, isChanged}. rowOf(i): the weights of query i; namesFirst:
-   * whether the first word is looked at like others; next: the next words, [{text, before, after}]; isChanged: whether to
-   * show what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
+   * whether the first word is looked at like others; next: the next words, [{text, before, after}]; isChanged: whether
+   * to show what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
    */
   draw(drawn) {
     this.drawn = drawn;
@@ -254,7 +269,8 @@ export class Stage {
   #arcs(rowOf, query, own, places, from, namesFirst) {
     const { shown, letters } = this;
     const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
-    const arcsFrom = (i, more) => arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
+    const arcsFrom = (i, more) =>
+      arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
     const others = this.isFolding ? [] : [...from.keys()].filter((i) => i !== query);
     const faint = others.flatMap((i) => arcsFrom(i, { least: MIN_FAINT_ARC, widest: 0.14 * letters }));
     const strong = arcsFrom(query, { least: MIN_ARC, widest: 0.23 * letters });
@@ -278,26 +294,38 @@ export class Stage {
     const { element, letters, isNarrow } = this;
     const height = Math.max(26, 0.76 * letters);
     const middle = (last.top + last.bottom) / 2;
-    const top = isNarrow ? last.bottom + 30 : middle - height * (element.classList.contains("wraps") ? 0.5 : list.length / 2);
+    const top = isNarrow
+      ? last.bottom + 30
+      : middle - height * (element.classList.contains("wraps") ? 0.5 : list.length / 2);
     const [start, end] = [last.right + 12, last.right + 12 + 1.7 * letters];
     this.beside.hidden = next === null;
     this.beside.style.setProperty("--row", `${height}px`);
     Object.assign(this.beside.style, { top: `${top}px`, left: isNarrow ? "0" : `${end + 12}px` });
-    element.style.setProperty("min-height", `${Math.max(last.bottom + 30, next === null ? 0 : top + this.beside.offsetHeight + 10)}px`);
+    element.style.setProperty(
+      "min-height", `${Math.max(last.bottom + 30, next === null ? 0 : top + this.beside.offsetHeight + 10)}px`,
+    );
     const curveTo = (n, probability, name) => {
       const y = top + height * (n + 0.5);
       const half = (start + end) / 2;
       const d = `M${start} ${middle}C${half} ${middle},${half} ${y},${end} ${y}`;
-      return svg("path", { class: `fan ${name}`, d, "stroke-width": Math.max(0.8, 0.42 * letters * probability).toFixed(2) });
+      return svg("path", {
+        class: `fan ${name}`, d, "stroke-width": Math.max(0.8, 0.42 * letters * probability).toFixed(2),
+      });
     };
     if (!isNarrow)
-      list.forEach(({ before, after }, n) => this.arcs.append(...(isChanged ? [curveTo(n, before, "before"), curveTo(n, after, "after")] : [curveTo(n, before, "")])));
+      list.forEach(({ before, after }, n) =>
+        this.arcs.append(
+          ...(isChanged ? [curveTo(n, before, "before"), curveTo(n, after, "after")] : [curveTo(n, before, "")]),
+        ),
+      );
   }
 
   #nextWord(word, n, isChanged) {
     const { before, after, text, completion = "" } = word;
     const parts = completion ? [`${text}`, make("span", { class: "completion" }, completion)] : [text];
-    const name = this.write ? buttonOf(() => this.write(word), { tabindex: n ? -1 : 0 }, ...parts) : make("span", {}, ...parts);
+    const name = this.write
+      ? buttonOf(() => this.write(word), { tabindex: n ? -1 : 0 }, ...parts)
+      : make("span", {}, ...parts);
     const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
     const bar = make("i", { class: "probability" });
     bar.style.width = `${Math.max(1, 130 * (isChanged ? after : before))}px`;
@@ -306,4 +334,5 @@ export class Stage {
 }
 
 /** A share of attention as a percentage; weights that an edit made negative or larger than 1 are numbers. */
-export const writtenShare = (weight) => (weight < 0 || weight > 1.0005 ? weight.toFixed(2) : percent(Math.min(1, weight)));
+export const writtenShare = (weight) =>
+  weight < 0 || weight > 1.0005 ? weight.toFixed(2) : percent(Math.min(1, weight));

@@ -1,8 +1,8 @@
-// What the page shows: the model, the text, and how two texts differ.
+// What the page shows: the model, the text, and why two texts have no difference to show.
 
 import { say } from "../sources/description.js";
 import { on } from "../state/store.js";
-import { alignment, DIFFERENCE, differenceOf, isEverywhere, traces, views, whyNoDifference } from "../state/traces.js";
+import { traces, views, whyNoDifference } from "../state/traces.js";
 import { byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
 
@@ -27,20 +27,8 @@ function summarise() {
       make("q", {}, make("bdi", {}, trace.excerpt)),
     ]),
   );
-  const compared = byId("compared");
-  compared.hidden = traces.length < 2;
-  if (compared.hidden) return;
-  const count = (condition) => alignment.queries.filter(condition).length;
-  const [onlyA, onlyB] = [count(([, inB]) => inB === null), count(([inA]) => inA === null)];
-  const differ = count((pair) => differenceOf(pair, "tokens") === "changed");
-  const sentences = [
-    whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
-    differ || onlyA || onlyB
-      ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
-      : say("The tokens are the same."),
-    (onlyA || onlyB) && say("Only in A: {onlyA}; only in B: {onlyB}. The difference covers what both have.", { onlyA, onlyB }),
-  ];
-  compared.replaceChildren(sentences.filter(Boolean).join(" "));
+  byId("compared").hidden = !whyNoDifference;
+  byId("compared").textContent = whyNoDifference;
 }
 
 export function startSummary() {

@@ -1,11 +1,8 @@
 // The text area in which the sentence is typed, and what is said about the typed text.
 
 import { description, say } from "../sources/description.js";
-import {
-  isRefusedTyped, isRequestTyped, isShownTyped, namesTyped, requests, requestTyped, typeText,
-} from "../state/requests.js";
+import { isRefusedTyped, isRequestTyped, isShownTyped, requests, requestTyped, typeText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
-import { checkboxOf } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 
 /** The text area. It is made before the page is shown: the sentence has a place for it. */
@@ -36,35 +33,18 @@ export function typingParts() {
   };
   return [
     make("p", { id: "unsent", role: "status" }),
-    make("p", { id: "special-names", class: "note" }),
     make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => typeExample(text), {}, text))),
   ];
 }
 
 /** Show whether the typed text differs from the one shown, and whether it is being computed. */
 function markTyped() {
-  showSpecialNames();
   const isShown = isShownTyped();
   set({ isTyping: !isShown });
   byId("unsent").hidden = isShown || isRefusedTyped();
   byId("unsent").textContent = selection.isBusy && isRequestTyped() ? say("computing …") : "";
   // What is shown is of another text.
   byId("explore").classList.toggle("refused", !isShown && requests.refused !== null);
-}
-
-/** For each name of a special token that is typed, whether it is read as this token. */
-function showSpecialNames() {
-  const names = namesTyped();
-  const boxes = () => [...byId("special-names").querySelectorAll("input")];
-  const change = ({ target: { checked, value } }) => {
-    requests.special[checked ? "add" : "delete"](value);
-    requestTyped();
-  };
-  const boxOf = (name) => checkboxOf({ value: name }, say("read {name} as one token", { name }), change);
-  // If they are the same, one of them may have focus.
-  const areSame = boxes().map(({ value }) => value).join() === names.join();
-  if (!areSame) byId("special-names").replaceChildren(...names.map(boxOf));
-  for (const box of boxes()) box.checked = requests.special.has(box.value);
 }
 
 export const startTyping = () => on("typed request traces language", markTyped);

@@ -1,11 +1,9 @@
-// What a page with a model writes: a word at a time, by itself until it is stopped, or several tokens at once.
+// What a page with a model writes: a word at a time, by itself until it is stopped.
 
-import { say } from "../sources/description.js";
 import { source } from "../sources/source.js";
 import { END_OF_TEXT } from "../state/live.js";
-import { latest, request, showTrace, writeToken } from "../state/requests.js";
+import { latest, writeToken } from "../state/requests.js";
 import { selection, set, settings } from "../state/store.js";
-import { buttonOf, byId, make } from "../drawing/elements.js";
 
 const LONGEST_PIECES = 3; // further tokens of a word
 const MILLISECONDS_A_WORD = 700; // while the page writes by itself
@@ -15,7 +13,6 @@ let turn = 0; // the number of times that the page has begun to write by itself
 /** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
 export async function completionOf({ ids, changes, names }, id) {
   if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
-  if (changes.some(({ kind }) => kind === "patch")) return ""; // which fits only a text of this length
   const most = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
   const { chosen } = await source.generate({ ids: [...ids, id], changes }, most);
   const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
@@ -43,29 +40,4 @@ export async function toggleWriting() {
   }
   if (turn === own) set({ isWriting: false });
   return undefined;
-}
-
-/** Generate a continuation of the last trace. */
-function generate() {
-  const trace = latest();
-  if (!byId("seed").reportValidity()) return;
-  request(async (signal) => {
-    const count = byId("count").valueAsNumber;
-    const seed = byId("seed").value;
-    const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
-    const { ids, text } = await source.generate(trace, { count, ...options }, signal);
-    const continued = await source.open({ ids }, trace.changes, signal);
-    return () => {
-      set({ typed: text });
-      showTrace(continued);
-    };
-  });
-}
-
-/** A button that generates, with the number of tokens and the seed. */
-export function generatingControls() {
-  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
-  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
-  const labels = [make("label", {}, count, " ", say("tokens")), " ", make("label", {}, say("seed"), " ", seed)];
-  return make("span", {}, buttonOf(generate, { id: "write" }, say("Generate")), " ", ...labels);
 }
