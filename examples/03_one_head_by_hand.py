@@ -483,8 +483,8 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 #
 # Scores, weights and context differ. First the scores: they are divided by 2, which is Dk and by
 # chance also √D, so `check` names both. It should be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
-# weights: `softmax over the queries`, so that columns sum to 1 instead of rows. Remove both `.T`:
-# `attnlab.softmax(scores)`.
+# weights: with `axis=-2` the softmax runs over the queries, so that columns sum to 1 instead of
+# rows. Remove both `.T`: `attnlab.softmax(scores)`.
 #
 # </details>
 #

@@ -117,6 +117,16 @@ for mistake, attempt in mistakes.items():
     print(f"\n{mistake}: {verdict.reasons or 'no difference'}")
 
 # %% [markdown]
+# Nobody wrote these names down. `check` takes the line of the first step that differs, changes one
+# thing in it that a person might write, runs it on the right numbers, and compares. What gives your
+# numbers in every cell is named; if two lines give the same, both are. In three lines:
+
+# %%
+Dk, D = K.shape[1], head.X.shape[1]
+lines = {"raw_scores": 1, "raw_scores / Dk": 1 / Dk, "raw_scores / np.sqrt(D)": D**-0.5}
+print([line for line, x in lines.items() if np.allclose(Q @ K.T * x, Q @ K.T / K.shape[1])])
+
+# %% [markdown]
 # A mistake often shows in a picture, too. If the mask is applied after the softmax, rows no longer
 # sum to 1: later tokens were given some weight, which the mask then discards.
 

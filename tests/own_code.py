@@ -268,25 +268,25 @@ def unmasked_raw(Q: Array, K: Array, V: Array, mask: Array, low: Low) -> dict[st
 WRONG: dict[str, tuple[Code, str]] = {
     "softmax over the matrix": (
         from_weights(lambda masked, mask: softmax(masked, (-2, -1))),
-        "weights = softmax over the whole matrix",
+        "axis=(-2, -1)",
     ),
     "softmax over the queries": (
         from_weights(lambda masked, mask: softmax(np.maximum(masked, -1e9), -2)),
-        "weights = softmax over the queries",
+        "axis=-2",
     ),
     "not divided by the sum": (
         from_weights(lambda masked, mask: np.exp(masked - masked.max(-1, keepdims=True))),
-        "weights = exp(masked_scores - their maximum)",
+        "weights = e",
     ),
-    "weights transposed": (weights_transposed, "context = weightsᵀ V"),
-    "divided after the softmax": (divided_after, "weights = softmax(raw_scores, masked) / √Dk"),
+    "weights transposed": (weights_transposed, "context = weights.swapaxes(-2, -1) @ V"),
+    "divided after the softmax": (divided_after, "scores = raw_scores"),
     "added where allowed": (
         added_where_allowed,
-        "masked_scores = scores - 1e9 where the mask is True",
+        "scores - 1000000000.0 * mask",
     ),
     "not divided": (no_scale_and_more, "scores = raw_scores"),
     "not divided, masked already": (one_name_undivided, "scores = raw_scores"),
-    "divided twice": (divided_twice, "scores = raw_scores / Dk"),
-    "Q / Dk": (divided_by_Dk, "Q = (X W_Q + b_Q) / Dk, scores = raw_scores"),
+    "divided twice": (divided_twice, "/ np.sqrt(Dk)"),
+    "Q / Dk": (divided_by_Dk, "/ Dk"),
     "raw scores without a mask": (unmasked_raw, "masked_scores = scores"),
 }

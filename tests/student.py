@@ -1,11 +1,11 @@
-"""A student's GPT-2 in plain NumPy, with optional mistakes.
+"""A student's GPT-2 in plain NumPy, and the mistakes that a student makes in it.
 
-It follows GPT-2's description, not attnlab, and differs in style: another way to split
-heads, other orders of sums, einsum. `KNOWN` maps each mistake that `attnlab.check` must name to the
-formula in its report; `OTHERS` are mistakes that it doesn't know.
+It follows GPT-2's description, not attnlab, and differs in style: one matrix for Q, K and V, and
+einsum. A mistake replaces some of its text. `MISTAKES` are those that `attnlab.check` must name,
+each with words of the code that it reports; `OTHERS` are mistakes that it doesn't know.
 """
 
-from collections.abc import Mapping
+from functools import cache
 from math import erf
 from typing import Any
 
@@ -16,444 +16,478 @@ from attnlab.forward.parameters import stored_shapes
 
 Array = NDArray[Any]
 
+SOURCE = """
+def norm(x, part):
+    mean = x.mean(-1, keepdims=True)
+    c = x - mean
+    v = (c * c).mean(-1, keepdims=True)
+    return c / np.sqrt(v + eps) * p[part + "gain"] + p[part + "bias"]
 
-READ_AS = "read as if it were Wᵀ"
-LAYER_NORM_AFTER = "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)"
-SPLIT_DH_FIRST = "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V"
-SPLIT_BY_RESHAPE = "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V"
-UNDER_ROOT = "LayerNorm divides by √variance + eps"
+def gelu(x):
+    return x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x))) / 2
 
-KNOWN = {
-    "no_scale": "scores = raw_scores",
-    "scale_D": "scores = raw_scores / √D",
-    "scale_Dk": "scores = raw_scores / Dk",
-    "no_mask": "masked_scores = scores",
-    "mask_zero": "masked_scores = scores where the mask is True, else 0",
-    "mask_after": "weights = softmax(scores) where the mask is True, else 0",
-    "mask_upper": "masked_scores = scores where maskᵀ is True, else -inf",
-    "mask_not": "masked_scores = scores where the mask is False, else -inf",
-    "mask_ahead": "masked_scores = scores where key ≤ query + 1, else -inf",
-    "mask_behind": "masked_scores = scores where key ≤ query - 1, else -inf",
-    "softmax_queries": "weights = softmax over the queries",
-    "softmax_heads": "weights = softmax over the heads",
-    "order_QVK": "Q, K, V = the parts of QKV that are Q, V, K",
-    "order_KQV": "Q, K, V = the parts of QKV that are K, Q, V",
-    "order_KVQ": "Q, K, V = the parts of QKV that are K, V, Q",
-    "order_VQK": "Q, K, V = the parts of QKV that are V, Q, K",
-    "order_VKQ": "Q, K, V = the parts of QKV that are V, K, Q",
-    "order_per_head": "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
-    "split_by_reshape": SPLIT_BY_RESHAPE,
-    "split_by_one_reshape": "Q, K, V = QKV.reshape(3, H, T, Dk)",
-    "merge_by_reshape": "concat = context.reshape(T, H·Dh)",
-    "split_and_merge_by_reshape": f"{SPLIT_BY_RESHAPE}; concat = context.reshape(T, H·Dh)",
-    "transposed_thirds": "Q = X W_Qᵀ + b_Q, likewise K and V",
-    "transposed_W_O": "output = concat W_Oᵀ + b_O",
-    "transposed_squares": "Q = X W_Qᵀ + b_Q, likewise K, V and output",
-    "transposed_W_QKV": f"QKV = X W + b_QKV, with W_QKV {READ_AS}",
-    "transposed_W_1": f"hidden = X W + b_1, with W_1 {READ_AS}",
-    "transposed_W_2": f"output = activated W + b_2, with W_2 {READ_AS}",
-    "transposed_mlp": "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
-    "transposed_all": f"x W + b, with every matrix {READ_AS}",
-    "no_b_Q": "Q = X W_Q",
-    "no_b_K": "K = X W_K",
-    "no_b_V": "V = X W_V",
-    "no_b_QKV": "QKV = X W_QKV",
-    "no_b_O": "output = concat W_O",
-    "no_b_1": "hidden = X W_1",
-    "no_b_2": "output = activated W_2",
-    "no_b_mlp": "hidden = X W_1, output = activated W_2",
-    "no_bias": "x W, without any bias",
-    "ln_no_bias": "LayerNorm without its bias",
-    "gelu_exact": "activated = hidden · Φ(hidden), GELU in its exact form",
-    "ln_ddof": "LayerNorm with the variance over D - 1",
-    "ln_eps_outside": UNDER_ROOT,
-    "ln_torch_std": f"{UNDER_ROOT}, with the variance over D - 1",
-    "no_norm_1": "attention's X = the block's input",
-    "no_norm_2": "the MLP's X = mid",
-    "no_final": "final = the last block's output",
-    "post_norm": LAYER_NORM_AFTER,
-    "post_norm_alone": f"{LAYER_NORM_AFTER}, and final = the last block's output",
-    "no_positions": "embedding = token_embedding",
-    "positions_from_1": "position_embedding = W_P[1], W_P[2], ...",
-    "no_residual_1": "mid = attention.output",
-    "no_residual_2": "output = mlp.output",
-    "no_residual": "mid = attention.output, output = mlp.output",
-    "scale_multiplied": "scores = raw_scores · √Dk",
-    "scale_H": "scores = raw_scores / √H",
-    "scale_T": "scores = raw_scores / √T",
-    "keys_by_queries": "raw_scores = K Qᵀ",
-    "keys_reshaped": "raw_scores = Q K.reshape(Dk, T)",
-    "fill_1": "masked_scores = scores where the mask is True, else -1",
-    "fill_5": "masked_scores = scores where the mask is True, else -5",
-    "fill_10": "masked_scores = scores where the mask is True, else -10",
-    "lower_10": "masked_scores = scores where the mask is True, else scores - 10",
-    "softmax_all": "weights = exp(masked_scores - their maximum) / the sum over all heads",
-    "softmax_twice": "weights = softmax(softmax(masked_scores))",
-    "exp_alone": "weights = exp(masked_scores)",
-    "V_is_K": "V = X W_K + b_K",
-    "Q_is_K": "Q = X W_K + b_K",
-    "K_is_Q": "K = X W_Q + b_Q",
-    "context_of_keys": "context = weights K",
-    "split_dh_first": SPLIT_DH_FIRST,
-    "merge_dh_first": "concat = the heads' columns interleaved, reshape(T, Dh, H)",
-    "split_and_merge_dh_first": f"{SPLIT_DH_FIRST}; concat merged the same way",
-    "heads_reversed": "Q, K, V = the heads, the last one first",
-    "concat_reversed": "concat = the heads side by side, the last one first",
-    "no_W_O": "attention.output = concat",
-    "no_W_O_but_b_O": "attention.output = concat + b_O",
-    "gelu_sigmoid": "activated = hidden · sigmoid(1.702 hidden), quick GELU",
-    "silu": "activated = hidden · sigmoid(hidden), SiLU",
-    "relu": "activated = max(hidden, 0), ReLU",
-    "tanh": "activated = tanh(hidden)",
-    "no_activation": "activated = hidden",
-    "gelu_0.44715": "activated = GELU with 0.44715 for 0.044715",
-    "gelu_0.0044715": "activated = GELU with 0.0044715 for 0.044715",
-    "gelu_2_pi": "activated = GELU with 2/π for √(2/π)",
-    "ln_no_gain": "LayerNorm without its gain",
-    "ln_plain": "LayerNorm without gain and bias",
-    "ln_rms": "RMSNorm, x / √(mean of x² + eps) · gain",
-    "ln_rms_bias": "RMSNorm, x / √(mean of x² + eps) · gain + bias",
-    "ln_no_mean": "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
-    "ln_mean_of_squares": "LayerNorm with the mean of x² for the variance",
-    "ln_no_root": "LayerNorm divides by variance + eps",
-    "ln_over_tokens": "LayerNorm over the tokens",
-    "ln_over_all": "LayerNorm over all tokens at once",
-    "ln_eps_1e-3": "LayerNorm with eps = 0.001",
-    "no_norms": "no LayerNorm anywhere",
-    "X_in_residual": "mid = attention.X + attention.output",
-    "X_in_second_residual": "output = mlp.X + mlp.output",
-    "parallel": "the MLP's X = LayerNorm(input)",
-    "input_for_mid": "output = input + mlp.output",
-    "embedding_scaled": "embedding = √D · (token_embedding + position_embedding)",
-    "token_scaled": "embedding = √D · token_embedding + position_embedding",
-    "positions_0": "position_embedding = W_P[0] for every token",
-    "cache_position_+1": "position_embedding = W_P[t + 1] from token {since} on",
-    "cache_position_-1": "position_embedding = W_P[t - 1] from token {since} on",
-    "cache_position_0": "position_embedding = W_P[0] from token {since} on",
-    "cache_without_itself": "masked_scores without the query's own key, from token {since} on",
-    "cache_without_first": "masked_scores without the first key, from token {since} on",
-    "cache_without_previous": (
-        "masked_scores without the key before the query, from token {since} on"
+steps = {}
+T, D = len(ids), p["W_E"].shape[1]
+Dh, i, j = D // H, np.arange(T)[:, None], np.arange(T)
+positions = np.arange(T)
+token, position = p["W_E"][ids], p["W_P"][positions]
+x = token + position
+steps |= {"token_embedding": token, "position_embedding": position, "embedding": x}
+for n in range(L):
+    a, m = f"blocks.{n}.attention.", f"blocks.{n}.mlp."
+    steps[f"blocks.{n}.input"] = x
+    X = norm(x, a)
+    QKV = X @ p[a + "W_QKV"] + p[a + "b_QKV"]
+    Q, K, V = np.split(QKV, 3, axis=1)
+    Q, K, V = (part.reshape(T, H, Dh).transpose(1, 0, 2) for part in (Q, K, V))
+    raw = np.einsum("hid,hjd->hij", Q, K)
+    scores = raw / Dh**0.5
+    future = j > i
+    masked = np.where(future, -np.inf, scores)
+    e = np.exp(masked - masked.max(-1, keepdims=True))
+    w = e / e.sum(-1, keepdims=True)
+    context = np.einsum("hij,hjd->hid", w, V)
+    concat = context.transpose(1, 0, 2).reshape(T, D)
+    out = concat @ p[a + "W_O"] + p[a + "b_O"]
+    steps |= {a + "X": X, a + "Q": Q, a + "K": K, a + "V": V, a + "raw_scores": raw}
+    steps |= {a + "scores": scores, a + "masked_scores": masked, a + "weights": w}
+    steps |= {a + "context": context, a + "concat": concat, a + "output": out}
+    mid = x + out
+    Y = norm(mid, m)
+    hidden = Y @ p[m + "W_1"] + p[m + "b_1"]
+    act = gelu(hidden)
+    up = act @ p[m + "W_2"] + p[m + "b_2"]
+    after = mid + up
+    steps |= {f"blocks.{n}.mid": mid, m + "X": Y, m + "hidden": hidden, m + "activated": act}
+    steps |= {m + "output": up, f"blocks.{n}.output": after}
+    x = after
+final = norm(x, "")
+logits = final @ (p["W_E"].T if "W_U" not in p else p["W_U"])
+steps |= {"final": final, "logits": logits}
+"""
+
+DIVISION, SPLIT, MASK = "raw / Dh**0.5", "part.reshape(T, H, Dh).transpose(1, 0, 2)", "j > i"
+FILL = "np.where(future, -np.inf, scores)"
+SOFTMAX, MERGE = "w = e / e.sum(-1, keepdims=True)", "context.transpose(1, 0, 2).reshape(T, D)"
+HEADS, RAW = "for part in (Q, K, V))", 'np.einsum("hid,hjd->hij", Q, K)'
+NORM, CENTRED = "c / np.sqrt(v + eps)", "c / np.sqrt("
+GAIN, BIAS = ' * p[part + "gain"]', ' + p[part + "bias"]'
+THIRDS = "Q, K, V = np.split(QKV, 3, axis=1)"
+FINITE = "-1e9"  # where a row sees no key, -inf would give NaN
+
+# By name: words of the code that is reported, and what is replaced by what, in pairs.
+MISTAKES: dict[str, tuple[str, ...]] = {
+    # scores
+    "no_scale": ("scores = raw_scores", DIVISION, "raw"),
+    "scale_D": ("scores = raw_scores / np.sqrt(D)", DIVISION, "raw / D**0.5"),
+    "scale_Dk": ("scores = raw_scores / Dk", DIVISION, "raw / Dh"),
+    "scale_H": ("scores = raw_scores / np.sqrt(H)", DIVISION, "raw / H**0.5"),
+    "scale_T": ("scores = raw_scores / np.sqrt(T)", DIVISION, "raw / T**0.5"),
+    "scale_multiplied": ("scores = raw_scores * np.sqrt(Dk)", DIVISION, "raw * Dh**0.5"),
+    "scale_inverted": ("scores = np.sqrt(Dk) / raw_scores", DIVISION, "Dh**0.5 / raw"),
+    "scale_subtracted": ("scores = raw_scores - np.sqrt(Dk)", DIVISION, "raw - Dh**0.5"),
+    "scores_negative": ("scores = -", DIVISION, "-raw / Dh**0.5"),
+    "scores_squared": ("** 2", DIVISION, "(raw / Dh**0.5) ** 2"),
+    "keys_by_queries": ("swapaxes", RAW, 'np.einsum("hid,hjd->hij", K, Q)'),
+    "keys_reshaped": ("K.reshape(", RAW, "np.stack([q @ k.reshape(Dh, T) for q, k in zip(Q, K)])"),
+    "queries_by_queries": ("Q @ Q.swapaxes", RAW, 'np.einsum("hid,hjd->hij", Q, Q)'),
+    "keys_by_keys": ("K @ K.swapaxes", RAW, 'np.einsum("hid,hjd->hij", K, K)'),
+    "values_for_keys": ("Q @ V.swapaxes", RAW, 'np.einsum("hid,hjd->hij", Q, V)'),
+    "cosine": (
+        "np.linalg.norm(",
+        RAW,
+        RAW + "; raw = raw / np.linalg.norm(raw, axis=-1, keepdims=True)",
     ),
-    "softmax_of_logits": "logits = softmax(final W_U)",
-    "float16": "every parameter rounded to float16",
-    "bfloat16": "every parameter rounded to bfloat16",
+    # the mask
+    "no_mask": ("masked_scores = scores", FILL, "scores"),
+    "mask_zero": ("np.where(mask, scores, 0.0)", FILL, "np.where(future, 0, scores)"),
+    "mask_upper": ("np.where(mask.swapaxes(-2, -1), ", MASK, "j < i"),
+    "mask_not": ("np.where(~mask, scores", MASK, "j <= i", "-np.inf, scores", "-1e9, scores"),
+    "mask_ahead": ("np.tri(T, k=1", MASK, "j > i + 1"),
+    "mask_behind": ("np.tri(T, k=-1", MASK, "j >= i", "-np.inf, scores", "-1e9, scores"),
+    "mask_diagonal": ("np.eye(T, dtype", MASK, "j != i"),
+    "mask_next_only": ("~np.eye(T, k=1", MASK, "j == i + 1"),
+    "mask_not_first": (
+        "np.arange(T) > 0",
+        MASK,
+        "(j > i) | (j == 0)",
+        "-np.inf, s",
+        "-1e9, s",
+    ),
+    "mask_flipped": ("mask[..., ::-1]", MASK, "(j > i)[:, ::-1]"),
+    "mask_multiplied": ("np.where(mask, scores, 0.0)", FILL, "scores * ~future"),
+    "mask_added": ("scores + mask", FILL, "scores + ~future"),
+    "mask_added_inverted": ("scores - 1000000000.0 * mask", FILL, "scores - 1e9 * (j <= i)"),
+    "mask_after": (
+        "* mask",
+        "masked - masked.max(",
+        "scores - scores.max(",
+        SOFTMAX,
+        SOFTMAX + " * ~future",
+    ),
+    "fill_1": ("np.where(mask, scores, -1.0)", "-np.inf, scores", "-1, scores"),
+    "fill_5": ("np.where(mask, scores, -5.0)", "-np.inf, scores", "-5, scores"),
+    "fill_50": ("np.where(mask, scores, -50.0)", "-np.inf, scores", "-50, scores"),
+    "fill_large": ("np.where(mask, scores, 1000000000.0)", "-np.inf, scores", "1e9, scores"),
+    "lower_10": ("scores - 10.0 * ~mask", FILL, "scores - 10 * future"),
+    "hidden_negated": ("-scores)", FILL, "np.where(future, -scores, scores)"),
+    # softmax and context
+    "softmax_queries": ("axis=-2", "max(-1,", "max(-2,", "e.sum(-1,", "e.sum(-2,"),
+    "softmax_heads": (
+        "axis=-3",
+        "masked - masked.max(-1,",
+        "masked - masked.max(0,",
+        "e.sum(-1,",
+        "e.sum(0,",
+        "-np.inf, s",
+        "-1e9, s",
+    ),
+    "softmax_all": ("axis=(-3, -2, -1)", SOFTMAX, "w = e / e.sum()"),
+    "softmax_matrix": ("axis=(-2, -1)", SOFTMAX, "w = e / e.sum((-2, -1), keepdims=True)"),
+    "softmax_twice": (
+        "softmax(e / e.sum",
+        SOFTMAX,
+        SOFTMAX + "; w = np.exp(w); w = w / w.sum(-1, keepdims=True)",
+    ),
+    "softmax_no_keepdims": ("[..., None, :]", SOFTMAX, "w = e / e.sum(-1)[:, None, :]"),
+    "softmax_by_mean": ("e / e.mean(", SOFTMAX, "w = e / e.mean(-1, keepdims=True)"),
+    "softmax_by_max": ("weights = e", SOFTMAX, "w = e / e.max(-1, keepdims=True)"),
+    "softmax_base_2": ("np.exp2(", "np.exp(masked", "np.exp2(masked"),
+    "exp_alone": ("weights = np.exp(masked_scores)", SOFTMAX, "w = np.exp(masked)"),
+    "weights_divided": ("/ np.sqrt(Dk)", SOFTMAX, SOFTMAX + " / Dh**0.5"),
+    "weights_transposed": ("weights.swapaxes", '"hij,hjd->hid", w, V', '"hji,hjd->hid", w, V'),
+    "context_of_keys": ("weights @ K", "w, V)", "w, K)"),
+    "context_of_queries": ("weights @ Q", "w, V)", "w, Q)"),
+    "context_of_scores": ("scores @ V", "w, V)", "scores, V)"),
+    "context_of_exponentials": ("weights = e", SOFTMAX, "w = e"),
+    # heads
+    "order_QVK": ("W_V", HEADS, "for part in (Q, V, K))"),
+    "order_KQV": ("W_K", HEADS, "for part in (K, Q, V))"),
+    "order_KVQ": ("W_K", HEADS, "for part in (K, V, Q))"),
+    "order_VQK": ("W_V", HEADS, "for part in (V, Q, K))"),
+    "order_VKQ": ("W_V", HEADS, "for part in (V, K, Q))"),
+    "order_per_head": (
+        "W_QKV + b_QKV).reshape(T, H, 3, -1)",
+        SPLIT + " " + HEADS,
+        "part for part in QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3))",
+    ),
+    "split_by_reshape": (".reshape(H, T, -1)", SPLIT, "part.reshape(H, T, Dh)"),
+    "split_dh_first": (".reshape(T, -1, H)", SPLIT, "part.reshape(T, Dh, H).transpose(2, 0, 1)"),
+    "merge_by_reshape": (
+        "concat = context.reshape(T, -1)",
+        MERGE,
+        "np.ascontiguousarray(context).reshape(T, D)",
+    ),
+    "merge_dh_first": (
+        "context.transpose(1, 2, 0)",
+        MERGE,
+        "context.transpose(1, 2, 0).reshape(T, D)",
+    ),
+    "concat_reversed": (
+        "np.flip(context, axis=-3)",
+        MERGE,
+        MERGE.replace("context", "context[::-1]"),
+    ),
+    "V_is_K": ("V = K", HEADS, "for part in (Q, K, K))"),
+    "Q_is_K": ("Q = K", HEADS, "for part in (K, K, V))"),
+    "K_is_Q": ("K = Q", HEADS, "for part in (Q, Q, V))"),
+    "keys_rolled": ("np.roll(", RAW, 'np.einsum("hid,hjd->hij", Q, np.roll(K, 1, axis=1))'),
+    "first_head_for_all": (
+        "[..., :1, :, :]",
+        MERGE,
+        MERGE.replace("context", "(0 * context + context[:1])"),
+    ),
+    "heads_averaged": ("/ H", 'concat @ p[a + "W_O"]', 'concat / H @ p[a + "W_O"]'),
+    # linear layers
+    "transposed_W_O": ("concat @ W_O.T", 'p[a + "W_O"] +', 'p[a + "W_O"].T +'),
+    "transposed_W_1": (
+        "X @ W_1.reshape(W_1.shape[::-1]).T",
+        'p[m + "W_1"]',
+        'p[m + "W_1"].reshape(-1, D).T',
+    ),
+    "transposed_W_2": (
+        "W_2.reshape(W_2.shape[::-1]).T",
+        'p[m + "W_2"]',
+        'p[m + "W_2"].reshape(D, -1).T',
+    ),
+    "no_b_Q": ("Q = (X @ W_Q).reshape", HEADS, 'for part in (Q - p[a + "b_QKV"][:D], K, V))'),
+    "no_b_V": ("V = (X @ W_V).reshape", HEADS, 'for part in (Q, K, V - p[a + "b_QKV"][2 * D :]))'),
+    "no_b_QKV": ("X @ W_", ' + p[a + "b_QKV"]', ""),
+    "no_b_O": ("output = concat @ W_O", ' + p[a + "b_O"]', ""),
+    "no_b_1": ("hidden = X @ W_1", ' + p[m + "b_1"]', ""),
+    "no_b_2": ("output = activated @ W_2", ' + p[m + "b_2"]', ""),
+    "no_b_mlp": ("likewise mlp.output", ' + p[m + "b_1"]', "", ' + p[m + "b_2"]', ""),
+    "b_O_for_each_head": ("H * b_O", 'p[a + "b_O"]', 'H * p[a + "b_O"]'),
+    "b_2_subtracted": ("W_2 - b_2", '"W_2"] +', '"W_2"] -'),
+    "no_W_O": ("output = concat", 'concat @ p[a + "W_O"] + p[a + "b_O"]', "concat"),
+    "no_W_O_but_b_O": ("output = concat + b_O", 'concat @ p[a + "W_O"]', "concat"),
+    # LayerNorm
+    "ln_ddof": (
+        ".shape[-1] - 1)",
+        "(c * c).mean(-1, keepdims=True)",
+        "(c * c).sum(-1, keepdims=True) / (D - 1)",
+    ),
+    "ln_eps_outside": ("keepdims=True)) + epsilon)", NORM, "c / (np.sqrt(v) + eps)"),
+    "ln_eps_1e-3": ("0.001", "v + eps", "v + 1e-3"),
+    "ln_eps_1e-4": ("0.0001", "v + eps", "v + 1e-4"),
+    "ln_no_root": ("centred / (np.square(centred)", NORM, "c / (v + eps)"),
+    "ln_sum": (".sum(axis=-1", "(c * c).mean(-1, keepdims=True)", "(c * c).sum(-1, keepdims=True)"),
+    "ln_absolute": ("abs(centred)", "(c * c)", "abs(c)"),
+    "ln_no_gain": ("+ epsilon) + bias", GAIN, ""),
+    "ln_no_bias": ("* gain", BIAS, ""),
+    "ln_plain": ("keepdims=True) + epsilon), likewise", GAIN, "", BIAS, ""),
+    "ln_rms": ("X = input / np.sqrt(np.square(input)", "x - mean", "x", BIAS, ""),
+    "ln_rms_bias": ("centred = ", "x - mean", "x"),
+    "ln_no_mean": (" / np.sqrt(", NORM, "x / np.sqrt(v + eps)"),
+    "ln_mean_of_squares": ("np.square(", "(c * c)", "(x * x)"),
+    "ln_over_tokens": (
+        "axis=-2",
+        "x.mean(-1, keepdims=True)",
+        "x.mean(0)",
+        "(c * c).mean(-1, keepdims=True)",
+        "(c * c).mean(0)",
+    ),
+    "ln_over_all": (
+        "axis=(-2, -1)",
+        "x.mean(-1, keepdims=True)",
+        "x.mean()",
+        "(c * c).mean(-1, keepdims=True)",
+        "(c * c).mean()",
+    ),
+    "ln_gain_and_bias_exchanged": (
+        "* bias + gain",
+        '* p[part + "gain"] + p[part + "bias"]',
+        '* p[part + "bias"] + p[part + "gain"]',
+    ),
+    "ln_gain_plus_1": ("(1.0 + gain)", '* p[part + "gain"]', '* (1 + p[part + "gain"])'),
+    "ln_1_for_ln_2": ("attention.gain + attention.bias", "norm(mid, m)", "norm(mid, a)"),
+    "ln_2_for_ln_1": ("mlp.gain + mlp.bias", "norm(x, a)", "norm(x, m)"),
+    "ln_f_of_the_last_mlp": ("mlp.gain", 'norm(x, "")', "norm(x, m)"),
+    "no_norm_1": ("X = input", "norm(x, a)", "x"),
+    "no_norm_2": ("X = mid", "norm(mid, m)", "mid"),
+    "no_final": ("final = blocks", 'norm(x, "")', "x"),
+    "no_norms": (
+        "X = input, likewise",
+        "norm(x, a)",
+        "x",
+        "norm(mid, m)",
+        "mid",
+        'norm(x, "")',
+        "x",
+    ),
+    "post_norm": (
+        "likewise mid, mlp.X, output",
+        "norm(x, a)",
+        "x",
+        "mid = x + out",
+        "mid = norm(x + out, a)",
+        "norm(mid, m)",
+        "mid",
+        "after = mid + up",
+        "after = norm(mid + up, m)",
+    ),
+    # the MLP
+    "gelu_exact": ("erf(hidden / np.sqrt(2.0))", "gelu(hidden)", "hidden * (1 + phi(hidden)) / 2"),
+    "gelu_sigmoid": (
+        "np.exp(-1.702 * hidden)",
+        "gelu(hidden)",
+        "hidden / (1 + np.exp(-1.702 * hidden))",
+    ),
+    "silu": ("hidden / (1.0 + np.exp(-hidden))", "gelu(hidden)", "hidden / (1 + np.exp(-hidden))"),
+    "relu": ("np.maximum(hidden, 0.0)", "gelu(hidden)", "np.maximum(hidden, 0)"),
+    "leaky": ("0.01 * hidden", "gelu(hidden)", "np.where(hidden > 0, hidden, hidden / 100)"),
+    "tanh": ("activated = np.tanh(hidden)", "gelu(hidden)", "np.tanh(hidden)"),
+    "no_activation": ("activated = hidden", "gelu(hidden)", "hidden"),
+    "gelu_no_1": ("np.tanh(np.sqrt(2.0 / np.pi) * (hidden + ", "(1 + np.tanh(", "(np.tanh("),
+    "gelu_no_half": ("activated = hidden * (1.0", "x * x * x))) / 2", "x * x * x)))"),
+    "gelu_no_cubic": ("np.sqrt(2.0 / np.pi) * hidden", " + 0.044715 * x * x * x", ""),
+    "gelu_squared": ("hidden ** 2", "0.044715 * x * x * x", "0.044715 * x * x"),
+    "gelu_0.44715": ("0.44715", "0.044715", "0.44715"),
+    "gelu_0.04715": ("0.04715", "0.044715", "0.04715"),
+    "gelu_2_pi": ("np.tanh(2.0 / np.pi", "(2 / np.pi) ** 0.5", "(2 / np.pi)"),
+    "gelu_no_root": ("np.tanh(hidden + 0.044715", "(2 / np.pi) ** 0.5 * (", "("),
+    # the residual stream
+    "no_residual_1": ("mid = attention.output", "mid = x + out", "mid = out"),
+    "no_residual_2": ("output = mlp.output", "after = mid + up", "after = up"),
+    "no_residual": (
+        "likewise output",
+        "mid = x + out",
+        "mid = out",
+        "after = mid + up",
+        "after = up",
+    ),
+    "residual_subtracted": ("mid = input - attention.output", "x + out", "x - out"),
+    "residual_twice": ("input", "x + out", "2 * x + out"),
+    "residual_multiplied": ("input * attention.output", "x + out", "x * out"),
+    "X_in_residual": ("mid = attention.X + attention.output", "x + out", "X + out"),
+    "X_in_second_residual": ("output = mlp.X + mlp.output", "mid + up", "Y + up"),
+    "parallel": ("centred = input - input.mean", "norm(mid, m)", "norm(x, m)"),
+    "one_norm_for_both": ("X = attention.X", "norm(mid, m)", "X"),
+    "input_for_mid": ("output = input + mlp.output", "after = mid + up", "after = x + up"),
+    # the embedding, and the end
+    "no_positions": ("embedding = token_embedding", "token + position", "token"),
+    "positions_from_1": (
+        "W_P[positions + 1]",
+        "positions = np.arange(T)",
+        "positions = np.arange(T) + 1",
+    ),
+    "positions_0": (
+        "W_P[0 * positions]",
+        "positions = np.arange(T)",
+        "positions = np.zeros(T, int)",
+    ),
+    "positions_reversed": (
+        "W_P[positions[::-1]]",
+        "= np.arange(T)\ntoken",
+        "= np.arange(T)[::-1]\ntoken",
+    ),
+    "ids_shifted": ("W_E[np.roll(ids, 1)]", '["W_E"][ids]', '["W_E"][np.roll(ids, 1)]'),
+    "embedding_scaled": (
+        "(token_embedding + position_embedding) * np.sqrt(D)",
+        "token + position\n",
+        "(token + position) * D**0.5\n",
+    ),
+    "token_scaled": (
+        "token_embedding * np.sqrt(D) + ",
+        "token + position",
+        "token * D**0.5 + position",
+    ),
+    "embedding_multiplied": (
+        "token_embedding * position_embedding",
+        "token + position",
+        "token * position",
+    ),
+    "softmax_of_logits": (
+        "logits = softmax(",
+        'steps |= {"final"',
+        "logits = np.exp(logits - logits.max(-1, keepdims=True))\n"
+        'logits = logits / logits.sum(-1, keepdims=True)\nsteps |= {"final"',
+    ),
+    "one_layer_less": (
+        "blocks[0].output",
+        'norm(x, "")',
+        'norm(steps[f"blocks.{L - 2}.output"], "")',
+    ),
+    "float16": ("parameters.astype(float16)",),
+}
+OTHERS: dict[str, tuple[str, ...]] = {
+    "sinusoids": (
+        "",
+        "token + position",
+        "token + np.sin(positions[:, None] / (1 + np.arange(D)))",
+    ),
+    "distances": ("", RAW, "-((Q[:, :, None] - K[:, None]) ** 2).sum(-1)"),
+    "median": ("", "x.mean(-1, keepdims=True)", "np.median(x, axis=-1, keepdims=True)"),
+    "mish": ("", "gelu(hidden)", "hidden * np.tanh(np.log1p(np.exp(hidden)))"),
+    "noise": ("", DIVISION, "raw / Dh**0.5 + 0.1 * np.cos(i * 7 + j * j)"),
+    "ablated_head": ("", "w, V)", "w, V) * (np.arange(H) < H - 1)[:, None, None]"),
 }
 
-OTHERS = (
-    "ln_eps_large",
-    "keys_reversed",
-    "rotated",
-    "scale_3",
-    "mask_window",
-    "softmax_base_2",
-    "ablated_head",
-    "output_twice",
-    "fill_3",
-    "ids_shifted",
-    "positions_reversed",
-)
-
-# The matrices that a mistake transposes, and the biases that a mistake omits.
-TRANSPOSED = {
-    "transposed_W_QKV": "W_QKV",
-    "transposed_W_O": "W_O",
-    "transposed_W_1": "W_1",
-    "transposed_W_2": "W_2",
-    "transposed_mlp": "W_1 W_2",
-    "transposed_all": "W_QKV W_O W_1 W_2",
+# Right programs that are written otherwise, or compute in another order.
+RIGHT: dict[str, tuple[str, ...]] = {
+    "softmax_without_maximum": (
+        "",
+        "np.exp(masked - masked.max(-1, keepdims=True))",
+        "np.exp(masked)",
+    ),
+    "softmax_by_logarithm": (
+        "",
+        SOFTMAX,
+        "w = np.exp(masked - np.log(np.exp(masked).sum(-1, keepdims=True)))",
+    ),
+    "fill_large_negative": ("", "-np.inf, scores", "-1e30, scores"),
+    "fill_minus_1e4": ("", "-np.inf, scores", "-1e4, scores"),
+    "mask_of_infinities": ("", FILL, "scores + np.where(future, -np.inf, 0)"),
+    "masked_before_division": ("", DIVISION, "np.where(j > i, -np.inf, raw / Dh**0.5)"),
+    "divided_queries": (
+        "",
+        RAW,
+        'np.einsum("hid,hjd->hij", Q / Dh**0.5, K)',
+        DIVISION,
+        "raw",
+        'K, a + "V": V, a + "raw_scores": raw}',
+        'K, a + "V": V}',
+    ),
+    "variance_by_squares": (
+        "",
+        "(c * c).mean(-1, keepdims=True)",
+        "(x * x).mean(-1, keepdims=True) - mean * mean",
+    ),
+    "variance_of_numpy": ("", "(c * c).mean(-1, keepdims=True)", "x.var(-1, keepdims=True)"),
+    "inverse_root": ("", NORM, "c * (v + eps) ** -0.5"),
+    "gelu_distributed": ("", "x * (1 + np.tanh(", "(x + x * np.tanh("),
+    "gelu_power": ("", "0.044715 * x * x * x", "0.044715 * x**3"),
+    "products_by_matmul": (
+        "",
+        RAW,
+        "Q @ K.swapaxes(-1, -2)",
+        'np.einsum("hij,hjd->hid", w, V)',
+        "w @ V",
+    ),
+    "output_by_heads": (
+        "",
+        'concat @ p[a + "W_O"]',
+        'sum(context[h] @ p[a + "W_O"][h * Dh : (h + 1) * Dh] for h in range(H))',
+    ),
+    "residual_reversed": ("", "x + out", "out + x", "mid + up", "up + mid"),
+    "split_by_columns": ("", SPLIT, "np.stack(np.split(part, H, axis=1))"),
+    "keys_transposed_once": ("", RAW, "np.stack([q @ k.T for q, k in zip(Q, K)])"),
+    "positions_by_slice": ("", 'p["W_P"][positions]', 'p["W_P"][:T]'),
+    "one_hot_tokens": (
+        "",
+        'p["W_E"][ids]',
+        'np.eye(len(p["W_E"]), dtype=p["W_E"].dtype)[ids] @ p["W_E"]',
+    ),
+    "weights_masked_again": ("", SOFTMAX, SOFTMAX + "; w = np.where(future, 0, w)"),
 }
-MISSING = {
-    "no_b_QKV": "b_QKV",
-    "no_b_O": "b_O",
-    "no_b_1": "b_1",
-    "no_b_2": "b_2",
-    "no_b_mlp": "b_1 b_2",
-    "no_bias": "b_QKV b_O b_1 b_2",
+
+
+@cache
+def program(*mistakes: str) -> Any:
+    """The student's program with these mistakes, compiled."""
+    text = SOURCE
+    for mistake in mistakes:
+        _, *changes = (MISTAKES | OTHERS | RIGHT | OTHER_PASSES)[mistake]
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            assert text.count(old) == 1, (mistake, old, text.count(old))
+            text = text.replace(old, new)
+    return compile(text, "<student>", "exec")
+
+
+# Dropout of a step, with p = 1/4, and a token in front.
+OTHER_PASSES = {
+    "prepended_token": (
+        "",
+        "T, D = len(ids)",
+        'ids = np.concatenate([[len(p["W_E"]) - 1], ids]); T, D = len(ids)',
+    ),
+    "dropout_embedding": ("", "token + position", "drop(token + position)"),
+    "dropout_weights": ("", SOFTMAX, SOFTMAX + "; w = drop(w)"),
+    "dropout_mid": ("", "mid = x + out", "mid = x + drop(out)"),
+    "dropout_output": ("", "after = mid + up", "after = mid + drop(up)"),
 }
 
 
-class Student:
-    """A student's forward pass.
-
-    Parameters
-    ----------
-    parameters : a model's, by path, as they are stored
-    n_head, n_layer, epsilon : from its config
-    mistakes : names of the mistakes that it makes
-    """
-
-    def __init__(
-        self,
-        parameters: Mapping[str, Array],
-        n_head: int,
-        n_layer: int,
-        epsilon: float,
-        dtype: str = "float64",
-        mistakes: tuple[str, ...] = (),
-    ) -> None:
-        self.n_head, self.n_layer, self.epsilon = n_head, n_layer, epsilon
-        self.mistakes = mistakes
-        self.p = {path: self.as_loaded(array.astype(dtype)) for path, array in parameters.items()}
-        self.steps: dict[str, Array] = {}
-        self.rng = np.random.default_rng(5)
-
-    def as_loaded(self, array: Array) -> Any:
-        if "float16" in self.mistakes:
-            return array.astype("float16").astype(array.dtype)
-        if "bfloat16" in self.mistakes:  # by hand: 8 bits of the mantissa, the last one rounded
-            mantissa, exponent = np.frexp(array)
-            return np.ldexp(np.rint(mantissa * 256) / 256, exponent).astype(array.dtype)
-        return array
-
-    def has(self, *mistakes: str) -> bool:
-        """Whether it makes one of these mistakes."""
-        return any(mistake in self.mistakes for mistake in mistakes)
-
-    def pick(self, by_mistake: Mapping[str, Any], usual: Any) -> Any:
-        """What a mistake gives, if it makes one of these; else the usual."""
-        return next((by_mistake[name] for name in self.mistakes if name in by_mistake), usual)
-
-    def suffix(self, prefix: str) -> str:
-        """What follows a prefix in the name of a mistake, such as 5 in fill_5, or ""."""
-        names = (mistake for mistake in self.mistakes if mistake.startswith(prefix))
-        return next(names, "").removeprefix(prefix)
-
-    # ---- pieces ----
-
-    def norm(self, x: Array, prefix: str) -> Any:
-        epsilon = x.dtype.type(self.epsilon)
-        mean, square = x.mean(-1, keepdims=True), (x * x).mean(-1, keepdims=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-        unbiased = x.var(-1, ddof=1, keepdims=True)
-        rms = x / np.sqrt(square + epsilon)
-        y = self.pick(
-            {
-                "ln_ddof": (x - mean) / np.sqrt(unbiased + epsilon),
-                "ln_mean_of_squares": (x - mean) / np.sqrt(square + epsilon),  # as in RMSNorm
-                "ln_over_tokens": (x - x.mean(0)) / np.sqrt(x.var(0) + epsilon),
-                "ln_over_all": (x - x.mean()) / np.sqrt(x.var() + epsilon),
-                "ln_eps_outside": (x - mean) / (np.sqrt(variance) + epsilon),
-                "ln_torch_std": (x - mean) / (x.std(-1, ddof=1, keepdims=True) + epsilon),
-                "ln_no_mean": x / np.sqrt(variance + epsilon),
-                "ln_rms": rms,
-                "ln_rms_bias": rms,
-                "ln_eps_large": (x - mean) / np.sqrt(variance + 7 * epsilon),
-                "ln_eps_1e-3": (x - mean) / np.sqrt(variance + x.dtype.type(1e-3)),
-                "ln_no_root": (x - mean) / (variance + epsilon),
-            },
-            (x - mean) / np.sqrt(variance + epsilon),
-        )
-        y = y if self.has("ln_no_gain", "ln_plain") else y * self.p[f"{prefix}gain"]
-        return y if self.has("ln_no_bias", "ln_plain", "ln_rms") else y + self.p[f"{prefix}bias"]
-
-    def gelu(self, x: Array) -> Any:
-        if self.has("gelu_exact"):
-            flat = [v * (1 + erf(v / 2**0.5)) / 2 for v in x.ravel().tolist()]
-            return np.array(flat, x.dtype).reshape(x.shape)
-        cubic = float(f"0.{self.suffix('gelu_0.') or '044715'}")
-        root = 2 / np.pi if self.has("gelu_2_pi") else (2 / np.pi) ** 0.5
-        activations = {
-            "gelu_sigmoid": x / (1 + np.exp(-1.702 * x)),
-            "relu": np.maximum(x, 0),
-            "silu": x / (1 + np.exp(-x)),
-            "no_activation": x,
-            "tanh": np.tanh(x),
-        }
-        usual = x * (1 + np.tanh(root * (x + cubic * x * x * x))) / 2
-        return self.pick(activations, usual).astype(x.dtype)
-
-    def matrix(self, path: str) -> Any:
-        W = self.p[path]
-        # The same memory, read as if it were the transposed matrix.
-        transposed = " ".join(TRANSPOSED.get(mistake, "") for mistake in self.mistakes)
-        return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in transposed.split() else W
-
-    def vector(self, path: str) -> Any:
-        missing = " ".join(MISSING.get(mistake, "") for mistake in self.mistakes)
-        return self.p[path] * (path.rpartition(".")[2] not in missing.split())
-
-    def with_dropout(self, x: Array, step: str) -> Any:
-        if not self.has(f"dropout_{step}"):
-            return x
-        return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
-
-    def heads(self, x: Array, prefix: str) -> Any:
-        """Q, K and V, each (H, T, Dh)."""
-        T, D = x.shape
-        H, Dh = self.n_head, D // self.n_head
-        W, b = self.matrix(f"{prefix}W_QKV"), self.vector(f"{prefix}b_QKV")
-        thirds = [W[:, :D], W[:, D : 2 * D], W[:, 2 * D :]]
-        if self.has("transposed_thirds", "transposed_squares"):
-            thirds = [third.T for third in thirds]
-        for n, name in enumerate("QKV"):
-            if self.has(f"no_b_{name}"):
-                b[n * D : (n + 1) * D] = 0
-        QKV = x @ np.concatenate(thirds, axis=1) + b
-        if self.has("order_per_head"):
-            return QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3)
-        if self.has("split_by_one_reshape"):
-            return QKV.reshape(3, H, T, Dh)
-        columns = {name: QKV[:, i * D : (i + 1) * D] for i, name in enumerate("QKV")}
-        parts = [columns[name] for name in self.suffix("order_") or "QKV"]
-        if self.has("split_dh_first", "split_and_merge_dh_first"):
-            return [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in parts]
-        if self.has("split_by_reshape", "split_and_merge_by_reshape"):
-            return [m.reshape(H, T, Dh) for m in parts]
-        return [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in parts]
-
-    def softmax(self, scores: Array, masked: Array, future: Array) -> Any:
-        if self.has("mask_after"):
-            e = np.exp(scores - scores.max(-1, keepdims=True))
-            return np.where(future, 0, e / e.sum(-1, keepdims=True))
-        axis = self.pick({"softmax_queries": 1, "softmax_heads": 0}, 2)
-        # Over other axes, all entries of a sum may be masked.
-        finite = np.maximum(masked, -1e9) if axis < 2 else masked
-        exp = np.exp2 if self.has("softmax_base_2") else np.exp
-        e = exp(finite - finite.max(axis, keepdims=True))
-        w = e / e.sum(axis, keepdims=True)
-        twice = np.exp(w) / np.exp(w).sum(-1, keepdims=True)
-        wrong = {"softmax_all": e / e.sum(), "exp_alone": np.exp(masked), "softmax_twice": twice}
-        return self.pick(wrong, w)
-
-    def attention(self, x: Array, prefix: str) -> Any:
-        T, D = x.shape
-        H, Dh = self.n_head, D // self.n_head
-        q, k, v = self.heads(x, prefix)
-        if self.has("keys_reversed"):
-            k = k[::-1]
-        reverse = q[::-1], k[::-1], v[::-1]
-        swapped = {"V_is_K": (q, k, k), "Q_is_K": (k, k, v), "K_is_Q": (q, q, v)}
-        q, k, v = self.pick({**swapped, "heads_reversed": reverse}, (q, k, v))
-        if self.has("rotated"):
-            k = np.roll(k, 1, axis=-1)
-        self.record(prefix, Q=q, K=k, V=v)
-        raw = np.einsum("hid,hjd->hij", q, k)
-        if self.has("keys_by_queries"):
-            raw = np.einsum("hid,hjd->hij", k, q)
-        if self.has("keys_reshaped"):
-            raw = np.stack([qh @ kh.reshape(Dh, T) for qh, kh in zip(q, k, strict=True)])
-        divisors = {
-            "no_scale": 1.0,
-            "scale_D": D**0.5,
-            "scale_Dk": float(Dh),
-            "scale_T": T**0.5,
-            "scale_3": 3 * Dh**0.5,
-            "scale_multiplied": Dh**-0.5,
-            "scale_H": H**0.5,
-        }
-        scores = (raw / self.pick(divisors, Dh**0.5)).astype(x.dtype)
-        i, j = np.arange(T)[:, None], np.arange(T)
-        cached = i >= T - 3  # the last three tokens are generated one by one
-        masks = {
-            "mask_upper": j < i,
-            "mask_not": j <= i,
-            "mask_ahead": j > i + 1,
-            "mask_behind": j >= i,
-            "cache_without_itself": (j > i) | ((j == i) & cached),
-            "cache_without_first": (j > i) | ((j == 0) & cached),
-            "cache_without_previous": (j > i) | ((j == i - 1) & cached),
-            "mask_window": (j > i) | (j < i - 1),
-        }
-        future = self.pick(masks, j > i)
-        # With these masks, some queries see no key; -inf in a whole row would give NaN.
-        fill = -1e9 if self.has("mask_not", "mask_behind") else -np.inf
-        fill = 0 if self.has("mask_zero") else -float(self.suffix("fill_") or -fill)
-        wrong = {"no_mask": scores, "mask_one": scores + np.where(future, 0, 1)}
-        if amount := self.suffix("lower_"):
-            wrong[f"lower_{amount}"] = scores - future * float(amount)
-        masked = self.pick(wrong, np.where(future, fill, scores)).astype(x.dtype)
-        w = self.softmax(scores, masked, future)
-        w = self.with_dropout(w.astype(x.dtype), "weights")
-        self.record(prefix, raw_scores=raw, scores=scores, masked_scores=masked, weights=w)
-        context = np.einsum("hij,hjd->hid", w, k if self.has("context_of_keys") else v)
-        if self.has("ablated_head"):
-            context[-1] = 0
-        if self.has("merge_by_reshape", "split_and_merge_by_reshape"):
-            concat = np.ascontiguousarray(context).reshape(T, D)
-        elif self.has("merge_dh_first", "split_and_merge_dh_first"):
-            concat = context.transpose(1, 2, 0).reshape(T, D)
-        else:
-            ordered = context[::-1] if self.has("concat_reversed") else context
-            concat = ordered.transpose(1, 0, 2).reshape(T, D)
-        W_O, b_O = self.matrix(f"{prefix}W_O"), self.vector(f"{prefix}b_O")
-        output = concat @ (W_O.T if self.has("transposed_squares") else W_O) + b_O
-        wrong = {"no_W_O": concat, "no_W_O_but_b_O": concat + b_O, "output_twice": output + b_O}
-        output = self.pick(wrong, output)
-        self.record(prefix, context=context, concat=concat, output=output)
-        return output
-
-    def record(self, prefix: str, **steps: Array) -> None:
-        for name, array in steps.items():
-            self.steps[prefix + name] = array
-
-    # ---- the whole model ----
-
-    def run(self, ids: Array) -> dict[str, Array]:
-        """Every step by its path."""
-        if self.has("prepended_token"):
-            ids = np.concatenate([[len(self.p["W_E"]) - 1], ids])
-        if self.has("ids_shifted"):
-            ids = np.roll(ids, 1)
-        T = len(ids)
-        positions = np.arange(T) + self.has("positions_from_1")
-        if self.has("positions_reversed"):
-            positions = positions[::-1]
-        if self.has("positions_0"):
-            positions = 0 * positions
-        if shift := self.suffix("cache_position_"):
-            # The last three tokens are generated one by one.
-            positions[-3:] = 0 if shift == "0" else positions[-3:] + int(shift)
-        token, position = self.p["W_E"][ids], self.p["W_P"][positions]
-        x = token + (0 if self.has("no_positions") else position)
-        if self.has("token_scaled"):
-            x = x + (x.dtype.type(x.shape[-1] ** 0.5) - 1) * token
-        if self.has("embedding_scaled"):
-            x = x * x.dtype.type(x.shape[-1] ** 0.5)
-        x = self.with_dropout(x, "embedding")
-        self.record("", token_embedding=token, position_embedding=position, embedding=x)
-        post = self.has("post_norm", "post_norm_alone")
-        for layer in range(self.n_layer):
-            block = f"blocks.{layer}."
-            attention, mlp = f"{block}attention.", f"{block}mlp."
-            skips_norm = post or self.has("no_norm_1", "no_norms")
-            X = x if skips_norm else self.norm(x, attention)
-            self.record(block, input=x)
-            self.record(attention, X=X)
-            update = self.with_dropout(self.attention(X, attention), "mid")
-            mid = update + (0 if self.has("no_residual_1", "no_residual") else x)
-            if self.has("X_in_residual"):
-                mid = update + X
-            if post:
-                mid = self.norm(mid, attention)
-            X = mid if post or self.has("no_norm_2", "no_norms") else self.norm(mid, mlp)
-            if self.has("parallel"):
-                X = self.norm(x, mlp)
-            hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")
-            activated = self.gelu(hidden)
-            output = activated @ self.matrix(f"{mlp}W_2") + self.vector(f"{mlp}b_2")
-            lost = dict.fromkeys(("no_residual_2", "no_residual"), 0)
-            stream = self.pick({"input_for_mid": x, "X_in_second_residual": X, **lost}, mid)
-            after = self.with_dropout(output, "output") + stream
-            if post:
-                after = self.norm(after, mlp)
-            self.record(mlp, X=X, hidden=hidden, activated=activated, output=output)
-            self.record(block, mid=mid, output=after)
-            x = after
-        skips_norm = self.has("no_final", "no_norms", "post_norm_alone")
-        final = x if skips_norm else self.norm(x, "")
-        tied = "W_U" not in self.p or self.has("tied")
-        logits = final @ (self.p["W_E"].T if tied else self.p["W_U"])
-        if self.has("softmax_of_logits"):
-            logits = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        self.record("", final=final, logits=logits)
-        return self.steps
+def as_loaded(array: Array, mistakes: tuple[str, ...]) -> Array:
+    if "float16" in mistakes:
+        return array.astype("float16").astype(array.dtype)
+    return array
 
 
-def steps_of(model: Any, ids: Array, *mistakes: str, dtype: str = "float64") -> dict[str, Array]:
+def steps_of(model: Any, ids: Any, *mistakes: str, dtype: str = "float64") -> dict[str, Array]:
     """Every step of the student's pass through a model's parameters, by path."""
-    config = model.config
-    sizes = (config.n_head, config.n_layer, config.layer_norm_epsilon)
+    config, rng = model.config, np.random.default_rng(5)
+    p = {x: model.parameters.stored(x).astype(dtype) for x in stored_shapes(config)}
+    names = {
+        "p": {path: as_loaded(array, mistakes) for path, array in p.items()},
+        "np": np,
+        "ids": np.asarray(ids),
+        "H": config.n_head,
+        "L": config.n_layer,
+        "eps": config.layer_norm_epsilon,
+        "phi": lambda x: np.vectorize(lambda v: erf(v / 2**0.5))(x).astype(x.dtype),
+        "drop": lambda x: x * (rng.random(x.shape) >= 0.25) / 0.75,
+    }
     with np.errstate(all="ignore"):
-        arrays = {path: model.parameters.stored(path) for path in stored_shapes(model.config)}
-        return Student(arrays, *sizes, dtype, mistakes).run(np.asarray(ids))
+        exec(program(*mistakes), names)
+    return {path: array.astype(dtype) for path, array in names["steps"].items()}

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE
 from runs import stored_steps
-from student import KNOWN, OTHERS, steps_of
+from student import MISTAKES, OTHERS, RIGHT, steps_of
 from test_model import Tensor
 
 import attnlab
 from attnlab import GPT2, check
-from attnlab.checking import search
-from attnlab.checking.mistakes import MISTAKES, cache_mistakes
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -27,14 +25,6 @@ ENDS = (
 PRECISIONS = [("float32", "float32"), ("float64", "float64"), ("float64", "float32")]
 
 
-def every_40th(names: Iterable[str]) -> list[Any]:
-    """Every 40th case in each test run, the others with the slow tests."""
-    return [
-        pytest.param(name, marks=[pytest.mark.slow] if number % 40 else [])
-        for number, name in enumerate(names)
-    ]
-
-
 def ids_of(name: str) -> Any:
     return np.load(REFERENCE / name / "expected.npz")["ids"]
 
@@ -44,13 +34,18 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
 
 
-def first_cached(trace: attnlab.Trace) -> int:
-    """The first token that the student computes with a cache."""
-    return len(trace.ids) - 3
-
-
 def formulas(verdict: Verdict) -> list[str]:
     return [mistake.formula for mistake in verdict.mistakes]
+
+
+def words_of(mistake: str) -> str:
+    """Words of the code that is reported."""
+    return MISTAKES[mistake][0]
+
+
+def names(verdict: Verdict, mistake: str) -> bool:
+    """Whether a mistake is named, alone or as one of several that can't be told apart."""
+    return any(words_of(mistake) in formula for formula in formulas(verdict))
 
 
 def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
@@ -81,88 +76,70 @@ def test_correct_submissions_agree_at_every_step(name: str, dtype: str, students
     assert "steps agree" in repr(verdict)
 
 
+@pytest.mark.parametrize("form", RIGHT)
+def test_right_programs_are_not_accused(pocket: GPT2, form: str) -> None:
+    """All steps together, and each by itself: what is in another order is never a mistake."""
+    trace = pocket.trace(TEXT)
+    steps = steps_of(pocket, trace.ids, form, dtype="float32")
+    verdict = check(steps, trace)
+    assert verdict.agrees, str(verdict)
+    assert check({"logits": steps["logits"]}, trace).agrees
+
+
 # ---- every mistake -------------------------------------------------------------------------------
 
 
-def test_student_implements_every_listed_mistake() -> None:
-    formulas = {mistake.formula for mistake in (*MISTAKES, *cache_mistakes(8))}
-    assert {formula.format(since=8) for formula in KNOWN.values()} <= formulas
-    assert len(KNOWN) >= 90
-    assert len(OTHERS) >= 10
+def every(count: int, cases: Iterable[str]) -> list[Any]:
+    """Every so many cases in each test run, the others with the slow tests."""
+    return [
+        pytest.param(case, marks=[pytest.mark.slow] if number % count else [])
+        for number, case in enumerate(cases)
+    ]
 
 
-@pytest.mark.parametrize("mistake", every_40th(KNOWN))
-def test_each_mistake_is_identified_from_all_steps_and_from_logits(odd: GPT2, mistake: str) -> None:
-    trace = odd.trace(ids_of("odd"))
-    steps = steps_of(odd, trace.ids, mistake)
-    if [*KNOWN].index(mistake) % 8 == 0:  # a longer search
-        from_all_steps = check(steps, trace)
-        assert formulas(from_all_steps) == [KNOWN[mistake].format(since=8)]
-        assert from_all_steps.unexplained == ()
-    verdict = check({"logits": steps["logits"]}, trace)
-    if mistake == "no_b_K":  # it adds as much to all scores of a row
-        assert verdict.agrees
-    else:
-        correct = KNOWN[mistake].format(since=8)
-        assert {*formulas(verdict)} == {correct, *(KNOWN[other] for other in SAME.get(mistake, ()))}
-        assert f"exactly your logits:\n    {formulas(verdict)[0]}" in repr(verdict)
-        assert all(mistake.lines for mistake in verdict.mistakes)
+def test_the_table_is_long() -> None:
+    assert len(MISTAKES) >= 120
 
 
-# Mistakes with the same logits, as swapping K and Q transposes the scores.
-SAME = {
-    "order_KQV": ["keys_by_queries"],
-    "keys_by_queries": ["order_KQV"],
-    "V_is_K": ["context_of_keys"],
-    "context_of_keys": ["V_is_K"],
-    "heads_reversed": ["concat_reversed"],
-    "concat_reversed": ["heads_reversed"],
-}
-
-# Mistakes that no output of a block's part shows.
-UNSEEN = {"no_final", "no_b_K", "softmax_of_logits"}
-
-# Other mistakes that give the same numbers in an output of a block's part.
-ALIKE = {
-    "split_and_merge_by_reshape": ["split_by_reshape"],
-    "transposed_squares": ["transposed_thirds"],
-    "transposed_all": ["transposed_W_QKV"],
-    "transposed_mlp": ["transposed_W_1"],
-    "no_b_Q": ["no_b_QKV"],
-    "no_b_QKV": ["no_b_Q"],
-    "no_b_mlp": ["no_b_1"],
-    "no_bias": ["no_b_Q", "no_b_QKV"],
-    "post_norm": ["no_norm_1"],
-    "post_norm_alone": ["no_norm_1"],
-    "no_residual": ["no_residual_1"],
-    "no_norms": ["no_norm_1"],
-    "split_and_merge_dh_first": ["split_dh_first"],
-    "ln_ddof": ["ln_torch_std"],
-    "ln_torch_std": ["ln_ddof"],
-}
-
-
-@pytest.mark.parametrize("mistake", every_40th(name for name in KNOWN if name not in UNSEEN))
-def test_each_mistake_is_identified_from_the_first_affected_output(
-    pocket: GPT2, mistake: str
-) -> None:
-    """One array alone, the first output of a block's part that shows the mistake, in float32."""
+@pytest.mark.parametrize("mistake", every(8, MISTAKES))
+def test_each_mistake_is_named_from_all_steps(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
-    steps, correct = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
-    ends = [f"blocks.0.{end}" for end in ENDS]
-    end = next(
-        e for e in ends if np.abs(steps[e] - correct[e]).max() > 1e-4 * np.abs(correct[e]).max()
-    )
-    verdict = check({end: steps[end]}, trace)
-    named, correct = {*formulas(verdict)}, KNOWN[mistake].format(since=first_cached(trace))
-    assert named
-    assert correct in named or named <= {KNOWN[name] for name in ALIKE.get(mistake, [])}
+    verdict = check(steps_of(pocket, trace.ids, mistake, dtype="float32"), trace)
+    assert not verdict.agrees
+    assert names(verdict, mistake), verdict.reasons
+    assert len(verdict.mistakes) <= 3
+    assert verdict.further == verdict.unexplained == ()
+
+
+# From the logits, another mistake that computes the same: a softmax doesn't change if a number is
+# subtracted from all scores, and a head that attends only to itself has its values.
+SAME = {
+    "scale_subtracted": "scores = raw_scores",
+    "mask_diagonal": "context = V",
+    "concat_reversed": "np.flip(weights @ V, axis=-3)",
+}
+# Mistakes that the logits of this text don't show, and those that aren't found from them.
+UNSEEN = {"fill_50", "fill_large"}
+SILENT: set[str] = set()
+
+
+@pytest.mark.parametrize("mistake", every(16, MISTAKES))
+def test_each_mistake_is_named_from_the_logits(pocket: GPT2, mistake: str) -> None:
+    trace = pocket.trace(TEXT)
+    steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
+    verdict = check({"logits": steps["logits"]}, trace)
+    words = SAME.get(mistake, words_of(mistake))
+    assert verdict.agrees == (mistake in UNSEEN)
+    if mistake in SILENT:
+        assert verdict.mistakes == ()
+    elif mistake not in UNSEEN:
+        assert any(words in formula for formula in formulas(verdict)), verdict.reasons
 
 
 # ---- unknown mistakes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mistake", every_40th(OTHERS))
+@pytest.mark.parametrize("mistake", every(6, OTHERS))
 def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
@@ -216,8 +193,6 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     [
         ("embedding", "embedding", "float32"),
         ("weights", "blocks.0.attention.weights", "float64"),
-        ("mid", "blocks.0.mid", "float32"),
-        ("output", "blocks.0.output", "float64"),
     ],
 )
 def test_dropout_is_identified_at_the_changed_step(
@@ -243,35 +218,24 @@ def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
     halves = np.where(np.arange(correct.shape[-1]) % 2, 2 * dropped, 3 * dropped)
     alone = np.zeros_like(correct)
     alone[0, 5, 2] = 2 * correct[0, 5, 2]  # no evidence: any number is a multiple of any other
-    for mine in (2 * correct, dropped, halves, dropped * 0.5, alone):
+    for mine in (dropped, halves, dropped * 0.5, alone):
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
 def test_prepended_tokens_are_identified(odd: GPT2) -> None:
-    """With its own row, as in TransformerLens, and with that row removed."""
+    """The row of its own, as in TransformerLens, is refused; the others are named."""
     trace = odd.trace(ids_of("odd"))
     name = "ids = <|endoftext|>, then the text's ids"
     steps = steps_of(odd, trace.ids, "prepended_token")
-    verdict = check(steps, trace)
-    assert formulas(verdict) == [name]
-    assert not any(stage.agrees for stage in verdict.stages)
-    assert verdict.stages[0].place == "one extra token"
-    assert verdict.stages[0].shape == (len(trace.ids) + 1, 35)
     for submitted in (
         {"logits": steps["logits"][1:]},
         {"blocks.1.attention.weights": steps["blocks.1.attention.weights"][:, 1:, 1:]},
     ):
         assert formulas(check(submitted, trace)) == [name]
-    mixed = {"embedding": steps["embedding"], "logits": steps["logits"][1:]}
-    longer = {"embedding": np.zeros(steps["embedding"].shape)}
-    full = odd.trace(np.arange(17))  # as many as there are positions
-    for submitted, result in (
-        (mixed, trace),
-        (longer, trace),
-        ({"embedding": np.zeros((18, 35))}, full),
+    with pytest.raises(
+        InvalidValueError, match=r"your embedding must .* a token that is prepended"
     ):
-        with pytest.raises(InvalidValueError, match="your embedding must have shape"):
-            check(submitted, result)
+        check({"embedding": steps["embedding"]}, trace)
 
 
 # ---- several mistakes ----------------------------------------------------------------------------
@@ -279,43 +243,33 @@ def test_prepended_tokens_are_identified(odd: GPT2) -> None:
 
 PAIRS = (
     ("scale_D", "relu"),
-    ("no_scale", "gelu_sigmoid"),
     ("ln_no_gain", "no_b_2"),
     ("positions_from_1", "silu"),
-    ("mask_ahead", "ln_eps_1e-3"),
     ("no_b_QKV", "gelu_exact"),
     ("embedding_scaled", "no_final"),
     ("merge_by_reshape", "scale_Dk"),
 )
 
 
-@pytest.mark.parametrize("pair", every_40th(PAIRS))
-def test_two_mistakes_are_both_identified(odd: GPT2, pair: tuple[str, str]) -> None:
+@pytest.mark.parametrize("pair", every(6, PAIRS))
+def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, *pair)
-    for submitted in (steps, {"logits": steps["logits"]}):
-        verdict = check(submitted, trace)
-        named = [
-            *formulas(verdict),
-            *(mistake.formula for mistakes in verdict.further for mistake in mistakes),
-        ]
-        assert sorted(named) == sorted(KNOWN[name] for name in pair)
-        assert verdict.unexplained == ()
-        assert "2 mistakes together produce exactly your " in repr(verdict)
+    verdict = check(steps, trace)
+    named = [x.formula for found in (verdict.mistakes, *verdict.further) for x in found]
+    assert all(any(words_of(name) in formula for formula in named) for name in pair), named
+    assert verdict.unexplained == ()
+    assert "2 mistakes together produce exactly your " in repr(verdict)
 
 
-def test_a_mistake_is_identified_beside_an_unknown_one(odd: GPT2) -> None:
+def test_a_mistake_is_named_beside_an_unknown_one(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
-    steps = steps_of(odd, trace.ids, "scale_D", "output_twice")
-    verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
-    assert formulas(verdict) == [KNOWN["scale_D"]]
-    # Later steps differ too, but follow from this one.
+    steps = steps_of(odd, trace.ids, "scale_D")
+    steps["blocks.0.attention.output"] += np.cos(steps["blocks.0.attention.output"] * 5)
+    verdict = check({x: steps[x] for x in steps if "blocks.0.attention." in x}, trace)
+    assert names(verdict, "scale_D")
     assert verdict.unexplained == ("blocks.0.attention.output",)
     assert "everything; still different: blocks.0.attention.output." in repr(verdict)
-    del steps["blocks.0.attention.scores"]
-    in_attention = check(of_layer(steps), trace.blocks[0].attention)
-    assert formulas(in_attention) == [KNOWN["scale_D"]]
-    assert in_attention.unexplained == ("output",)
 
 
 def test_a_mistake_in_one_block_only(odd: GPT2) -> None:
@@ -326,20 +280,22 @@ def test_a_mistake_in_one_block_only(odd: GPT2) -> None:
     steps["blocks.2.mlp.output"] = mlp.output - mlp.b_2
     steps["blocks.2.output"] = trace.blocks[2].output - mlp.b_2
     del steps["final"], steps["logits"]
-    assert formulas(check(steps, trace)) == [KNOWN["no_b_2"]]
+    assert names(check(steps, trace), "no_b_2")
+
+
+V_IS_K = "V = K"
 
 
 def test_agreeing_steps_rule_out_mistakes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "V_is_K"))
-    swapped = [KNOWN["order_QVK"], KNOWN["order_VQK"]]
-    assert formulas(check({"V": wrong["V"]}, attention)) == [KNOWN["V_is_K"], *swapped]
+    assert formulas(check({"V": wrong["V"]}, attention)) == [V_IS_K]
     for agreeing in ("K", "weights"):
         submitted = {agreeing: getattr(attention, agreeing), "V": wrong["V"]}
-        assert formulas(check(submitted, attention)) == [KNOWN["V_is_K"]]
+        assert names(check(submitted, attention), "V_is_K")
     wrong = of_layer(steps_of(odd, trace.ids, "no_b_QKV"))
     for submitted in ({"V": wrong["V"]}, {"Q": attention.Q, "V": wrong["V"]}):
-        assert formulas(check(submitted, attention)) == [KNOWN["no_b_V"]]
+        assert names(check(submitted, attention), "no_b_V")
 
 
 def test_indistinguishable_mistakes_are_both_reported(odd: GPT2) -> None:
@@ -347,7 +303,10 @@ def test_indistinguishable_mistakes_are_both_reported(odd: GPT2) -> None:
     steps = steps_of(odd, trace.ids, "no_b_QKV")
     submitted = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
     verdict = check(submitted, trace)  # which don't depend on b_K
-    assert formulas(verdict) == ["Q = X W_Q", "QKV = X W_QKV"]
+    assert formulas(verdict) == [  # a softmax doesn't depend on b_K
+        "Q = (X @ W_Q).reshape(T, H, -1).swapaxes(-3, -2)",
+        "K = (X @ W_K).reshape(T, H, -1).swapaxes(-3, -2), likewise attention.Q",
+    ]
     assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
 
@@ -383,7 +342,7 @@ def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
         ({"heads.2.weights": head["weights"]}, trace.blocks[1].attention),
         ({"blocks.1.attention.heads.2.weights": head["weights"]}, trace),
     ):
-        assert formulas(check(submitted, result)) == [KNOWN["scale_D"]]
+        assert names(check(submitted, result), "scale_D")
     verdict = check(mixed, trace.blocks[0].attention)
     assert [stage.agrees for stage in verdict.stages] == [True, True, True, False]
 
@@ -393,12 +352,10 @@ def test_hints_show_the_models_sizes(odd: GPT2) -> None:
     steps = of_layer(steps_of(odd, trace.ids, "scale_D"))
     (mistake,) = check(steps, trace.blocks[0].attention).mistakes
     assert mistake.hint == (
-        "D = 35 is the width of the whole residual stream; a head has Dk = 7 columns. "
-        "Divide by √Dk."
+        "raw_scores / np.sqrt(D) stands where raw_scores / np.sqrt(Dk) belongs. D = 35 is the "
+        "width of the whole residual stream; a head has Dk = 7 columns. Divide by √Dk."
     )
-    for mistake in MISTAKES:
-        sizes = {"Dk": 7, "D": 35, "H": 5, "scale": "√Dk", "epsilon": 1e-5, "activation": "GELU"}
-        assert not {*"{}"} & {*mistake.hint.format(**sizes)}
+    assert mistake.lines == ("scores = raw_scores / np.sqrt(Dk)",)
 
 
 def test_array_layouts_and_types(odd: GPT2) -> None:
@@ -421,7 +378,7 @@ def test_array_layouts_and_types(odd: GPT2) -> None:
     assert check({"weights": np.moveaxis(short.weights, 0, 1)}, short).agrees
     wrong = steps_of(odd, trace.ids, "scale_D")["blocks.0.attention.weights"]
     for mine in (wrong.transpose(1, 0, 2), wrong[None].tolist(), Tensor(wrong)):
-        assert formulas(check({"weights": mine}, attention)) == [KNOWN["scale_D"]]
+        assert names(check({"weights": mine}, attention), "scale_D")
     single = GPT2.from_pretrained(REFERENCE / "one_head").trace(ids_of("one_head"))
     assert check({"blocks.0.attention.Q": single.blocks[0].attention.Q[0]}, single).agrees
     assert check({"scale": 7**0.5, "mask": trace.mask, "weights": weights}, attention).agrees
@@ -430,20 +387,17 @@ def test_array_layouts_and_types(odd: GPT2) -> None:
     assert not check({"mask": ~trace.mask}, trace).agrees
 
 
-@pytest.mark.parametrize(
-    ("mistakes", "dtype"),
-    [([], "float16"), ([], "float32"), (["no_b_2"], "float32"), (["gelu_sigmoid"], "float16")],
-)
-def test_mistakes_are_identified_in_float16(odd: GPT2, mistakes: list[str], dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_half_precision_is_compared_but_no_mistake_is_named(odd: GPT2, dtype: str) -> None:
     """The student in NumPy's float16, and its numbers converted to float32."""
     trace = odd.trace(ids_of("odd"))
-    steps = steps_of(odd, trace.ids, *mistakes, dtype="float16")
-    verdict = check({path: x.astype(dtype) for path, x in steps.items()}, trace)
-    assert verdict.agrees is not bool(mistakes)
-    assert formulas(verdict) == [KNOWN[name] for name in mistakes]
-    if not mistakes:
-        larger = (steps["logits"] * np.float16(1.2)).astype(dtype)
-        assert not check({"logits": larger}, trace).agrees
+    steps = steps_of(odd, trace.ids, dtype="float16")
+    assert check({path: x.astype(dtype) for path, x in steps.items()}, trace).agrees
+    larger = (steps["logits"] * np.float16(1.2)).astype(dtype)
+    verdict = check({"logits": larger}, trace)
+    assert not verdict.agrees
+    assert verdict.mistakes == ()
+    assert "compute in float32" in repr(verdict)
 
 
 def test_masked_scores_may_have_any_large_negative_value(odd: GPT2) -> None:
@@ -464,21 +418,20 @@ def test_attention_of_your_own_arrays() -> None:
     mask = attnlab.causal_mask(6)
     chain = attnlab.attention(Q, K, V, mask)
     assert check({"raw_scores": Q @ K.T, "weights": chain.weights}, chain).agrees
-    assert formulas(check({"scores": Q @ K.T}, chain)) == [KNOWN["no_scale"]]
+    assert names(check({"scores": Q @ K.T}, chain), "no_scale")
     single = attnlab.self_attention(X, W_Q, W_K, W_V, mask=mask, b_Q=X[0])
-    assert formulas(check({"Q": X @ W_Q}, single)) == [KNOWN["no_b_Q"]]
-    assert formulas(check({"K": X @ W_K.T}, single)) == ["K = X W_Kᵀ + b_K"]
-    verdict = check({"Q": X @ W_K}, single)
-    assert formulas(verdict) == [KNOWN["Q_is_K"], KNOWN["order_KQV"], KNOWN["order_KVQ"]]
+    assert formulas(check({"Q": X @ W_Q}, single)) == ["Q = X @ W_Q"]
+    assert formulas(check({"K": X @ W_K.T}, single)) == ["K = X @ W_K.T"]
+    assert formulas(check({"Q": X @ W_K}, single)) == ["Q = K"]
     many = attnlab.multi_head_attention(X, W_Q, W_K, W_V, W_O, n_head=3, mask=mask)
     joined = np.ascontiguousarray(many.context).reshape(6, 12)
     verdict = check({"context": many.context, "output": joined @ W_O}, many)
-    assert formulas(verdict) == [KNOWN["merge_by_reshape"]]
-    assert formulas(check({"Q": (X @ W_Q).reshape(3, 6, 4)}, many)) == [KNOWN["split_by_reshape"]]
+    assert names(verdict, "merge_by_reshape")
+    assert names(check({"Q": (X @ W_Q).reshape(3, 6, 4)}, many), "split_by_reshape")
     batch = attnlab.attention(np.stack([Q, K]), np.stack([K, Q]), np.stack([V, V]), mask)
     mine = np.stack([Q, K]) @ np.stack([K, Q]).swapaxes(1, 2)
     verdict = check({"scores": mine / 8}, batch)
-    assert formulas(verdict) == [KNOWN["scale_Dk"]]
+    assert names(verdict, "scale_Dk")
     assert "Dk = 8" in verdict.mistakes[0].hint
 
 
@@ -488,7 +441,7 @@ def test_cross_attention() -> None:
     chain = attnlab.cross_attention(X, memory, W, W, W)
     scores = X @ W @ (memory @ W).T
     assert check({"raw_scores": scores, "scores": scores / 3**0.5}, chain).agrees
-    assert formulas(check({"scores": scores}, chain)) == [KNOWN["no_scale"]]
+    assert names(check({"scores": scores}, chain), "no_scale")
     other = attnlab.cross_attention(X, memory + 1e-9, W, W, W)
     first = check({"K": other.K, "weights": other.weights}, chain).first
     assert first is not None
@@ -514,31 +467,31 @@ def test_variants_of_gpt2(odd: GPT2) -> None:
     exact = steps_of(variant, trace.ids, "no_scale", "gelu_exact")
     assert check(exact, trace).agrees
     verdict = check(steps_of(variant, trace.ids, "no_scale"), trace)
-    assert formulas(verdict) == ["activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form"]
+    assert formulas(verdict) == ["activated = gelu(hidden)"]
     verdict = check(steps_of(variant, trace.ids, "scale_D", "gelu_exact"), trace)
-    assert formulas(verdict) == [KNOWN["scale_D"]]
+    assert names(verdict, "scale_D")
     assert verdict.mistakes[0].hint.endswith("Divide by 1.")
 
 
 VARIANTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "the layer's factor forgotten": (
         {"scale_attn_by_inverse_layer_idx": True},
-        "scores = raw_scores / √Dk",
-        "scores = raw_scores / (math.sqrt(Dk) * (layer + 1))",
+        "scores = raw_scores / np.sqrt(Dk)",
+        "scores = raw_scores / (np.sqrt(Dk) * layer_number)",
     ),
     "divided where the model does not": (
         {"scale_attn_weights": False},
-        "scores = raw_scores / √Dk",
-        "scores = raw_scores / 1",
+        "scores = raw_scores / np.sqrt(Dk)",
+        "scores = raw_scores / 1.0",
     ),
     "GELU for a ReLU model": (
         {"activation_function": "relu"},
-        "activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form",
-        "activated = np.maximum(hidden, 0)",
+        "activated = gelu(hidden)",
+        "activated = np.maximum(hidden, 0.0)",
     ),
     "tied where untied": (
         {"tie_word_embeddings": False},
-        "logits = final W_Eᵀ",
+        "logits = final @ W_E.swapaxes(-2, -1)",
         "logits = final @ W_U",
     ),
 }
@@ -552,9 +505,8 @@ def test_plain_gpt2_code_is_a_mistake_for_variants(odd: GPT2, variant: str) -> N
     steps = steps_of(odd, trace.ids)
     for submitted in (steps, {"logits": steps["logits"]}):
         verdict = check(submitted, trace)
-        assert formulas(verdict) == [formula]
+        assert formula in formulas(verdict)
         assert verdict.mistakes[0].lines == (line,)
-        assert repr(verdict).endswith(line)
 
 
 def test_edited_steps_count_as_correct(odd: GPT2) -> None:
@@ -570,19 +522,10 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
     before = [np.array(x) for x in (trace.logits, plain.logits)]
     block = trace.blocks[1]
     mine = {"blocks.1.input": block.input, "blocks.1.mid": block.attention.output}
-    assert formulas(check(mine, trace)) == [KNOWN["no_residual_1"]]
+    assert names(check(mine, trace), "no_residual_1")
     scores = trace.blocks[0].attention.raw_scores / 35**0.5  # before the edits
-    assert formulas(check({"blocks.0.attention.scores": scores}, trace)) == [KNOWN["scale_D"]]
+    assert names(check({"blocks.0.attention.scores": scores}, trace), "scale_D")
     assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
-
-
-def test_a_search_for_pairs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    Q, K, V = np.random.default_rng(0).standard_normal((3, 4, 5))
-    expected, notes = attnlab.attention(Q, K, V), []
-    for work in (search.MAX_PAIR_WORK, 1):
-        monkeypatch.setattr(search, "MAX_PAIR_WORK", work)
-        notes.append(check({"weights": expected.weights / 3 + 1 / 6}, expected).notes)
-    assert notes == [(), ("To save time, not all pairs of mistakes were tried.",)]
 
 
 def test_long_texts() -> None:
@@ -593,7 +536,7 @@ def test_long_texts() -> None:
     assert check(steps_of(model, trace.ids), trace).agrees
     steps = steps_of(model, trace.ids, "mask_ahead")
     verdict = check({"blocks.1.output": steps["blocks.1.output"]}, trace)
-    assert formulas(verdict) == [KNOWN["mask_ahead"]]
+    assert names(verdict, "mask_ahead")
 
 
 # ---- side effects, and refused arguments ---------------------------------------------------------
@@ -663,3 +606,60 @@ def test_huge_and_infinite_numbers_differ(odd: GPT2) -> None:
         assert not verdict.agrees
         assert verdict.mistakes == ()
         assert "No known mistake" in repr(verdict)
+
+
+# ---- numbers as they are given -------------------------------------------------------------------
+
+
+def test_keys_as_rows_are_one_reading(pocket: GPT2) -> None:
+    """As in 3Blue1Brown's pictures, where a column is a query."""
+    head = pocket.trace(TEXT).head(0, 1)
+    turned = {x: getattr(head, x).T for x in ("raw_scores", "scores", "masked_scores", "weights")}
+    verdict = check(turned | {"context": head.context}, head)
+    assert verdict.agrees
+    assert "keys are the rows of your matrices" in verdict.notes[0]
+    alone = check({"weights": head.weights.T}, head)
+    assert not alone.agrees
+    assert "No known mistake" not in repr(alone)
+
+
+def test_rounded_numbers_agree_up_to_their_decimals(pocket: GPT2) -> None:
+    head = pocket.trace(TEXT).head(0, 1)
+    for decimals in (2, 4):
+        mine = {x: np.round(getattr(head, x), decimals) for x in ("scores", "weights", "context")}
+        verdict = check(mine, head)
+        assert verdict.agrees, str(verdict)
+        assert f"rounded to {decimals} decimals" in verdict.notes[0]
+    wrong = np.round(head.raw_scores.astype("float64") / 128**0.5, 4)
+    assert names(check({"scores": wrong}, head), "scale_D")
+
+
+def test_masked_arrays_and_means_of_heads(pocket: GPT2) -> None:
+    layer = pocket.trace(TEXT).blocks[0].attention
+    hidden = ~np.broadcast_to(layer.mask, layer.scores.shape)
+    masked = {
+        "masked_scores": np.ma.masked_array(layer.scores, hidden),
+        "weights": np.ma.masked_array(layer.weights, hidden),
+    }
+    assert check(masked, layer).agrees
+    with pytest.raises(
+        InvalidValueError, match=r"is the mean over the heads.*average_attn_weights"
+    ):
+        check({"weights": layer.weights.mean(0)}, layer)
+    with pytest.raises(InvalidValueError, match="'query' is called Q here"):
+        check({"query": layer.Q}, layer)
+
+
+def test_an_array_changed_in_place(pocket: GPT2) -> None:
+    block = pocket.trace(TEXT).blocks[0]
+    verdict = check({"input": block.mid, "mid": block.mid, "output": block.output}, block)
+    assert formulas(verdict) == ["input = blocks.0.mid"]
+    assert "also changes the array that you recorded" in verdict.mistakes[0].hint
+
+
+def test_what_logits_cannot_tell_apart_is_said(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    steps = steps_of(pocket, trace.ids, "scores_negative", dtype="float32")
+    verdict = check({"logits": steps["logits"]}, trace)
+    assert len(verdict.mistakes) > 1
+    assert "To tell them apart, give attention.scores, attention.raw_scores" in repr(verdict)

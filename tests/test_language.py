@@ -20,14 +20,7 @@ from conftest import needs
 import attnlab
 from attnlab import GPT2
 from attnlab.analysis.base import Analysis
-from attnlab.checking.mistakes import (
-    BIAS,
-    DROPOUT,
-    MISTAKES,
-    OTHER_PLACE,
-    PREPENDED_TOKEN,
-    cache_mistakes,
-)
+from attnlab.checking import mutants, relations, search, verdict
 from attnlab.checking.orders import ORDERS
 from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
@@ -144,11 +137,16 @@ def collected() -> Iterator[str]:
             yield from (text for line in lines for text in (line.heading, line.note) if text)
     yield from (*PURPOSES.values(), *MEASURES.values(), *TOKEN_AXES.values())
     yield from (SHOW_ALL,)
-    mistakes = (*MISTAKES, *cache_mistakes(2), *BIAS, PREPENDED_TOKEN, OTHER_PLACE, DROPOUT)
     yield from (order.sentence for order in ORDERS)
-    yield from (getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
-    formulas = (getattr(mistake.formula, "template", mistake.formula) for mistake in mistakes)
-    yield from filter(ENGLISH.search, formulas)
+    yield from (*relations.HINTS.values(), *filter(None, mutants.RULES))
+    names = (
+        *("REPLACED", "MISSING", "EXTRA", "EXCHANGED", "AXIS", "OTHERS"),
+        *("POST_NORM", "RMS_NORM", "NO_GAIN", "NO_SUM", "MASKED_LATE", "ORDER", "PER_HEAD", "SUM"),
+        *("PREPENDED", "LOAD_FLOAT32", "OF_BLOCKS", "OTHER_PLACE", "IN_PLACE", "DROPOUT"),
+        *("NOT_ALL", "TANH", "LIKEWISE", "HALF"),
+    )
+    for module in (mutants, relations, search, verdict):
+        yield from (vars(module)[name] for name in names if name in vars(module))
     for kind in Analysis.__subclasses__():
         if kind.__module__.startswith("attnlab."):
             yield from (kind.meaning, kind.note)

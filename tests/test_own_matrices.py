@@ -182,23 +182,21 @@ def hidden(mask: Any, scores: Any) -> Any:
     return np.where(mask, scores, -np.inf)
 
 
-# By a mistake's formula: masked scores, from a result and its scores with the bias added.
+# By words of a mistake's formula: masked scores, from a result and its scores with the bias added.
 WITH_BIAS: dict[str, Callable[[Any, Any], Any]] = {
-    "masked_scores = scores": lambda x, biased: biased,
-    "masked_scores without score_bias": lambda x, biased: hidden(x.mask, x.scores),
-    "masked_scores = scores - score_bias where the mask is True, else -inf": (
+    "masked_scores = scores + score_bias": lambda x, biased: biased,
+    "np.where(mask, scores, -np.inf)": lambda x, biased: hidden(x.mask, x.scores),
+    "np.where(mask, scores - score_bias, -np.inf)": (
         lambda x, biased: hidden(x.mask, x.scores - x.score_bias)
     ),
-    "masked_scores = (raw_scores + score_bias) / scale where the mask is True, else -inf": (
+    "np.where(mask, scores + score_bias / scale, -np.inf)": (
         lambda x, biased: hidden(x.mask, (x.raw_scores + x.score_bias) / 2.5)
     ),
-    "masked_scores = scores where the mask is True, else -5": (
-        lambda x, biased: np.where(x.mask, biased, -5)
-    ),
-    "masked_scores = scores where maskᵀ is True, else -inf": (
+    "np.where(mask, scores + score_bias, -5.0)": (lambda x, biased: np.where(x.mask, biased, -5)),
+    "np.where(mask.swapaxes(-2, -1), scores + score_bias, -np.inf)": (
         lambda x, biased: hidden(x.mask.T, biased)
     ),
-    "masked_scores = scores where key ≤ query + 1, else -inf": (
+    "np.where(np.tri(T, k=1, dtype=bool), scores + score_bias, -np.inf)": (
         lambda x, biased: hidden(np.tri(6, k=1, dtype=bool), biased)
     ),
 }
@@ -214,5 +212,5 @@ def test_check_names_mistakes_with_a_bias(formula: str) -> None:
     )
     assert check({"weights": right}, result).agrees
     verdict = check({"weights": wrong, "context": wrong @ result.V}, result)
-    assert [mistake.formula for mistake in verdict.mistakes] == [formula], verdict
+    assert formula in verdict.mistakes[0].formula, verdict
     assert "scores + score_bias" in verdict.mistakes[0].lines[0]

@@ -376,36 +376,22 @@ import sys
 sys.path[:0] = [{str(TESTS)!r}, {str(REFERENCE)!r}]
 import torch
 from hooked import steps_of
-from student import KNOWN
 from transformers import GPT2LMHeadModel
 from attnlab import GPT2, check
 from attnlab.checkpoints.hub import BUILT_IN
 
 trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-SETTINGS = {{
-    "no_scale": {{"scale_attn_weights": False}},
-    "gelu_sigmoid": {{"activation_function": "quick_gelu"}},
-}}
-ZEROS = {{"no_b_2": "mlp.c_proj.bias", "ln_no_bias": ("ln_1.bias", "ln_2.bias", "ln_f.bias")}}
 NAMES = "X Q K V scores weights context concat output mid hidden activated embedding final logits"
 
-def in_half(kind, mistake=""):
-    # The steps of a model of transformers that makes the mistake.
-    settings = SETTINGS.get(mistake, {{}}) | {{"attn_implementation": "eager"}}
-    model = GPT2LMHeadModel.from_pretrained(BUILT_IN["pocket"].directory, **settings).eval()
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(False)
-        if name.endswith(ZEROS.get(mistake, "nothing")):
-            parameter.zero_()
+def in_half(kind):
+    directory = BUILT_IN["pocket"].directory
+    model = GPT2LMHeadModel.from_pretrained(directory, attn_implementation="eager").eval()
     dtype = getattr(torch, kind.removeprefix("autocast "))
     is_autocast = kind.startswith("autocast")
     with torch.no_grad(), torch.autocast("cpu", dtype=dtype, enabled=is_autocast):
         steps = steps_of(model if is_autocast else model.to(dtype), torch.tensor(trace.ids))
     kept = {{path: x for path, x in steps.items() if ".heads." not in path}}
     return {{path: x for path, x in kept.items() if path.split(".")[-1] in NAMES.split()}}
-
-def formulas(verdict):
-    return [mistake.formula for mistake in verdict.mistakes]
 
 for kind in ("float16", "bfloat16", "autocast float16", "autocast bfloat16"):
     correct = in_half(kind)
@@ -416,10 +402,6 @@ for kind in ("float16", "bfloat16", "autocast float16", "autocast bfloat16"):
             assert verdict.agrees, kind
             assert max(stage.rounding for stage in verdict.stages) < 0.75
     assert not check(correct | {{"logits": correct["logits"] * 1.2}}, trace).agrees
-    for mistake in (*SETTINGS, *ZEROS):
-        wrong = in_half(kind, mistake)
-        assert formulas(check(wrong, trace)) == [KNOWN[mistake]], (kind, mistake)
-        assert KNOWN[mistake] in formulas(check({{"logits": wrong["logits"]}}, trace))
 """
 
 

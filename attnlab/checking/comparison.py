@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attnlab.analysis.gradients import GradientRun
-from attnlab.checking.replaced import Equation, is_fixed, upstream, with_equations
+from attnlab.checking.replaced import Change, is_fixed, upstream, with_changes
 from attnlab.equations import AnyArray, Array, activated, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import Result, Run, at
@@ -235,26 +235,26 @@ def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float) -> list[Run]:
             perturbed_paths.append(path)
     size = perturbation_for(epsilon)
     return [
-        with_equations(run, {path: perturbation(run, path, n, size) for path in perturbed_paths})
+        with_changes(run, {path: perturbation(run, path, n, size) for path in perturbed_paths})
         for n in range(PERTURBED_RUNS)
     ]
 
 
-def perturbation(run: Run, path: str, n: int, size: float) -> Equation:
+def perturbation(run: Run, path: str, n: int, size: float) -> Change:
     """A perturbation seeded by step and run, so that recomputing a step repeats it."""
+    node = run.graph[path]
 
     def perturbed(value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             return value
         rng = np.random.default_rng([n, zlib.crc32(path.encode())])
         noise = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
-        return value * (1.0 + size * noise)
-
-    def perturbed_activation(value: Array, hidden: Array) -> Any:
+        if node.step.equation is not activated:
+            return value * (1.0 + size * noise)
         # Code in steps rounds 1 + tanh(x), which nearly cancels: up to epsilon/4 · hidden/2.
-        return perturbed(value) + (perturbed(hidden) - hidden) / 4
+        return value * (1.0 + size * noise) + run.value(node.needs[0]) * size * noise / 4
 
-    return perturbed_activation if run.graph[path].step.equation is activated else perturbed
+    return perturbed
 
 
 def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:

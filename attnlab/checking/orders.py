@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +11,21 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from attnlab.checking.comparison import NEGLIGIBLE, path_in_block
-from attnlab.checking.replaced import beside, defaults_of, upstream
+from attnlab.checking.replaced import beside, upstream
 from attnlab.checking.submission import (
-    MAX_REMAINING,
     Submission,
     compare_in_run,
-    from_own_inputs,
-    root_mean_square,
     with_own_inputs,
 )
-from attnlab.equations import Array
+from attnlab.equations import Array, Mask
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.messages import Message
 
-# GPT-2's numbers from the user's, `mine`; other parameters are steps, as in a mistake's equation.
-# Or the name of the step that the user's numbers are.
-Conversion: TypeAlias = Callable[..., Array] | str
+# GPT-2's numbers from the user's; the second argument returns another step of the same part by
+# name. Or the name of the step that the user's numbers are.
+Conversion: TypeAlias = Callable[[Array, Callable[[str], Any]], Array] | str
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,78 +62,72 @@ class Reading:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def divided(mine: Array, scale: float) -> Array:
-    return mine * scale
+def of(names: str, conversion: Conversion) -> dict[str, Conversion]:
+    """The same conversion of several steps of attention."""
+    return {f"attention.{name}": conversion for name in names.split()}
 
 
-def divided_by_root(mine: Array, scale: float) -> Array:
-    return mine * math.sqrt(scale)
+def is_hidden(mine: Array, mask: Mask) -> Mask:
+    """Where the user's scores hide what the mask hides: a wrong score there stays wrong."""
+    return ~mask & (mine <= mine.max(axis=-1, keepdims=True) - NEGLIGIBLE)
 
 
-def undivided(mine: Array, scale: float) -> Array:
-    return mine / scale
+def raw_masked_already(mine: Array, at: Any) -> Array:
+    return np.where(is_hidden(mine, at("mask")), at("raw_scores"), mine)
 
 
-def divided_projection(name: str) -> dict[str, Conversion]:
-    """Q or K with its parameters, and the product of both."""
-    return dict.fromkeys(
-        (f"attention.{x}" for x in (f"W_{name}", f"b_{name}", name, "raw_scores")), divided
-    )
+def turned(mine: Array, at: Any) -> Array:
+    return mine.swapaxes(-2, -1) if mine.shape[-1] == mine.shape[-2] else mine
 
 
-def masked_already(mine: Array, mask: Any, scores: Any) -> Array:
-    # Only where the user's number hides the key too: a wrong score there stays wrong.
-    is_low = mine <= mine.max(axis=-1, keepdims=True) - NEGLIGIBLE
-    return np.where(is_low & ~mask, scores, mine)
-
-
-def masked_raw_already(mine: Array, mask: Any, raw_scores: Any) -> Array:
-    return masked_already(mine, mask, raw_scores)
-
-
-def not_normalised(mine: Array) -> Array:
-    return np.asarray(mine / mine.sum(axis=-1, keepdims=True))
-
-
-def without_gain_and_bias(mine: Array, gain: Array, bias: Array) -> Array:
-    return mine * gain + bias
-
-
+MASKED_ALREADY = Order(
+    "the scores are masked already",
+    of("raw_scores", raw_masked_already) | of("scores", "masked_scores"),
+    "weights",
+)
 ORDERS = (
-    Order("Q is divided by {scale} already", divided_projection("Q"), "weights"),
-    Order("K is divided by {scale} already", divided_projection("K"), "weights"),
+    Order(
+        "Q is divided by {scale} already",
+        of("W_Q b_Q Q raw_scores", lambda mine, at: mine * at("scale")),
+        "weights",
+    ),
+    Order(
+        "K is divided by {scale} already",
+        of("W_K b_K K raw_scores", lambda mine, at: mine * at("scale")),
+        "weights",
+    ),
     Order(
         "Q and K are each divided by the root of {scale}",
-        {
-            **{f"attention.{step}": divided_by_root for step in ("W_Q", "W_K", "b_Q", "b_K")},
-            **{f"attention.{step}": divided_by_root for step in "QK"},
-            "attention.raw_scores": divided,
-        },
+        of("W_Q W_K b_Q b_K Q K", lambda mine, at: mine * at("scale") ** 0.5)
+        | of("raw_scores", lambda mine, at: mine * at("scale")),
         "weights",
     ),
     Order(
         "the scores aren't divided by {scale} yet",
-        {"attention.scores": undivided, "attention.masked_scores": undivided},
+        of("scores masked_scores", lambda mine, at: mine / at("scale")),
         "weights",
     ),
     Order(
-        "the scores are masked already",
-        {"attention.raw_scores": masked_raw_already, "attention.scores": masked_already},
-        "weights",
+        "keys are the rows of your matrices, queries their columns",
+        of("raw_scores scores masked_scores weights", turned),
+        "context",
     ),
+    MASKED_ALREADY,
     Order(
         "the weights aren't divided by the sum of their row yet",
-        {"attention.weights": not_normalised},
+        of("weights", lambda mine, at: mine / mine.sum(axis=-1, keepdims=True)),
         "context",
     ),
     Order(
         "LayerNorm's gain and bias are left to the next matrix",
-        dict.fromkeys(("attention.X", "mlp.X", "final"), without_gain_and_bias),
+        dict.fromkeys(
+            ("attention.X", "mlp.X", "final"), lambda mine, at: mine * at("gain") + at("bias")
+        ),
         "Q",
     ),
     Order(
         "attention's output has the residual stream added already",
-        {"attention.output": "parent.mid"},
+        of("output", "parent.mid"),
         "mid",
     ),
     Order(
@@ -145,12 +135,6 @@ ORDERS = (
         {"mlp.output": "parent.output"},
         "output",
     ),
-)
-
-
-# How wrong scores are read that hide the same keys as masked scores do, to name their mistake.
-ALREADY_MASKED = Order(
-    "the scores are masked already", {"attention.scores": "masked_scores"}, "weights"
 )
 
 # ---- reading the user's numbers ------------------------------------------------------------------
@@ -170,21 +154,20 @@ def in_another_order(
     for n in range(len(submitted)):
         if submitted[n].agrees:
             continue
-        name, options = table_name(run.graph, submitted[n].path), []
+        options = []
         # In half precision, steps that follow from others in this order agree as they are.
         for order, everywhere in itertools.product(ORDERS, (False, submitted[n].is_half)):
-            if name in order.steps and may_agree(run, submitted[n], order):
-                read = [
-                    converted(result, run, step, order) if everywhere or not step.agrees else step
-                    for step in submitted
-                ]
-                changed = [a is not b for a, b in zip(read, submitted, strict=True)]
-                if read[n].is_half and not from_own_inputs(result, run, read[n], read).agrees:
-                    continue
-                read = with_own_inputs(result, run, read)
-                if read[n].agrees:
-                    paths = {x.name: x.path for x, new in zip(read, changed, strict=True) if new}
-                    options.append((read, (order, paths)))
+            if not may_be(run, submitted[n], order):
+                continue
+            read = [
+                converted(result, run, step, order) if everywhere or not step.agrees else step
+                for step in submitted
+            ]
+            changed = [a is not b for a, b in zip(read, submitted, strict=True)]
+            read = with_own_inputs(result, run, read)
+            if read[n].agrees or order is MASKED_ALREADY:
+                paths = {x.name: x.path for x, new in zip(read, changed, strict=True) if new}
+                options.append((read, (order, paths)))
         if options:
             submitted, reading = max(options, key=lambda option: sum(x.agrees for x in option[0]))
             readings.append(reading)
@@ -197,23 +180,6 @@ def in_another_order(
     ]
 
 
-def as_masked_scores(result: Result, run: Run, submitted: Sequence[Submission]) -> list[Submission]:
-    """Scores that hide what the mask hides, read as masked scores; all others as they are."""
-    given = {step.path for step in submitted}
-
-    def hides(step: Submission) -> bool:
-        masked = beside(step.path, "masked_scores")
-        if table_name(run.graph, step.path) != "attention.scores" or masked in given:
-            return False
-        mask, mine = run.value(beside(step.path, "mask")), step.nearest
-        is_low = mine <= mine.max(axis=-1, keepdims=True) - NEGLIGIBLE
-        return mask is not None and not mask.all() and bool((is_low | mask).all())
-
-    return [
-        converted(result, run, step, ALREADY_MASKED) if hides(step) else step for step in submitted
-    ]
-
-
 def confirmation(graph: Graph, paths: Sequence[str], witnesses: Sequence[Submission]) -> str:
     """The first step that agrees after these; "" if no step does after one of them."""
     needs = {step: set(upstream(graph, [step.path])) for step in witnesses}
@@ -221,13 +187,18 @@ def confirmation(graph: Graph, paths: Sequence[str], witnesses: Sequence[Submiss
     return found[-1][0].name if all(found) else ""
 
 
-def may_agree(run: Run, step: Submission, order: Order) -> bool:
+def may_be(run: Run, step: Submission, order: Order) -> bool:
     """Whether a step is much closer to GPT-2's numbers in this order, a quick look at it."""
-    if step.is_half:  # it follows from the user's own steps, which change as well
-        return True
     read = in_order(run, step, order)
-    difference = root_mean_square(step.nearest, step.expected)
-    return read is not None and read.difference_from(run) <= MAX_REMAINING * difference
+    if read is None or step.is_half:  # it follows from the user's own steps, which change as well
+        return read is not None
+    value = read.value_in(run)
+    if value is None:
+        return False
+    if order is MASKED_ALREADY and not step.path.endswith("raw_scores"):
+        mask = run.value(beside(step.path, "mask"))
+        return not mask.all() and bool((is_hidden(step.nearest, mask) | mask).all())
+    return read.equals(value, 16 * step.tolerance)
 
 
 def converted(result: Result, run: Run, step: Submission, order: Order) -> Submission:
@@ -245,13 +216,19 @@ def in_order(run: Run, step: Submission, order: Order) -> Submission | None:
         if isinstance(conversion, str):
             path = beside(step.path, conversion)
             return replace(step, path=path) if run.graph[path] else None
-        values = {
-            name: run.value(beside(step.path, name))
-            for name in defaults_of(conversion)
-            if name != "mine"
-        }
+
+        def at(name: str) -> Any:
+            return run.value(beside(step.path, name))
+
         with np.errstate(all="ignore"):
-            layouts = tuple(conversion(x.astype(np.float64), **values) for x in step.layouts)
+            layouts = tuple(conversion(x.astype(np.float64), at) for x in step.layouts)
         return replace(step, layouts=layouts)
     except (AttnlabError, KeyError):  # this type of result has no such step
         return None
+
+
+def scale_in(run: Run) -> str:
+    """The divisor of the scores in words: √Dk in GPT-2, or the number that was given."""
+    if "scale" in run.graph.given:
+        return f"{run.value('scale'):g}"
+    return run.graph.formulas.get("scale", "√Dk")

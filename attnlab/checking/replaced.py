@@ -1,26 +1,43 @@
-"""Runs in which some steps are computed by other equations.
+"""Runs in which some steps have other values, or are computed by other equations.
 
-An edit replaces a step's value; this replaces its equation, whose inputs may differ. Steps that
-don't depend on it are shared with the original run.
+An edit replaces a step's value; this also replaces its equation, whose inputs may differ. Steps
+that don't depend on it are shared with the original run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, TypeAlias
 
 from attnlab.forward.edits import EditedRun
 from attnlab.steps import Graph, Node, Run
 
-# A function whose parameters are steps, see `node_with_equation`.
-Equation = Callable[..., Any]
+# A step's new value, or a function that makes it from the old one.
+Change: TypeAlias = Callable[[Any], Any] | Any
 
 
-def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
-    """The run with other equations, by path; in it, NaN and infinity aren't errors."""
-    nodes = {path: node_with_equation(run, path, equation) for path, equation in equations.items()}
-    return with_nodes(run, nodes)
+def with_changes(run: Run, changes: Mapping[str, Change]) -> Run:
+    """The run in which steps, by path, have other values; NaN and infinity aren't errors."""
+    return with_nodes(run, {path: changed(run, path, x) for path, x in changes.items()})
+
+
+def changed(run: Run, path: str, change: Change) -> Node:
+    """The node of a step with another value."""
+    node = run.graph[path]
+    if not callable(change):
+        return with_equation(node, lambda: change, ())
+    original = node.step.equation
+    if original is None:  # an input
+        return with_equation(node, lambda: change(run.value(path)), ())
+    return with_equation(node, lambda *values: change(original(*values)), node.needs)
+
+
+def with_equation(node: Node, equation: Callable[..., Any], needs: Iterable[str]) -> Node:
+    """A node with another equation, of steps by their paths."""
+    step = copy(node.step)
+    step.equation, step.fast, step.joint, step.optional = equation, None, None, False
+    return node._replace(step=step, needs=(*needs,), fast_needs=(), layer_step="", select=None)
 
 
 def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
@@ -36,59 +53,11 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     return Run.changing(base, nodes, graph=run.graph.with_nodes(nodes))
 
 
-def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
-    """The node of a step with another equation.
-
-    The equation's parameters are those of the original one, or steps with the same prefix; `value`
-    is the step's original value. A parameter's default is the step's name if it differs from the
-    parameter's, such as "parent.input" for a step one level up, or None if the step is optional.
-    """
-    node = run.graph[path]
-    original = None if is_fixed(run, path) else node.step.equation
-    paths_of: dict[str, str] = {}  # by parameter of the original equation
-    if original:
-        paths_of = dict(zip(defaults_of(original), node.needs, strict=False))
-    parameters = defaults_of(equation)
-    takes_value = "value" in parameters
-    parameters.pop("value", None)
-    needs: dict[str, str] = {}
-    for name, default in parameters.items():
-        target = default if isinstance(default, str) else name
-        need = paths_of.get(target) or beside(path, target)
-        try:
-            run.graph[need]
-        except KeyError:  # this type of result has no such step
-            if default is not None:
-                raise
-        else:
-            needs[name] = need
-
-    def new_equation(*values: Any) -> Any:
-        arguments = dict(zip(needs, values, strict=False))
-        if not takes_value:
-            return equation(**arguments)
-        value = original(*values[len(needs) :]) if original else run.value(path)
-        return equation(value=value, **arguments)
-
-    step = copy(node.step)
-    step.equation, step.fast, step.joint, step.optional = new_equation, None, None, False
-    needs_of_value = node.needs if takes_value and original else ()
-    all_needs = (*needs.values(), *needs_of_value)
-    return node._replace(step=step, needs=all_needs, fast_needs=(), layer_step="", select=None)
-
-
 def beside(path: str, target: str) -> str:
     """The path of another step of the same part, or of the part above for "parent.input"."""
     prefix, is_in_parent = path.rpartition(".")[0], target.startswith("parent.")
     owner = prefix.rpartition(".")[0] if is_in_parent else prefix
     return f"{owner}.{target.removeprefix('parent.')}".lstrip(".")
-
-
-def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """A function's parameters with defaults or `...`; much faster than `inspect.signature`."""
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    defaults = function.__defaults__ or ()
-    return dict(zip(names, (...,) * (len(names) - len(defaults)) + defaults, strict=True))
 
 
 def is_fixed(run: Run, path: str) -> bool:

@@ -1,66 +1,61 @@
-"""The search for the known mistakes that produce a user's numbers."""
+"""The search for mistakes that produce a user's numbers.
+
+Candidates are mutants of the equations between the steps that agree and the first that differs.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
+import ast
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.checking.comparison import block_of, distance, join_words, perturbed_runs
-from attnlab.checking.mistakes import (
-    BIAS,
-    DROPOUT,
-    MISTAKES,
-    OTHER_PLACE,
-    PREPENDED_TOKEN,
-    Equations,
+from attnlab import equations as eq
+from attnlab.checking.comparison import block_of, perturbed_runs
+from attnlab.checking.mutants import Code, Lines, Mutant, Other, Rules, WritingOut, named, parsed
+from attnlab.checking.orders import scale_in, table_name
+from attnlab.checking.relations import (
+    GROUPS,
+    HINTS,
     Mistake,
-    cache_mistakes,
+    few_differ,
+    relations,
+    runs_with_mistakes,
+    same_numbers,
 )
-from attnlab.checking.orders import table_name
-from attnlab.checking.replaced import upstream, with_equations
-from attnlab.checking.submission import (
-    Submission,
-    compare_in_run,
-    from_own_inputs,
-    layouts_of,
-    numbers_at,
-    root_mean_square,
-    submissions,
-)
-from attnlab.equations import AnyArray, Array, Ids, Mask
+from attnlab.checking.replaced import is_fixed, upstream, with_equation, with_nodes
+from attnlab.checking.submission import MAX_REMAINING, Submission, compare_in_run
 from attnlab.errors import AttnlabError
-from attnlab.forward.functional import causal_mask
-from attnlab.steps import Result, Run
-from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.steps import Result, Run, steps_below
+from attnlab.support.messages import Message, joined
 
 # Mistakes are searched for one after another, up to this number.
 MAX_MISTAKES = 4
 
-# In a search for pairs, the number of first mistakes that are combined with a second one.
-MAX_FIRST = 12
+# Equally good mistakes differ less in cost; so many of them are reported.
+TIE = 0.15
+MAX_TIES = 3
 
-# The most work in a search for pairs, in the unit of `work_of`: a few seconds.
-MAX_PAIR_WORK = 60_000
+# The largest cost of mutants in each round of the search: common mistakes first.
+ROUNDS = (1.1, 1.35, 1.6, 2.1, 9.0)
 
-# As many take as long as one step of a small model, most of which is Python's.
-MULTIPLICATIONS = 500_000
+# The most runs in a search, and the most numbers of parameters that all of them use: some seconds.
+MAX_RUNS = 4000
+MAX_NUMBERS = 1e11
 
-# The first mistake of a pair must leave less than this fraction of the difference.
-MAX_REMAINING_FIRST = 0.95
+# Only mutants of up to this cost explain fewer than `MIN_CELLS` cells.
+MAX_COST_OF_FEW = 1.35
 
-# Steps after the last block.
-AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
+NOT_ALL = "To save time, not all candidates were tried."
+TANH = "GELU in its tanh form"
+LIKEWISE = "{line}, likewise {others}"
 
-# In half precision, the mistakes reported are those that leave up to this multiple of the smallest
-# remaining difference.
-EQUALLY_CLOSE = 1.25
+# Errors of code with a mistake: shapes that don't match, names that this model doesn't have.
+ERRORS = (AttnlabError, ArithmeticError, ValueError, LookupError, TypeError, NameError, MemoryError)
 
 
 class Explanation(NamedTuple):
@@ -69,348 +64,362 @@ class Explanation(NamedTuple):
     mistakes: tuple[Mistake, ...]
     run: Run  # with the first mistake
     unexplained: tuple[str, ...] = ()  # names of later steps that the mistakes don't explain
-
-
-def explain(result: Result, submitted: Sequence[Submission]) -> list[Explanation]:
-    """The mistakes that explain the numbers, one after another; [] if none is known.
-
-    If a mistake leaves steps unexplained, the search is repeated in the run with that mistake.
-    """
-    first = first_differing(submitted)
-    # In half precision steps follow from the user's own, so only the first is wrong for certain.
-    compared = [step for step in submitted if step.agrees or step is first or not step.is_half]
-    given = {step.name: step for step in submitted}
-
-    def follows(name: str) -> bool:
-        """Whether a step follows from the user's own wrong ones: no mistake of its own."""
-        return from_own_inputs(result, given[name].run, given[name], submitted).agrees
-
-    explanations: list[Explanation] = []
-    run = first.run
-    while len(explanations) < MAX_MISTAKES:
-        explanation = find_mistakes(run, compared)
-        if explanation is None:
-            break
-        followed = set(filter(follows, explanation.unexplained))
-        left = tuple(name for name in explanation.unexplained if name not in followed)
-        explanations.append(explanation._replace(unexplained=left))
-        run = explanation.run
-        if not left:
-            break
-        compared = [
-            compare_in_run(result, run, step) for step in compared if step.name not in followed
-        ]
-        if all(step.agrees for step in compared):
-            break
-    return explanations
+    cost: float = 0.0
 
 
 def first_differing(submitted: Sequence[Submission]) -> Submission:
     return next(step for step in submitted if not step.agrees)
 
 
-def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | None:
-    """The mistakes that explain the first differing step.
+# ---- the code of a step, in a run ----------------------------------------------------------------
 
-    They don't change steps that agree, and leave the fewest later steps unexplained.
+
+def number_of(path: str) -> int:
+    """The number of a step's block; -1 if it has none."""
+    return int(block_of(path).removeprefix("blocks.") or -1)
+
+
+def name_in_code(path: str, of: str) -> str:
+    """The name of a step in the code of another one, the same in every block n.
+
+    X, input, attention.W_O, block.output, final.gain, blocks[n - 1].mid
     """
-    agreeing, first = [step for step in submitted if step.agrees], first_differing(submitted)
-    later = [step for step in submitted if not step.agrees and step is not first]
-
-    given, own = {step.path for step in submitted}, list[Submission]()
-    if first.is_half:  # steps follow from the user's own, so a mistake changes only the first
-        own, agreeing, submitted = agreeing, [], [first]
-
-    def is_ruled_out(equations: Equations) -> bool:
-        """Whether an agreeing step in half precision, from the user's own, would differ."""
-
-        def of_others(step: Submission) -> Equations:
-            """The equations, except of steps that the user gave."""
-            return {
-                path: equation
-                for path, equation in equations.items()
-                if path == step.path or path not in given
-            }
-
-        runs = [(step, with_equations(step.run, of_others(step))) for step in own]
-        return not all(
-            step.matches(other, perturbed_runs(other, [step.path], step.epsilon))
-            for step, other in runs
-        )
-
-    def explanations(stop_at: Container[str]) -> Iterator[Explanation]:
-        for mistake, equations, other in candidates(run, submitted, stop_at):
-            if first.is_near(other) and not is_ruled_out(equations):
-                variants = perturbed_runs(other, [x.path for x in submitted], first.epsilon)
-                if all(step.matches(other, variants) for step in (first, *agreeing)):
-                    names = (step.name for step in later if not step.matches(other, variants))
-                    yield Explanation((mistake,), other, tuple(names))
-
-    # A mistake before an agreeing step is unlikely: that step would usually differ too.
-    options = list(explanations({step.path for step in agreeing}))
-    if agreeing and not options:
-        options = list(explanations(()))
-    if not options:
-        options = [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
-    if not options:
-        return None
-    best = min(options, key=lambda option: len(option.unexplained))
-    if first.is_half:  # rounding may hide what remains: take the closest
-        best = min(options, key=lambda option: first.difference_from(option.run))
-        limit = EQUALLY_CLOSE * first.difference_from(best.run)
-        options = [option for option in options if first.difference_from(option.run) <= limit]
-    equally_good = (
-        option.mistakes[0] for option in options if len(option.unexplained) == len(best.unexplained)
-    )
-    return best._replace(mistakes=tuple(dict.fromkeys(equally_good)))
+    prefix, _, name = path.rpartition(".")
+    number, own = number_of(path), number_of(of)
+    if name == "n_head" or prefix == of.rpartition(".")[0]:
+        return name.replace("n_head", "H")
+    if number < 0:
+        return f"final.{name}" if path in ("gain", "bias") else path
+    name = path.removeprefix(f"{block_of(path)}.")
+    if number == own:
+        return f"block.{name}" if name == "output" else name
+    return f"blocks[n - {own - number}].{name}" if own > number else f"blocks[{number}].{name}"
 
 
-def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[list[Explanation], str]:
-    """Two mistakes that together explain all steps, if any; and a note if not all pairs were tried.
+class StepCode:
+    """A step's code in a run, and its mutants."""
 
-    First mistakes are tried in the order of the difference that remains with them.
-    """
-    first, paths = first_differing(submitted), [step.path for step in submitted]
-    stop_at = {step.path for step in submitted if step.agrees}
-    initial = min(root_mean_square(x, first.expected) for x in first.layouts)
-    tried = [row for row in candidates(run, submitted, stop_at, everywhere=True) if row[1]]
-    promising = [
-        (remaining, mistake, other)
-        for mistake, _, other in tried
-        if (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * initial
-    ]
-    nearest_first = sorted(promising, key=lambda row: row[0])[:MAX_FIRST]
-    affordable = int(MAX_PAIR_WORK / work_of(run, first.path))
-    pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
-    limit, note = math.inf, ""
-    bar = progress_bar(True, iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
-    for number, (remaining, mistake, other) in enumerate(bar):
-        if remaining > limit:
-            break
-        if (number + 1) * len(tried) > affordable:
-            note = Message("To save time, not all pairs of mistakes were tried.")
-            break
-        for second, _, both in candidates(other, submitted, stop_at, everywhere=True):
-            pair = frozenset((id(mistake), id(second)))
-            if pair in pairs or second.equations.keys() & mistake.equations.keys():
+    def __init__(self, run: Run, path: str, sizes: Mapping[str, Any]) -> None:
+        self.run, self.path, self.name = run, path, path.rpartition(".")[2]
+        node, self.right = run.graph[path], run.value(path)
+        self.equation = node.step.equation
+        self.others = self.other_steps()
+        self.paths = {name: other.path for name, other in self.others.items()}
+        self.sizes = {**sizes, "T": np.shape(self.right)[-2:][0]}
+        self.values = {name: other.value for name, other in self.others.items()}
+        self.values |= self.sizes | {"equation": self.equation}
+        arguments = [self.argument(need) for need in node.needs]
+        self.code = self.written(ast.Call(named("equation"), arguments, []))
+
+    def argument(self, need: str) -> ast.expr:
+        """A step that the equation needs, by its name, which gets its value; numbers as code."""
+        path, graph = need, self.run.graph
+        while graph[path].step.equation is eq.identity and not path.endswith(".input"):
+            path = graph[path].needs[0]  # another name of a step; a block's input keeps its own
+        step, name = graph[path].step, name_in_code(path, self.path)
+        if not step.axes and step.equation and not is_fixed(self.run, path):
+            arguments = [self.argument(x) for x in graph[path].needs]
+            return ast.Call(named(step.equation.__name__), arguments, [])
+        self.values[name], self.paths[name] = self.run.value(path), path
+        return named(name)
+
+    def written(self, expression: ast.expr, **names: ast.expr) -> Code:
+        """The code of an expression, in which other expressions stand for some names."""
+        lines: Lines = []
+        line = WritingOut(names, self.values, lines).visit(expression)
+        return Code([*lines, (self.name, line)])
+
+    def other_steps(self) -> dict[str, Other]:
+        """What may stand in another step's place: none that follows from this one."""
+        graph, number = self.run.graph, number_of(self.path)
+        last = graph.n_layer - 1 if number < 0 else number
+        paths = [
+            path.replace("#", str(n))
+            for path, _ in steps_below(graph.root)
+            for n in ([*{0, max(last - 1, 0), last}] if "blocks.#" in path else [0])
+            if "heads.#" not in path
+        ]
+        following, found = {self.path}, dict[str, Other]()
+        for path in upstream(graph, paths):
+            if not following.isdisjoint(graph[path].inputs):
+                following.add(path)
+        for path in paths:
+            step, block = graph[path].step, number_of(path)
+            is_parameter = step.name[:2] in ("W_", "b_") or step.name in ("gain", "bias")
+            is_stream = step.name in ("mid", "output") and path.count(".") == 2
+            is_far = number < 0 <= block and not (is_stream or is_parameter)
+            is_name = step.equation is eq.identity and path != f"blocks.{number}.input"
+            if path in following or is_far or is_name or path in ("rows_of_W_E", "next_logits"):
                 continue
-            if first.is_near(both):
-                variants = perturbed_runs(both, paths, first.epsilon)
-                if all(step.matches(both, variants) for step in submitted):
-                    pairs[pair] = mistake, second, both
-                    limit = remaining * (1 + 1e-3)  # other first mistakes must be equally good
-    if not pairs:
-        return [], note
-    firsts, seconds, runs = zip(*pairs.values(), strict=True)
-    return [Explanation(tuple(dict.fromkeys(found)), runs[0]) for found in (firsts, seconds)], ""
+            value = self.run.value(path)
+            if isinstance(value, np.ndarray):
+                is_in_part = path.rpartition(".")[0] == self.path.rpartition(".")[0]
+                distance = 0 if is_in_part else 1 if block == number else 2
+                found[name_in_code(path, self.path)] = Other(path, value, distance, is_parameter)
+        return found
 
-
-def work_of(run: Run, path: str) -> float:
-    """About how many steps of a small model take as long as a run up to a step."""
-    paths = upstream(run.graph, [path])
-    sizes = [
-        np.size(run.value(x)) for x in paths if run.graph[x].is_input and run.graph[x].needs == ()
-    ]
-    return len(paths) + sum(sizes) * math.prod(run.scores_shape[-2:-1]) / MULTIPLICATIONS
-
-
-def candidates(
-    run: Run,
-    submitted: Sequence[Submission],
-    stop_at: Container[str],
-    everywhere: bool = False,
-) -> Iterator[tuple[Mistake, Equations, Run]]:
-    """Mistakes that may explain the first differing step, each with its equations and run.
-
-    Each mistake is tried in all blocks, in all blocks from a given one on, and only in the step's
-    block (for code of a single block with correct input). At least one of its equations must come
-    after the agreeing steps; `Submission.matches` checks that these steps still agree.
-    """
-    first = first_differing(submitted)
-    may_be_wrong = set(upstream(run.graph, [first.path], stop_at))
-    paths_of: dict[str, list[str]] = {}
-    for path in upstream(run.graph, [step.path for step in submitted]):
-        paths_of.setdefault(table_name(run.graph, path), []).append(path)
-    tried = set()
-    # Mistakes with fewer equations first: more equations may have the same effect on this step.
-    known = (*MISTAKES, *cache_mistakes(first_differing_row(first)))
-    if "score_bias" in run.graph.given:
-        known = (*BIAS, *known)
-    shown = {"", *(table_name(run.graph, step.path) for step in submitted)}
-    mistakes = sorted(
-        (mistake for mistake in known if mistake.only_with in shown),
-        key=lambda mistake: len(mistake.equations),
-    )
-    for mistake, scope in itertools.product(
-        mistakes, [ALL_BLOCKS] if everywhere else scopes(submitted)
-    ):
-        equations = {
-            path: equation
-            for name, equation in mistake.equations.items()
-            for path in paths_of.get(name, ())
-            if block_number(path) in scope
-        }
-        if not may_be_wrong & equations.keys() or (key := frozenset(equations.items())) in tried:
-            continue
-        tried.add(key)
+    @cached_property
+    def mutants(self) -> list[Mutant]:
+        """The mutants by their cost; none if batch axes come before those of the code."""
         try:
-            yield mistake, equations, with_equations(run, equations)
-        except KeyError:  # needs a step that this type of result doesn't have
-            continue
-    if not everywhere:
-        for mistake, equations in from_other_places(run, submitted):
-            yield mistake, equations, with_equations(run, equations)
-        if longer := prepended_token(run):
-            yield PREPENDED_TOKEN, longer, with_equations(run, longer)
+            rules = Rules(self.code.evaluated(self.values), self.others)
+        except ERRORS:
+            return []
+        return sorted(rules.mutants(self.code), key=lambda mutant: mutant.cost)
+
+    @cached_property
+    def by_key(self) -> dict[tuple[Any, ...], Mutant]:
+        return {mutant.key: mutant for mutant in reversed(self.mutants)}
+
+    def is_like(self, other: StepCode | None) -> bool:
+        """Whether a step is computed alike, such as all LayerNorms, or Q, K and V."""
+        names = {self.name, other.name} if other else {""}
+        return bool(other and self.equation is other.equation) or names <= {"Q", "K", "V"}
 
 
-# All block numbers, including those that `block_number` returns before and after the blocks.
-ALL_BLOCKS = range(-1, 10**9)
+def model_sizes(run: Run) -> dict[str, Any]:
+    """The sizes and other numbers that code may use by name; some results lack some."""
+    prefix = "blocks.0.attention." if "blocks" in run.graph.root._children else ""
+    steps = run.graph.class_at(prefix.split(".")[:-1]).steps
+    widths = {"Dk": "K", "D": "X"}
+    sizes = {x: run.value(prefix + y).shape[-1] for x, y in widths.items() if y in steps}
+    sizes |= {"H": run.value(f"{prefix}n_head")} if "n_head" in steps else {}
+    return sizes | ({"epsilon": run.value("epsilon")} if "epsilon" in run.graph.root.steps else {})
 
 
-def scopes(submitted: Sequence[Submission]) -> list[range]:
-    """The ranges of blocks in which to try a mistake."""
-    number = block_number(first_differing(submitted).path)
-    last_agreeing = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
-    # The mistake may begin in the last block with an agreeing step, in the next block, or in the
-    # first differing step's.
-    starts = {n for n in (last_agreeing, last_agreeing + 1, number) if 0 <= n <= number}
-    from_starts = [range(start, ALL_BLOCKS.stop) for start in sorted(starts)]
-    return [ALL_BLOCKS, *from_starts, range(number, number + 1)]
+# ---- the search ----------------------------------------------------------------------------------
 
 
-def block_number(path: str) -> int:
-    """The number of a step's block; -1 before the blocks, a large number after them."""
-    if block := block_of(path):
-        return int(block.rpartition(".")[2])
-    return ALL_BLOCKS.stop - 1 if path in AFTER_BLOCKS else -1
+class Variant(NamedTuple):
+    """A mutant of one step or several."""
+
+    mutants: Mapping[str, Mutant]  # by the step's name in tables, such as attention.Q
+    cost: float
+    rest: float = 0.0  # the part of the difference that remains with it, if it is known
 
 
-def first_differing_row(submission: Submission) -> int:
-    """The position of the first token whose row differs, such as the first after a cache."""
-    if submission.expected.ndim < 2:
-        return 0
-    difference = distance(submission.layouts[0], submission.expected)
-    differs = (difference > submission.tolerance).any(axis=-1)  # (..., T)
-    return int(np.argmax(differs.reshape(-1, differs.shape[-1]).any(axis=0)))
+class Search:
+    """The search in one run, for the numbers that a user submitted."""
 
+    def __init__(self, run: Run, submitted: Sequence[Submission]) -> None:
+        self.run, self.submitted, graph = run, submitted, run.graph
+        self.first = first = first_differing(submitted)
+        self.agreeing = [step for step in submitted if step.agrees]
+        self.later = [step for step in submitted if not step.agrees and step is not first]
+        self.paths_of: dict[str, list[str]] = defaultdict(list)
+        numbers = 1  # of all parameters
+        for path in upstream(graph, [step.path for step in submitted]):
+            if not graph[path].select:  # a head's part changes with its layer's step
+                self.paths_of[table_name(graph, path)].append(path)
+                numbers += np.size(run.value(path)) if graph[path].is_input else 0
+        self.sizes = model_sizes(run)
+        self.codes: dict[str, StepCode] = {}
+        self.block: int | None = None  # the only one that variants change; None for all
+        self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
 
-HEAD = re.compile(r"heads\.(\d+)\.")
+    def code(self, path: str) -> StepCode:
+        if path not in self.codes:
+            self.codes[path] = StepCode(self.run, path, self.sizes)
+        return self.codes[path]
 
+    def step(self, name: str) -> StepCode | None:
+        """A step by its name in tables; None for inputs and names of other steps."""
+        paths = self.paths_of.get(name, [])
+        own = [path for path in paths if number_of(path) == number_of(self.first.path)]
+        for path in (own or paths)[-1:]:
+            equation = self.run.graph[path].step.equation
+            is_computed = getattr(equation, "__module__", "") == eq.__name__
+            if is_computed and equation is not eq.identity and np.ndim(self.run.value(path)):
+                return self.code(path)
+        return None
 
-def from_other_places(
-    run: Run, submitted: Sequence[Submission]
-) -> Iterator[tuple[Mistake, Equations]]:
-    """Numbers of another layer or head, if the user's are of one layer or one head."""
-    places = {(block_of(step.path), *HEAD.findall(step.path)) for step in submitted}
-    block, *head = places.pop()
-    if places or not (block or head):
-        return
-    differing = [step for step in submitted if not step.agrees]
-    prefix = f"{block}.attention." if block else ""
-    for layer, number in itertools.product(
-        range(run.graph.n_layer) if block else [0],
-        range(run.value(f"{prefix}n_head")) if head else [0],
-    ):
-        place = [Message("layer {layer}", layer=layer)] * bool(block)
-        place += [Message("head {head}", head=number)] * bool(head)
-        equations: Equations = {}
-        for n, step in enumerate(differing, 1):
-            path = HEAD.sub(f"heads.{number}.", step.path)
-            if block:
-                path = path.replace(block, f"blocks.{layer}", 1)
-            value = numbers_at(run, path)
-            if path == step.path or value is None or value.shape != step.expected.shape:
+    def run_with(self, variant: Variant) -> Run:
+        """The run in which a variant's steps have other code."""
+        nodes = {}
+        for name, mutant in variant.mutants.items():
+            for path in self.paths_of[name]:
+                step = self.code(path)
+                names = [n for n in mutant.code.names if n not in step.sizes]
+                is_changed = self.block in (None, number_of(path))
+                if is_changed and step.paths.keys() >= {*names}:  # block 0 has none before it
+                    equation = partial(call, mutant.code, step.sizes, names)
+                    needs = [step.paths[n] for n in names]
+                    nodes[path] = with_equation(self.run.graph[path], equation, needs)
+        return with_nodes(self.run, nodes)
+
+    def changes_all(self, variant: Variant) -> bool:
+        """Whether the block that is changed has all steps of a variant."""
+        paths = [self.paths_of[name] for name in variant.mutants]
+        return self.block is None or all(self.block in map(number_of, some) for some in paths)
+
+    def variants(self, names: Sequence[str]) -> Iterator[Variant]:
+        """The mutants of these steps, each alone and with the same change in other steps."""
+        done: set[Any] = set()
+        for name in names:
+            step, seen = self.step(name), dict[bytes, float]()
+            for mutant in step.mutants if step else ():
+                assert step
+                try:
+                    value = np.asarray(mutant.code.value(step.values))
+                except ERRORS:
+                    continue
+                if value.shape != step.right.shape:
+                    continue
+                rest = self.rest_of(step.path, value)
+                if is_new(value, step.right, mutant.cost, seen):
+                    yield Variant({name: mutant}, mutant.cost, rest)
+                if rest > MAX_REMAINING and len(names) == 1:
+                    continue
+                for others in self.shared(name, mutant) if mutant.cost < 1.5 else ():
+                    if (key := (*sorted(others), mutant.key)) not in done:
+                        done.add(key)
+                        yield Variant(others, mutant.cost)
+        for sentence, texts in GROUPS:
+            steps = {name: step for name in texts if (step := self.step(name))}
+            is_some = len({*texts.values()}) == 1 or len(steps) == len(texts)
+            if is_some and not steps.keys().isdisjoint(names):
+                yield Variant({n: group_mutant(x, texts[n], sentence) for n, x in steps.items()}, 1)
+
+    def rest_of(self, path: str, value: Any) -> float:
+        """What remains with a value of the first differing step, or of its layer."""
+        node = self.run.graph[self.first.path]
+        if node.select and path == node.layer_step:
+            value = node.part_of(value, self.run.value(node.n_head))
+        elif path != self.first.path:
+            return 0.0
+        return self.first.remaining_with(np.atleast_1d(value))
+
+    def shared(self, name: str, mutant: Mutant) -> Iterator[dict[str, Mutant]]:
+        """The same change in all steps that are computed alike, in blocks, or in the same part."""
+        own, part = self.step(name), name.rpartition(".")[0]
+        alike = {x: step for x in self.paths_of if (step := self.step(x)) and step.is_like(own)}
+        same = {x: s.by_key[mutant.key] for x, s in alike.items() if mutant.key in s.by_key}
+        in_blocks = {x: other for x, other in same.items() if block_of(self.paths_of[x][0])}
+        in_part = {x: other for x, other in same.items() if x.rpartition(".")[0] == part}
+        yield from (group for group in (in_part, in_blocks, same) if len(group) > 1)
+
+    def explained_by(self, variants: Sequence[Variant]) -> list[Explanation]:
+        """Explanations by the likeliest variants that produce the user's numbers."""
+        found: list[Explanation] = []
+        for least, limit in zip((-1.0, *ROUNDS), ROUNDS, strict=False):
+            if is_complete(found) or (limit > MAX_COST_OF_FEW and few_differ(self.first)):
+                break  # a few numbers may agree by chance
+            for variant in variants:
+                is_tried = least < variant.cost <= limit and self.runs < self.max_runs
+                # A change of earlier blocks, too, changes what a later block gets.
+                is_near = variant.rest <= MAX_REMAINING or (
+                    self.block is None and number_of(self.first.path) > 0
+                )
+                if is_tried and is_near and self.changes_all(variant):
+                    self.runs += 1
+                    try:
+                        run = self.run_with(variant)
+                        found += self.confirmed(run, self.mistake(variant), variant.cost)
+                    except ERRORS:
+                        continue
+        return found
+
+    def confirmed(self, run: Run, mistake: Mistake, cost: float) -> Iterator[Explanation]:
+        """The explanation by a mistake whose run has the user's numbers, within rounding."""
+        if self.first.remaining_with(self.first.value_in(run)) > MAX_REMAINING:
+            return
+        variants = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
+        if all(step.matches(run, variants) for step in (self.first, *self.agreeing)):
+            names = tuple(step.name for step in self.later if not step.matches(run, variants))
+            yield Explanation((mistake,), run, names, cost)
+
+    def mistake(self, variant: Variant) -> Mistake:
+        """What to say about a variant."""
+        (name, mutant), *others = variant.mutants.items()
+        step = self.step(name)
+        assert step
+        formula = Message("; ".join(map(mutant.code.shown, mutant.changed)))
+        if others:
+            formula = Message(LIKEWISE, line=formula, others=", ".join(x for x, _ in others))
+        right = tuple(step.code.shown(n) for n in mutant.changed if n < len(step.code.lines))
+        hint = mutant.message
+        if more := next((x for code, x in HINTS.items() if re.search(code, formula)), ""):
+            activation = self.run.graph.formulas.get("activation", Message(TANH))
+            values = {"scale": scale_in(self.run), "activation": activation, **self.sizes}
+            hint = joined(hint, Message(more, **values))
+        return Mistake(formula, hint, right, name)
+
+    def explanations(self) -> list[Explanation]:
+        """What produces the user's numbers: alternatives."""
+        graph, first = self.run.graph, self.first
+        agreeing = {step.path for step in self.agreeing}
+        agreeing |= {graph[path].layer_step for path in agreeing if graph[path].select}
+        for stop_at in (agreeing, set[str]()):
+            paths = upstream(graph, [first.path], stop_at)[::-1]
+            variants = [*self.variants([*dict.fromkeys(table_name(graph, x) for x in paths)])]
+            found: list[Explanation] = []
+            for mistake, run in runs_with_mistakes(self.run, self.submitted):
+                found += self.confirmed(run, mistake, 1.0)
+            # Numbers of one block are usually computed from its right input.
+            blocks = {number_of(step.path) for step in (first, *self.later)}
+            for self.block in (*blocks, None) if len(blocks) == 1 else (None,):
+                found += [] if is_complete(found) else self.explained_by(variants)
+            if found or not agreeing:
                 break
-            equations |= replaced_part(run, step.path, value)
-            # All steps are from there, or the first one is and the others follow from it.
-            if n in (1, len(differing)):
-                names = join_words(step.path.rpartition(".")[2] for step in differing[:n])
-                formula = Message("{names} of {place}", names=names, place=join_words(place))
-                yield replace(OTHER_PLACE, formula=formula), dict(equations)
+        if not is_complete(found):
+            places = same_numbers(self.run, first)
+            names = tuple(step.name for step in self.later)
+            found += [Explanation((mistake,), self.run, names, 1.0) for mistake in places]
+        if not found:
+            step = self.step(table_name(graph, first.path))
+            mistakes = relations(first, step.others if step else {})
+            found = [Explanation((mistake,), self.run) for mistake in mistakes]
+        return found
 
 
-def replaced_part(run: Run, path: str, mine: AnyArray) -> Equations:
-    """The equation that gives a step other numbers; for a head's, within its layer's step."""
-    node = run.graph[path]
-
-    def in_layer(value: AnyArray) -> AnyArray:
-        changed = value.copy()
-        changed[..., node.number, :, :] = mine
-        return changed
-
-    if node.layer_step and run.value(node.layer_step).ndim > mine.ndim:
-        return {node.layer_step: in_layer}
-    return {path: lambda: mine}
+def group_mutant(step: StepCode, text: str, sentence: str) -> Mutant:
+    """A step computed by other code; in its text, x is the first name of the right code."""
+    names = {name.replace(".", "_"): named(name) for name in step.paths}
+    code = step.written(parsed(text), **names, x=named(step.code.names[0]))
+    return Mutant(code, (len(code.lines) - 1,), 1.0, Message(sentence), (text,))
 
 
-def prepended_token(run: Run) -> Equations:
-    """The equations of a text with the vocabulary's last token in front, GPT-2's <|endoftext|>."""
-    if "ids" not in run.graph.root.steps:
-        return {}  # attention without a model
-
-    def ids(value: Ids, W_E: Array) -> Ids:
-        return np.concatenate([np.full_like(value[..., :1], len(W_E) - 1), value], axis=-1)
-
-    def positions(value: Ids) -> Ids:
-        return np.arange(len(value) + 1)
-
-    def mask(value: Mask) -> Mask:
-        return causal_mask(len(value) + 1)
-
-    return {"ids": ids, "positions": positions, "mask": mask}
+def call(code: Code, sizes: Mapping[str, Any], names: Sequence[str], *values: Any) -> Any:
+    """The value of code, given those of names."""
+    return code.value({**sizes, **dict(zip(names, values, strict=True))})
 
 
-# For each step, (stream, update): the step is stream + dropout(update), without a stream for "".
-DROPOUT_STEPS = {
-    "embedding": ("", "embedding"),
-    "attention.weights": ("", "weights"),
-    "attention.output": ("", "output"),
-    "mlp.output": ("", "output"),
-    "mid": ("input", "attention.output"),
-    "output": ("mid", "mlp.output"),
-}
+def is_complete(found: Sequence[Explanation]) -> bool:
+    """Whether an explanation leaves no later step unexplained."""
+    return any(not explanation.unexplained for explanation in found)
 
 
-def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
-    """Dropout, if some cells of a step are 0 and all others are scaled by the same factor."""
-    name = table_name(run.graph, submission.path)
-    if name not in DROPOUT_STEPS:
-        return
-    prefix = submission.path.rpartition(".")[0]
-    stream, update = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    without_dropout = np.atleast_1d(run.value(update)).astype(np.float64)
-    for array in submission.layouts:
-        mine = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
-        is_zero = np.abs(mine) <= submission.tolerance
-        is_large = np.abs(without_dropout) > 8 * submission.tolerance  # clearly not 0
-        kept, dropped = is_large & ~is_zero, is_large & is_zero
-        if not dropped.any() or not kept.any():
-            continue
-        largest = np.argmax(np.where(kept, np.abs(without_dropout), 0.0))
-        # Dropout with probability p scales what it keeps by 1 / (1 - p).
-        factor = float(mine.flat[largest] / without_dropout.flat[largest])
-        is_scaled = np.abs(mine - factor * without_dropout) <= 2 * factor * submission.tolerance
-        if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():
-            formula = Message(DROPOUT.formula, name=update.rpartition(".")[2], p=1 - 1 / factor)
-            yield replace(DROPOUT, formula=formula)
+def is_new(value: Any, right: Any, cost: float, seen: dict[bytes, float]) -> bool:
+    """Whether a mutant's numbers differ from the right ones, and from those of likelier mutants."""
+    value = np.asarray(value, np.float32)
+    size = np.abs(np.where(np.isfinite(right), right, 0)).max(initial=0)
+    is_right = np.isclose(value, right, 1e-6, 1e-7 * size).all() or np.isnan(value).any()
+    return not is_right and seen.setdefault(value.tobytes(), cost) >= cost - TIE
 
 
-def has_prepended_token(
-    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
-) -> bool:
-    """Whether the user's numbers come from the text with an extra token in front."""
-    equations = prepended_token(run)
-    if not equations:
-        return False
-    values = {name: numbers_at(run, result._prefix + name) for name in numbers}
-    if all(
-        value is None or layouts_of(numbers[name][0], value.shape) for name, value in values.items()
-    ):
-        return False  # all arrays fit the text without that token
-    try:
-        return all(
-            step.agrees for step in submissions(result, with_equations(run, equations), numbers)
-        )
-    except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
-        return False
+def explain(result: Result, submitted: Sequence[Submission], notes: list[str]) -> list[Explanation]:
+    """The mistakes that explain the numbers, one after another; [] if none is known.
+
+    A note is appended to `notes` if not all candidates were tried. If a mistake leaves steps
+    unexplained, the search is repeated in the run with that mistake.
+    """
+    run, compared = first_differing(submitted).run, submitted
+    explanations: list[Explanation] = []
+    while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in compared):
+        search = Search(run, compared)
+        found = search.explanations()
+        if not found:
+            if search.runs >= search.max_runs:
+                notes.append(Message(NOT_ALL))
+            break
+        # Those that leave the fewest later steps unexplained, the likeliest of them.
+        found.sort(key=lambda explanation: (len(explanation.unexplained), explanation.cost))
+        best = found[0]
+        equal = [x for x in found if len(x.unexplained) == len(best.unexplained)]
+        ties = {x.mistakes[0].formula: x.mistakes[0] for x in equal if x.cost <= best.cost + TIE}
+        explanations.append(best._replace(mistakes=tuple([*ties.values()][:MAX_TIES])))
+        if not best.unexplained or best.run is run:
+            break
+        run = best.run
+        compared = [compare_in_run(result, run, step) for step in compared]
+    return explanations

@@ -17,38 +17,43 @@ from attnlab.checking.comparison import (
     compare_values,
     distance,
     epsilon_of,
-    perturbation_for,
     perturbed_runs,
     tolerance_of,
 )
-from attnlab.checking.mistakes import as_bfloat16, as_float16
-from attnlab.checking.replaced import Equation, with_equations
+from attnlab.checking.replaced import with_changes
 from attnlab.equations import AnyArray, Array, identity, position_embedding, token_embedding
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.steps import Result, Run
-from attnlab.support.checks import as_reals
+from attnlab.support.checks import as_reals, is_masked_array
 
 # A mistake is considered only if at most this fraction of the difference remains with it.
 MAX_REMAINING = 1 / 16
 
-# The same in half precision, where rounding hides small mistakes.
-MAX_REMAINING_HALF = 1 / 2
-
 FLOAT32_EPSILON = 2.0**-23
 
-# Fewer numbers than this may be representable in half precision by chance.
+# Fewer numbers than this may be representable in half precision, or have few decimals, by chance.
 MIN_NUMBERS = 8
+
+# Numbers with up to so many decimals were rounded, such as for printing.
+MAX_DECIMALS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Submission:
-    """The user's numbers for one step, and the numbers expected."""
+class Given:
+    """The user's numbers for one step."""
 
     name: str  # the step's path in the result
     path: str  # its path in the whole trace
     # The array in the step's order of axes; several if more than one fits
     layouts: tuple[AnyArray, ...]
     epsilon: float  # that of the coarser dtype, the user's or the model's
+    decimals: int  # to which the user's numbers are rounded; 0 if they aren't
+
+
+@dataclass(frozen=True, eq=False)
+class Submission(Given):
+    """The user's numbers for one step, and the numbers expected."""
+
     expected: AnyArray
     tolerance: Array  # of each row, for rounding
     stage: Stage
@@ -82,43 +87,29 @@ class Submission:
         value = value[tuple(slice(n, None) for n in extra)]
         return value if value.shape == shape else None
 
-    def values_in(self, runs: Sequence[Run]) -> list[AnyArray]:
-        """The step in each of several runs in which it can be computed."""
-        return [value for value in map(self.value_in, runs) if value is not None]
-
-    def difference_from(self, run: Run) -> float:
-        """The root mean square difference between the user's numbers and a run's."""
-        value = self.value_in(run)
-        if value is None:
+    def remaining_with(self, value: AnyArray | None) -> float:
+        """The part of the user's difference from the expected numbers that remains with others."""
+        if value is None or value.shape != self.expected.shape:
             return math.inf
-        return min(root_mean_square(x, value) for x in self.layouts)
-
-    def is_near(self, run: Run) -> bool:
-        """Whether a run is much closer to the user's numbers than the expected ones are."""
-        value = self.value_in(run)
-        if value is None:
-            return False
-        if self.is_half:  # the largest difference may be due to rounding
-            difference = root_mean_square(self.nearest, self.expected)
-            return self.difference_from(run) <= MAX_REMAINING_HALF * difference
-        difference, remaining = (
-            min(distance(x, numbers).max() for x in self.layouts)
-            for numbers in (self.expected, value)
-        )
+        remaining = min(float(distance(x, value).max()) for x in self.layouts)
         # The difference is infinite where only one of two numbers is masked.
-        return bool(remaining <= MAX_REMAINING * difference and remaining < math.inf)
+        size = np.abs(self.expected[np.abs(self.expected) < -MASKED]).max(initial=1e-30)
+        difference = min(float(distance(self.nearest, self.expected).max()), float(size))
+        return remaining / max(difference, 1e-300)
+
+    def equals(self, value: AnyArray, tolerance: Array | None = None) -> bool:
+        """Whether the user's numbers are those of another array of the same shape."""
+        tolerance = self.tolerance if tolerance is None else tolerance
+        return any((distance(x, value) <= tolerance).all() for x in self.layouts)
 
     def matches(self, run: Run, variants: Sequence[Run]) -> bool:
         """Whether the user's numbers equal a run's, within the rounding of its variants."""
-        value, perturbed_values = self.value_in(run), self.values_in(variants)
-        if value is None or len(perturbed_values) < len(variants):
+        value = self.value_in(run)
+        perturbed = [x for x in map(self.value_in, variants) if x is not None]
+        if value is None or len(perturbed) < len(variants):
             return False
-        if self.is_half and self.difference_from(run) > typical_rounding(
-            value, perturbed_values, self.epsilon
-        ):
-            return False
-        tolerance = tolerance_of(value, perturbed_values, self.epsilon)
-        return any((distance(x, value) <= tolerance).all() for x in self.layouts)
+        tolerance = tolerance_of(value, perturbed, self.epsilon) + half_unit(self.decimals)
+        return self.equals(value, tolerance)
 
 
 # ---- the user's numbers --------------------------------------------------------------------------
@@ -126,9 +117,21 @@ class Submission:
 
 def array_and_epsilon(name: str, numbers: Any) -> tuple[AnyArray, float]:
     """The user's numbers for a step as an array, and the epsilon of their dtype."""
+    if is_masked_array(numbers):  # a hidden score is -inf, a hidden weight 0
+        numbers = numbers.filled(-np.inf if "scores" in name else 0)
     array = np.atleast_1d(as_reals(numbers, f"your {name}", "biuf"))
     is_bfloat16 = str(getattr(numbers, "dtype", "")) == "torch.bfloat16"
     return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
+
+
+def as_float16(value: Any) -> Any:
+    return value.astype(np.float16).astype(value.dtype)
+
+
+def as_bfloat16(value: Any) -> Any:
+    bits = value.astype(np.float32).view(np.uint32)
+    bits = bits + 0x7FFF + (bits >> 16 & 1)  # round to nearest, ties to even
+    return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
 def half_epsilon(array: AnyArray, expected: AnyArray) -> float:
@@ -136,14 +139,30 @@ def half_epsilon(array: AnyArray, expected: AnyArray) -> float:
 
     It was converted if half precision can represent all its numbers, but not all correct ones.
     """
-    if array.dtype.kind != "f" or np.unique(array).size < MIN_NUMBERS:
-        return 0.0
     for rounded, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
         with np.errstate(over="ignore"):
             is_exact = [((x == rounded(x)) | (x <= MASKED)).all() for x in (array, expected)]
         if is_exact == [True, False]:
             return epsilon
     return 0.0
+
+
+def decimals_of(array: AnyArray, expected: AnyArray) -> int:
+    """To how many decimals an array is rounded, as if printed; 0 if it isn't."""
+    for decimals in range(2, MAX_DECIMALS + 1):
+        with np.errstate(all="ignore"):
+            is_rounded = [
+                np.isclose(x, np.round(x, decimals), 2 * epsilon_of(x), 0) | ~np.isfinite(x)
+                for x in (array, expected)
+            ]
+        if is_rounded[0].all():
+            return 0 if is_rounded[1].all() else decimals
+    return 0
+
+
+def half_unit(decimals: int) -> float:
+    """How much rounding to so many decimals may change a number."""
+    return 0.5000001 * 10.0**-decimals if decimals else 0.0
 
 
 def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
@@ -167,36 +186,89 @@ def submissions(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> list[Submission]:
     """Compare each of the user's arrays with its step."""
-    submitted = []
-    coarsest = coarsest_epsilon(result, run, numbers)
-    variants = perturbed_runs(run, [result._prefix + name for name in numbers], coarsest)
+    given: list[Given] = []
+    coarsest = 0.0  # precision lost in one step is lost in all later ones
+    copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
-        expected = numbers_at(run, path)
-        if expected is None and run.value(path) is None:  # an optional step
-            raise InvalidValueError(f"{result.title} has no {name}")
-        if expected is None:
-            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
-        layouts = layouts_of(array, expected.shape)
-        if not layouts:
-            axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
-            raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}")
-        if np.isnan(array).any():
-            index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
-            raise InvalidValueError(
-                f"your {name} contains NaN, first at {index}. The softmax of only -inf is NaN, "
-                "as in a row that is fully masked, or over the wrong axis. So is 0 · -inf: "
-                "apply the mask with np.where instead of a product"
-            )
+        expected, layouts = checked_layouts(result, run, name, array)
+        half, decimals = 0.0, 0
+        if array.dtype.kind == "f" and np.unique(array).size >= MIN_NUMBERS:
+            decimals = decimals_of(array, expected)
+            if run.graph[path].step.equation not in copies:
+                half = half_epsilon(array, expected)
+        coarsest = max(coarsest, epsilon, half)
         with np.errstate(over="ignore"):  # float64 arrays may be converted from float32
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
                 epsilon = max(epsilon, FLOAT32_EPSILON)
-        epsilon = max(epsilon, coarsest, epsilon_of(expected))
-        values = [np.atleast_1d(variant.value(path)) for variant in variants]
-        submitted.append(
-            compare_layouts(result, run, (name, path), layouts, epsilon, expected, values)
-        )
+        given.append(Given(name, path, layouts, max(epsilon, epsilon_of(expected)), decimals))
+    variants = perturbed_runs(run, [step.path for step in given], coarsest)
+    submitted = []
+    for step in given:
+        perturbed = [np.atleast_1d(variant.value(step.path)) for variant in variants]
+        coarse = replace(step, epsilon=max(step.epsilon, coarsest))
+        expected = np.atleast_1d(run.value(step.path))
+        submitted.append(compare(result, coarse, run, expected, perturbed))
     return with_own_inputs(result, run, submitted)
+
+
+def checked_layouts(
+    result: Result, run: Run, name: str, array: AnyArray
+) -> tuple[AnyArray, tuple[AnyArray, ...]]:
+    """The expected numbers of a step, and the user's array in all layouts that fit them."""
+    path = result._prefix + name
+    expected = numbers_at(run, path)
+    if expected is None and run.value(path) is None:  # an optional step
+        raise InvalidValueError(f"{result.title} has no {name}")
+    if expected is None:
+        raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+    layouts = layouts_of(array, expected.shape)
+    if not layouts:
+        mean = expected.mean(axis=0) if expected.ndim == 3 else expected
+        if mean.shape == array.shape and np.allclose(array, mean, 1e-3, 1e-5):
+            raise InvalidValueError(
+                f"your {name} is the mean over the heads. Give those of each head, "
+                f"{expected.shape}: in nn.MultiheadAttention, average_attn_weights=False"
+            )
+        axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
+        longer = [n for n, m in zip(array.shape, expected.shape, strict=False) if n == m + 1]
+        advice = ". Leave out a token that is prepended, as by prepend_bos" if longer else ""
+        raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}{advice}")
+    if np.isnan(array).any():
+        index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+        raise InvalidValueError(
+            f"your {name} contains NaN, first at {index}. The softmax of only -inf is NaN, "
+            "as in a row that is fully masked, or over the wrong axis. So is 0 · -inf: "
+            "apply the mask with np.where instead of a product"
+        )
+    return expected, layouts
+
+
+# ---- comparison ----------------------------------------------------------------------------------
+
+
+def compare(
+    result: Result, step: Given, run: Run, expected: AnyArray, perturbed: Sequence[AnyArray]
+) -> Submission:
+    """Compare a step with the user's array, in the layout that differs least.
+
+    `expected` and `perturbed` are the step in the run and in each perturbed run.
+    """
+    tolerance = tolerance_of(expected, perturbed, step.epsilon) + half_unit(step.decimals)
+    stages = (compare_values(result, step.name, x, expected, tolerance) for x in step.layouts)
+    stage = min(stages, key=lambda stage: stage.rounding)
+    given = (step.name, step.path, step.layouts, step.epsilon, step.decimals)
+    return Submission(*given, expected, tolerance, stage, run)
+
+
+def compare_in_run(result: Result, run: Run, step: Submission) -> Submission:
+    """Compare the user's numbers with another run's."""
+    expected = step.value_in(run)
+    if expected is None:
+        return step
+    runs = perturbed_runs(run, [step.path], step.epsilon)
+    perturbed = [x for x in map(step.value_in, runs) if x is not None]
+    return compare(result, step, run, expected, perturbed)
 
 
 def with_own_inputs(result: Result, run: Run, submitted: list[Submission]) -> list[Submission]:
@@ -206,98 +278,16 @@ def with_own_inputs(result: Result, run: Run, submitted: list[Submission]) -> li
     """
     if not any(step.is_half for step in submitted):
         return submitted
-    return [from_own_inputs(result, run, step, submitted) for step in submitted]
-
-
-def coarsest_epsilon(
-    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
-) -> float:
-    """The largest epsilon of all steps: precision lost in one is lost in all later ones."""
-    coarsest = max(epsilon for _, epsilon in numbers.values())
-    copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
-    for name, (array, _) in numbers.items():
-        path = result._prefix + name
-        expected = numbers_at(run, path)
-        is_computed = run.graph[path].step.equation not in copies
-        if expected is not None and is_computed and layouts_of(array, expected.shape):
-            coarsest = max(coarsest, half_epsilon(array, expected))
-    return coarsest
-
-
-def compare_layouts(
-    result: Result,
-    run: Run,
-    step: tuple[str, str],
-    layouts: tuple[AnyArray, ...],
-    epsilon: float,
-    expected: AnyArray,
-    variants: Sequence[AnyArray],
-) -> Submission:
-    """Compare a step with the user's array, in the layout that differs least.
-
-    `expected` and `variants` are the step, given by name and path, in the run and in each perturbed
-    run.
-    """
-    name, path = step
-    tolerance = tolerance_of(expected, variants, epsilon)
-    stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
-    stage = min(stages, key=lambda stage: stage.rounding)
-    return Submission(name, path, layouts, epsilon, expected, tolerance, stage, run)
-
-
-def compare_in_run(result: Result, run: Run, step: Submission) -> Submission:
-    """Compare the user's numbers with another run's."""
-    expected = step.value_in(run)
-    if expected is None:
-        return step
-    variants = step.values_in(perturbed_runs(run, [step.path], step.epsilon))
-    compared = compare_layouts(
-        result,
-        run,
-        (step.name, step.path),
-        step.layouts,
-        step.epsilon,
-        expected,
-        variants,
-    )
-    if not step.is_half or expected.dtype.kind != "f":
-        return compared
-    # A mistake may be within each row's tolerance, and show only on average.
-    average = root_mean_square(compared.nearest, expected) / typical_rounding(
-        expected, variants, step.epsilon
-    )
-    stage = replace(compared.stage, rounding=max(compared.stage.rounding, average))
-    return replace(compared, stage=stage)
-
-
-def from_own_inputs(
-    result: Result, run: Run, step: Submission, submitted: Sequence[Submission]
-) -> Submission:
-    """Compare the user's numbers with the step computed from the user's other steps."""
-
-    def constant(array: AnyArray) -> Equation:
-        return lambda: array
-
-    others = {
-        other.path: constant(other.nearest.astype(other.expected.dtype))
-        for other in submitted
-        if other.path != step.path and other.expected.dtype.kind == "f" and other.expected.ndim > 1
+    own = {
+        step.path: step.nearest.astype(step.expected.dtype)
+        for step in submitted
+        if step.expected.dtype.kind == "f" and step.expected.ndim > 1
     }
-    return compare_in_run(result, with_equations(run, others), step)
-
-
-def root_mean_square(mine: AnyArray, expected: AnyArray) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(np.square(distance(mine, expected)).mean()))
-
-
-def typical_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
-    """The root mean square of a step's rounding errors."""
-    spread = max(root_mean_square(variant, expected) for variant in variants)
-    spread /= perturbation_for(epsilon)
-    size = root_mean_square(np.where(expected > MASKED, expected, 0.0), np.zeros_like(expected))
-    # The inputs' rounding errors, and the step's own; positive, so that it can be a divisor.
-    return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
+    runs = [
+        with_changes(run, {path: x for path, x in own.items() if path != step.path})
+        for step in submitted
+    ]
+    return [compare_in_run(result, *pair) for pair in zip(runs, submitted, strict=True)]
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:

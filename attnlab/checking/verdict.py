@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,35 +10,39 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.checking.comparison import (
-    MASKED,
-    Stage,
     Stages,
-    block_of,
     check_comparable,
     distance,
     forward_order,
     index_in_words,
     join_words,
 )
-from attnlab.checking.mistakes import ACTIVATION_CODE, PREPENDED_TOKEN, Mistake
-from attnlab.checking.orders import ALREADY_MASKED, Reading, as_masked_scores, in_another_order
-from attnlab.checking.search import (
-    Explanation,
-    explain,
-    find_pair,
-    first_differing,
-    has_prepended_token,
-)
+from attnlab.checking.orders import Reading, in_another_order, scale_in
+from attnlab.checking.relations import Mistake
+from attnlab.checking.search import Explanation, explain, first_differing
 from attnlab.checking.submission import FLOAT32_EPSILON, Submission, array_and_epsilon, submissions
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.attention import Attention
 from attnlab.forward.edits import check_path
 from attnlab.steps import Result, Run, steps_below
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# Rows of weights whose sums differ by more than this don't sum to 1, in any precision.
-NOT_ONE = 0.03
+# The largest cost of a mistake that is named beside an order in which all steps are right.
+MAX_COST_IF_RIGHT = 1.3
+
+# Steps as others call them.
+OTHER_NAMES = {
+    "Q": ("q", "query", "queries"),
+    "K": ("k", "key", "keys"),
+    "V": ("v", "value", "values"),
+    "scores": ("attn_scores", "attention_scores"),
+    "weights": ("attn", "attn_weights", "attention_weights"),
+}
+
+HALF = (
+    "These numbers were computed in half precision. Mistakes smaller than its rounding can't be "
+    "seen, nor which mistake it is: compute in float32."
+)
 
 # Differing cells that a report lists if no known mistake explains them.
 CELLS_SHOWN = 8
@@ -69,7 +71,8 @@ class Verdict(Stages):
     cells : if no known mistake is found, the cells with the largest differences
     notes : sentences on steps that are right in another order, such as a Q that is divided by √Dk
         already, on what low precision hides, and if not all pairs of mistakes were tried
-    is_half : whether your numbers were computed in half precision, float16 or bfloat16
+    is_uncertain : whether all steps are right if they are in another order, which later steps that
+        you gave don't show
     stages, first, agrees : see `Stages`
     """
 
@@ -80,7 +83,7 @@ class Verdict(Stages):
     differing: str = ""
     cells: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
-    is_half: bool = False
+    is_uncertain: bool = False
 
     def pieces(self) -> Iterator[str | Table]:
         agreeing = sum(stage.agrees for stage in self.stages)
@@ -108,6 +111,10 @@ class Verdict(Stages):
     def _reasons(self) -> Iterator[str | Table]:
         if self.first is None:
             return
+        if not self.mistakes and self.is_uncertain:
+            template = "Your {path} has no mistake of its own if that is so."
+            yield Message(template, path=self.first.path)
+            return
         if not self.mistakes:
             yield Message(
                 "No known mistake produces your {path}. {differing}",
@@ -119,12 +126,12 @@ class Verdict(Stages):
             yield Table(lines)
             return
         template = "This produces exactly your {path}:"
+        if self.is_uncertain:
+            template = "If not, this produces exactly your {path}:"
         if self.further:
             template = "{count} mistakes together produce exactly your {path}:"
         elif len(self.mistakes) > 1:
             template = "Each of these produces exactly your {path}:"
-            if self.is_half:
-                template = "Rounding hides which of these produces your {path}:"
         yield Message(template, path=self.first.path, count=len(self.further) + 1)
         for mistakes in (self.mistakes, *self.further):
             if self.further and len(mistakes) > 1:
@@ -134,6 +141,10 @@ class Verdict(Stages):
                 yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
                     yield f"      {say(line)}"
+        steps = dict.fromkeys(mistake.step for mistake in self.mistakes)
+        if len(steps) > 1:
+            template = "To tell them apart, give {names}, too."
+            yield Message(template, names=", ".join(filter(None, steps)))
         if self.unexplained:
             yield Paragraph(
                 "  This does not explain everything; still different: {names}. Fix this, then "
@@ -145,15 +156,12 @@ class Verdict(Stages):
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """Compare your own code's numbers with a trace's, and find the mistake.
 
-    For the first step that differs by more than rounding explains, the forward pass is run with
-    each known mistake, and its numbers are compared with yours. If a mistake explains only some of
-    the differing steps, the search continues for the others; if no mistake explains any, pairs are
-    tried. This takes as long as a few hundred forward passes up to that step, or a few thousand for
-    pairs.
+    For the first step that differs by more than rounding explains, mistakes are generated from the
+    equations before it, one change of a line at a time, and their numbers are compared with yours.
+    If a mistake explains only some of the differing steps, the search continues for the others.
 
     Numbers in, or converted from, float16 or bfloat16 are compared with the results of your own
-    earlier steps, as accumulated rounding would hide mistakes. Mistakes smaller than the rounding
-    of one step, such as exact GELU instead of its tanh form, can't be detected there.
+    earlier steps; no mistakes are named there, since rounding hides which it is.
 
     Parameters
     ----------
@@ -195,15 +203,13 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     n_layer = trace._run.graph.n_layer
     n_head = trace._run.scores_shape[-3:][0]  # unused if scores are (Tq, Tk), without heads
     for name in mine:
+        last = str(name).rpartition(".")[2].lower()
+        for ours, theirs in OTHER_NAMES.items():
+            if last in theirs and not name.endswith(ours):
+                raise InvalidValueError(f"{quoted(name)} is called {ours} here")
         check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
-    if has_prepended_token(trace, run, numbers):
-        stages = (  # differing, since their shapes don't allow a comparison
-            Stage(name, array.shape, math.inf, math.inf, math.inf, (), Message("one extra token"))
-            for name, (array, _) in numbers.items()
-        )
-        return Verdict(tuple(stages), trace.title, (PREPENDED_TOKEN,))
     submitted = submissions(trace, run, numbers)
     if all(step.agrees for step in submitted):
         return verdict_on(trace, run, submitted)
@@ -211,21 +217,17 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     is_right = all(step.agrees for step in read)
     if is_right and all(reading.confirmed_by for reading in readings):
         return verdict_on(trace, run, read, readings)
-    explanations = explain(trace, submitted)
-    if readings and not is_right:
-        others = explain(trace, read)
+    notes: list[str] = []
+    is_half = any(step.is_half for step in submitted)  # rounding would hide which mistake it is
+    explanations = [] if is_half else explain(trace, submitted, notes)
+    if readings and not is_right and not is_half and rank(explanations) > (0, 1):
+        others = explain(trace, read, [])
         if rank(others) < rank(explanations):
             return verdict_on(trace, run, read, readings, others)
-    if not explanations and not is_right:
-        read = as_masked_scores(trace, run, submitted)
-        others = explain(trace, read) if read != submitted else []
-        if others:
-            return verdict_on(trace, run, read, [Reading(ALREADY_MASKED, "", True)], others)
-    note = ""
-    if not explanations and not is_right and not submitted[0].is_half:
-        explanations, note = find_pair(run, submitted)
+    if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
+        explanations = []  # another order is likelier
     verdict = verdict_on(trace, run, submitted, readings if is_right else (), explanations)
-    return replace(verdict, notes=(*verdict.notes, note)) if note else verdict
+    return replace(verdict, notes=(*verdict.notes, *notes), is_uncertain=is_right)
 
 
 def rank(explanations: list[Explanation]) -> tuple[int, int]:
@@ -244,37 +246,24 @@ def verdict_on(
 ) -> Verdict:
     scale = scale_in(run)
     notes = [reading.sentence(scale) for reading in readings]
-    is_half = any(step.is_half for step in submitted)
-    if is_half:
-        notes.append(note_on_precision(submitted))
+    if any(step.is_half for step in submitted):
+        notes.append(Message(HALF))
+    template = "Your {name} is rounded to {decimals} decimals, which hides smaller differences."
+    notes += [
+        Message(template, name=step.name, decimals=step.decimals)
+        for step in submitted
+        if step.decimals
+    ]
     stages = tuple(step.stage for step in submitted)
-    verdict = Verdict(stages, trace.title, notes=tuple(notes), is_half=is_half)
+    verdict = Verdict(stages, trace.title, notes=tuple(notes))
     if verdict.agrees:
         return verdict
     first = first_differing(submitted)
     if not explanations:
         return replace(verdict, **describe_cells(trace, first))
-    mistakes, *further = (
-        tuple(with_sizes(mistake, run, first.path) for mistake in explanation.mistakes)
-        for explanation in explanations
-    )
-    return replace(
-        verdict, mistakes=mistakes, further=tuple(further), unexplained=explanations[-1].unexplained
-    )
-
-
-def note_on_precision(submitted: Sequence[Submission]) -> str:
-    """What can't be told apart in half precision."""
-    sizes = [
-        step.tolerance.max() / size
-        for step in submitted
-        if (size := np.abs(step.expected[np.abs(step.expected) < -MASKED]).max(initial=0.0))
-    ]
-    return Message(
-        "In this precision, rounding explains differences of up to {percent} % of a step's largest "
-        "number; mistakes smaller than that can't be seen.",
-        percent=f"{100 * max(sizes, default=0.0):.2g}",
-    )
+    mistakes, *further = (explanation.mistakes for explanation in explanations)
+    unexplained = explanations[-1].unexplained
+    return replace(verdict, mistakes=mistakes, further=tuple(further), unexplained=unexplained)
 
 
 def checked(
@@ -295,57 +284,11 @@ def checked(
 # ---- the report ----------------------------------------------------------------------------------
 
 
-def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
-    """Fill the model's sizes into a mistake's hint and corrected lines."""
-    block = f"{block_of(path) or 'blocks.0'}.attention."
-    prefix = "" if issubclass(run.graph.root, Attention) else block
-    scale = scale_in(run)
-    sizes: dict[str, Callable[[], object]] = {  # functions, as some results lack some steps
-        "Dk": lambda: run.value(f"{prefix}K").shape[-1],
-        "D": lambda: run.value(f"{prefix}X").shape[-1],
-        "H": lambda: run.value(f"{prefix}n_head"),
-        "scale": lambda: scale,
-        "divisor": lambda: as_code(scale),
-        "epsilon": lambda: f"{run.value('epsilon'):g}",
-        "activation": lambda: run.graph.formulas.get(
-            "activation", Message("GELU in its tanh form")
-        ),
-        "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
-        "masked_code": lambda: (
-            "np.where(mask, scores + score_bias, -np.inf)"
-            if "score_bias" in run.graph.given
-            else "np.where(np.tri(T, dtype=bool), scores, -np.inf)"
-        ),
-    }
-
-    def fill(text: str) -> Message:
-        return Message(text, **{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
-
-    lines = tuple(map(fill, mistake.corrected_lines()))
-    return replace(mistake, hint=fill(mistake.hint), lines=lines)
-
-
-def scale_in(run: Run) -> str:
-    """The divisor of the scores in words: √Dk in GPT-2, or the number that was given."""
-    if "scale" in run.graph.given:
-        return f"{run.value('scale'):g}"
-    return run.graph.formulas.get("scale", "√Dk")
-
-
-def as_code(scale: str) -> str:
-    """The model's scale as Python code."""
-    code = re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
-    return f"({code})" if "*" in code else code
-
-
 def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
-    layouts = [(distance(x, submission.expected), x) for x in submission.layouts]
-    difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
-    differs = difference > submission.tolerance
-    if not differs.any():  # half precision: differences too large on average, but none by itself
-        differs = difference > difference.max() / 2
-    indices = np.argwhere(differs)
+    array = submission.nearest
+    difference = distance(array, submission.expected)
+    indices = np.argwhere(difference > submission.tolerance)
     words = index_in_words(result, submission.name, tuple(indices[0]))
     # The axes on which all differing cells have the same index.
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
@@ -359,12 +302,6 @@ def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
         differing = Message(
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
-    with np.errstate(all="ignore"):
-        sums = array.sum(axis=-1)
-        # With dropout, right rows don't sum to 1 either.
-        is_wrong = [np.abs(sums - x) > NOT_ONE for x in (1, submission.expected.sum(axis=-1))]
-    if submission.name.endswith("weights") and np.logical_and(*is_wrong).mean() > 1 / 4:
-        differing = Message("Your rows don't sum to 1. {differing}", differing=differing)
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
     largest = map(tuple, indices[order[:CELLS_SHOWN]])
     return {

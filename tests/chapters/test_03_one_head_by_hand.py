@@ -103,11 +103,11 @@ def test_exercise_4(answer: str) -> None:
     sections = [chapter.printed.partition("3.9 Your own head\n")[2] for chapter in (as_given, half)]
     assert "3 of 6 steps agree; the first that differs is scores" in sections[0]
     assert "    scores = raw_scores / Dk\n" in sections[0]
-    assert "    scores = raw_scores / √D\n" in sections[0]
+    assert "    scores = raw_scores / np.sqrt(D)\n" in sections[0]
     assert "4 of 6 steps agree; the first that differs is weights" in sections[1]
-    assert "    weights = softmax over the queries\n" in sections[1]
+    assert "masked_scores.max(axis=-2, keepdims=True)" in sections[1]
     assert "6 of 6 steps agree" in mended.printed
-    assert all(code in answer for code in ("softmax over the queries", "attnlab.softmax(scores)"))
+    assert all(code in answer for code in ("axis=-2", "attnlab.softmax(scores)"))
     assert f"Q @ {root['K.T / K.shape[-1]']}" in answer
 
 

@@ -18,11 +18,12 @@ def test_write_your_own() -> None:
     named = (
         "scores = raw_scores\n",
         "scores = raw_scores / Dk\n",
-        "maskᵀ",
-        "weights = softmax(scores) where the mask is True, else 0",
-        "softmax over the queries",
-        "output = concat W_Oᵀ + b_O",
-        "concat = context.reshape(T, H·Dh)",
+        "np.where(mask.swapaxes(-2, -1), scores, -np.inf)",
+        "weights = e / e.sum(axis=-1, keepdims=True) * mask",
+        "e = np.exp(masked_scores - masked_scores.max(axis=-2, keepdims=True))",
+        "output = concat @ W_O.swapaxes(-2, -1) + b_O",
+        "concat = context.reshape(T, -1)",
+        "['raw_scores / Dk']",
     )
     assert [name for name in named if name not in printed] == []
     chapter = run_unchanged(CHAPTER, is_solved=True)

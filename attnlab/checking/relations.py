@@ -1,0 +1,222 @@
+"""Words for mistakes, and mistakes that aren't in the code of one step: groups of steps, another
+text or place, dropout, and what numbers are to the right ones if no code produces them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlab.checking.comparison import MASKED, block_of, distance
+from attnlab.checking.mutants import B_QKV, W_QKV, Other
+from attnlab.checking.replaced import Change, upstream, with_changes
+from attnlab.checking.submission import Submission, as_float16, numbers_at
+from attnlab.equations import identity
+from attnlab.forward.functional import causal_mask
+from attnlab.steps import Run, steps_below
+from attnlab.support.messages import Message
+
+
+@dataclass(frozen=True, eq=False)
+class Mistake:
+    """Code that produces a user's numbers."""
+
+    formula: str  # the code as it must have been written
+    hint: str  # what is wrong, and what to do
+    lines: tuple[str, ...] = ()  # the corrected code
+    step: str = ""  # whose code it is, such as attention.scores
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+POST_NORM = (
+    "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
+    "GPT-2 it comes before them (pre-norm), and there is one more after all blocks."
+)
+RMS_NORM = "This is RMSNorm. LayerNorm subtracts the mean first, and adds a bias."
+NO_GAIN = "The gain and the bias are missing."
+NO_SUM = "The rows don't sum to 1. Divide each by its sum."
+MASKED_LATE = (
+    "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before the "
+    "softmax."
+)
+ORDER = "The columns of W_QKV are W_Q, W_K, W_V, in this order."
+PER_HEAD = (
+    "The columns of QKV are Q of all heads, then K of all heads, then V. Split it into three "
+    "parts first, then each part into heads."
+)
+PREPENDED = (
+    "A beginning-of-text token is prepended, which shifts all positions. GPT-2 doesn't need one: "
+    "leave it out (in TransformerLens, prepend_bos=False)."
+)
+PREPENDED_TOKEN = Mistake("ids = <|endoftext|>, then the text's ids", PREPENDED, ("ids = ids[1:]",))
+LOAD_FLOAT32 = "The weights were converted to half precision. Load them as float32."
+OF_BLOCKS = "Each block has parameters of its own, in order."
+OTHER_PLACE = "Both layers and heads are counted from 0; check the index."
+IN_PLACE = (
+    "These are the numbers of a later step: `x += ...` also changes the array that you recorded. "
+    "Write `x = x + ...`, or record a copy."
+)
+DROPOUT = (
+    "Some cells are 0, and all others are larger by 1 / (1 - p). Dropout is for training only: "
+    "turn it off, in PyTorch with model.eval()."
+)
+SUM = "No line of code was found that does this, but all numbers are such multiples."
+
+# What teaches more than the changed code, by a pattern of the code. {Dk}, {D} and {scale} are the
+# model's.
+HINTS = {
+    r"^scores = raw_scores$": (
+        "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with Dk = {Dk}."
+    ),
+    r"^scores = .*\bD\b": (
+        "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. Divide "
+        "by {scale}."
+    ),
+    r"^scores = .*/ Dk$|^Q = .*/ Dk$|^scores = .*/ np.sqrt\(Dk\) /": (
+        "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by {scale}, once."
+    ),
+    r"^masked_scores = scores$": (
+        "Queries attend to later tokens. Put -inf where the key comes after the query."
+    ),
+    r"^masked_scores = .*swapaxes": (
+        "The mask is transposed. Keep the lower triangle, key ≤ query (np.tril, not np.triu)."
+    ),
+    r"^masked_scores = .*(~mask, |000.*mask)": (
+        "The mask is inverted. True must mean that a query may attend to a key."
+    ),
+    r"^e = .*axis=-2": "Columns sum to 1 instead of rows. The softmax is taken over the keys.",
+    r"^weights = e$": NO_SUM,
+    r"^(mid|output) = (attention|mlp).output$": (
+        "The residual connection is missing: add what attention and the MLP compute to the stream."
+    ),
+    r"np.sqrt\([^+]*\) \+ epsilon": "epsilon belongs under the root: √(variance + epsilon).",
+    r"^activated = ": "The model uses another activation function, {activation}.",
+}
+
+
+# ---- several steps at once -----------------------------------------------------------------------
+
+IN_BLOCKS = {
+    "attention.X": "input",
+    "mid": "layer_norm(input + attention_output, attention_gain, attention_bias, epsilon)",
+    "mlp.X": "mid",
+    "output": "layer_norm(mid + mlp_output, mlp_gain, mlp_bias, epsilon)",
+}
+NORMS = ("attention.X", "mlp.X", "final")
+PROJECTED = "(X @ W_{0} + b_{0}).reshape(T, H, -1).swapaxes(-3, -2)"
+OF_EACH_HEAD = f"(X @ {W_QKV} + {B_QKV}).reshape(T, H, 3, -1).transpose(2, 1, 0, 3)"
+
+# A sentence, and the code of each step by its name in tables. In it, x is the first name of the
+# right code.
+GROUPS: list[tuple[str, dict[str, str]]] = [
+    (POST_NORM, IN_BLOCKS),
+    (POST_NORM, IN_BLOCKS | {"final": "x"}),
+    (RMS_NORM, dict.fromkeys(NORMS, "x / np.sqrt(mean(np.square(x)) + epsilon) * gain")),
+    (NO_GAIN, dict.fromkeys(NORMS, "normalised(x, epsilon)")),
+    (NO_SUM, {"attention.weights": "np.exp(masked_scores)"}),
+    (MASKED_LATE, {"attention.weights": "softmax(scores) * mask"}),
+    (PER_HEAD, {f"attention.{x}": f"{OF_EACH_HEAD}[{n}]" for n, x in enumerate("QKV")}),
+]
+for order in ("QVK", "KQV", "VKQ", "KVQ", "VQK"):
+    pairs = zip("QKV", order, strict=True)
+    GROUPS.append((ORDER, {f"attention.{a}": PROJECTED.format(b) for a, b in pairs if a != b}))
+
+
+def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tuple[Mistake, Run]]:
+    """Mistakes with all parameters, and with the text, each with its run."""
+    blocks = range(run.graph.n_layer)
+    parameters = [
+        path
+        for path in upstream(run.graph, [step.path for step in submitted])
+        if run.graph[path].is_input and getattr(run.value(path), "dtype", np.dtype(int)).kind == "f"
+    ]
+    mistake = Mistake("parameters = parameters.astype(float16)", Message(LOAD_FLOAT32))
+    yield mistake, with_changes(run, dict.fromkeys(parameters, as_float16))
+    orders = {"n_layer - 1 - n": blocks[::-1], "0": [0] * len(blocks)}
+    for text, order in orders.items() if len(blocks) > 1 else ():
+        others = {
+            path: run.value(path.replace(own, f"blocks.{order[int(own[7:])]}", 1))
+            for path in parameters
+            if (own := block_of(path))
+        }
+        mistake = Mistake(f"parameters[n] = parameters[{text}]", Message(OF_BLOCKS))
+        yield mistake, with_changes(run, others)
+    if "ids" in run.graph.root.steps:
+        yield PREPENDED_TOKEN, with_changes(run, prepended_token(run))
+
+
+def prepended_token(run: Run) -> dict[str, Change]:
+    """The changes to a text with the vocabulary's last token in front, GPT-2's <|endoftext|>."""
+    ids = run.value("ids")
+    longer = np.concatenate([np.full_like(ids[..., :1], len(run.value("W_E")) - 1), ids], axis=-1)
+    count = longer.shape[-1]
+    return {"ids": longer, "positions": np.arange(count), "mask": causal_mask(count)}
+
+
+# ---- relations of numbers ------------------------------------------------------------------------
+
+# A relation must hold in at least so many cells, since a few numbers may agree by chance.
+MIN_CELLS = 6
+MIN_CELLS_OF_SUM = 24
+
+
+def few_differ(submission: Submission) -> bool:
+    """Whether so few cells differ that they may agree with other numbers by chance."""
+    differs = distance(submission.nearest, submission.expected) > submission.tolerance
+    return int(differs.sum()) < MIN_CELLS
+
+
+def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
+    """Other steps that have the user's numbers: of another layer or head, or later ones."""
+    graph, path = run.graph, submission.path
+    places = itertools.product(range(graph.n_layer), range(run.scores_shape[-3:][0]))
+    paths = {
+        other.replace("blocks.#", f"blocks.{layer}").replace("heads.#", f"heads.{head}"): None
+        for layer, head in places
+        for other, _ in steps_below(graph.root)
+        if ("heads." in other) == ("heads." in path)
+    }
+    for other in paths:
+        value = numbers_at(run, other) if other != path else None
+        if value is None or value.shape != submission.expected.shape or few_differ(submission):
+            continue
+        if graph[other].step.equation is not identity and submission.equals(value):
+            is_later = path in upstream(graph, [other])
+            sentence = IN_PLACE if is_later else OTHER_PLACE
+            yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(sentence))
+
+
+def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[Mistake]:
+    """What the user's numbers are to the right ones, and to those of other steps, by name."""
+    name = submission.path.rpartition(".")[2]
+    mine, expected = (np.asarray(x, np.float64) for x in (submission.nearest, submission.expected))
+    if few_differ(submission) or min(mine.min(), expected.min()) < MASKED:
+        return
+    # Dropout with probability p scales what it keeps by 1 / (1 - p).
+    is_zero = np.abs(mine) <= submission.tolerance
+    is_large = np.abs(expected) > 8 * submission.tolerance  # clearly not 0
+    kept = is_large & ~is_zero
+    ratio = float(np.median(mine[kept] / expected[kept])) if kept.sum() > 1 else 0.0
+    is_scaled = np.abs(mine - ratio * expected) <= 2 * ratio * submission.tolerance
+    if ratio > 1.001 and (is_large & is_zero).any() and (is_zero | is_scaled).all():
+        formula = Message("{name} with dropout, p = {p:.2g}", name=name, p=1 - 1 / ratio)
+        yield Mistake(formula, Message(DROPOUT), ("model.eval()",))
+        return
+    terms = {name: expected} | {
+        n: np.asarray(x.value, np.float64)
+        for n, x in others.items()
+        if x.value.shape == expected.shape and np.isfinite(x.value).all()
+    }
+    sums = [(name,), *itertools.combinations(terms, 2)]
+    for some in sums if expected.size >= MIN_CELLS_OF_SUM else sums[:1]:
+        columns = np.stack([terms[n].ravel() for n in some], axis=1)
+        factors = np.linalg.lstsq(columns, mine.ravel(), rcond=None)[0]
+        rest = np.abs((columns @ factors).reshape(mine.shape) - mine)
+        slack = 4 * len(some) * max(1.0, np.abs(factors).max()) * submission.tolerance
+        if (rest <= slack).all() and np.abs(factors).min() > 1e-3:
+            code = " + ".join(f"{k:.5g} * {n}" for k, n in zip(factors, some, strict=True))
+            yield Mistake(f"{name} = {code}", Message(SUM))
+            return
