@@ -189,9 +189,6 @@ WITH_BIAS: dict[str, Callable[[Any, Any], Any]] = {
     "np.where(mask, scores - score_bias, -np.inf)": (
         lambda x, biased: hidden(x.mask, x.scores - x.score_bias)
     ),
-    "np.where(mask, scores + score_bias / scale, -np.inf)": (
-        lambda x, biased: hidden(x.mask, (x.raw_scores + x.score_bias) / 2.5)
-    ),
     "np.where(mask, scores + score_bias, -5.0)": (lambda x, biased: np.where(x.mask, biased, -5)),
     "np.where(mask.swapaxes(-2, -1), scores + score_bias, -np.inf)": (
         lambda x, biased: hidden(x.mask.T, biased)

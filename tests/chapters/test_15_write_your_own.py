@@ -21,7 +21,7 @@ def test_write_your_own() -> None:
         "np.where(mask.swapaxes(-2, -1), scores, -np.inf)",
         "weights = e / e.sum(axis=-1, keepdims=True) * mask",
         "e = np.exp(masked_scores - masked_scores.max(axis=-2, keepdims=True))",
-        "output = concat @ W_O.swapaxes(-2, -1) + b_O",
+        "output = concat @ W_O.T + b_O",
         "concat = context.reshape(T, -1)",
         "['raw_scores / Dk']",
     )
