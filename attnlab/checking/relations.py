@@ -11,9 +11,9 @@ import numpy as np
 
 from attnlab.checking.comparison import MASKED, block_of, distance
 from attnlab.checking.mutants import B_QKV, W_QKV, Other
+from attnlab.checking.orders import table_name
 from attnlab.checking.replaced import Change, upstream, with_changes
 from attnlab.checking.submission import Submission, as_float16, numbers_at
-from attnlab.equations import identity
 from attnlab.forward.functional import causal_mask
 from attnlab.steps import Run, steps_below
 from attnlab.support.messages import Message
@@ -172,21 +172,23 @@ def few_differ(submission: Submission) -> bool:
 def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
     """Other steps that have the user's numbers: of another layer or head, or later ones."""
     graph, path = run.graph, submission.path
-    places = itertools.product(range(graph.n_layer), range(run.scores_shape[-3:][0]))
+    places = itertools.product(range(max(graph.n_layer, 1)), range(run.scores_shape[-3:][0]))
     paths = {
         other.replace("blocks.#", f"blocks.{layer}").replace("heads.#", f"heads.{head}"): None
         for layer, head in places
         for other, _ in steps_below(graph.root)
         if ("heads." in other) == ("heads." in path)
     }
-    for other in paths:
-        value = numbers_at(run, other) if other != path else None
-        if value is None or value.shape != submission.expected.shape or few_differ(submission):
+    name, stream = table_name(graph, path), ("embedding", "input", "mid", "output")
+    for other in paths if not few_differ(submission) else ():
+        is_later = name in stream and table_name(graph, other) in stream[2:]
+        if other == path or (table_name(graph, other) != name and not is_later):
             continue
-        if graph[other].step.equation is not identity and submission.equals(value):
-            is_later = path in upstream(graph, [other])
-            sentence = IN_PLACE if is_later else OTHER_PLACE
-            yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(sentence))
+        value = numbers_at(run, other)
+        is_alike = value is not None and value.shape == submission.expected.shape
+        if is_alike and submission.equals(np.asarray(value)):
+            hint = IN_PLACE if is_later and path in upstream(graph, [other]) else OTHER_PLACE
+            yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(hint))
 
 
 def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[Mistake]:

@@ -347,12 +347,16 @@ class Search:
     def explanations(self) -> list[Explanation]:
         """What produces the user's numbers: alternatives."""
         graph, first = self.run.graph, self.first
+        left = tuple(step.name for step in self.later)
+        if places := [*same_numbers(self.run, first)]:  # another index is likelier than code
+            return [Explanation((mistake,), self.run, left) for mistake in places]
         agreeing = {step.path for step in self.agreeing}
         agreeing |= {graph[path].layer_step for path in agreeing if graph[path].select}
+        found: list[Explanation] = []
         for stop_at in (agreeing, set[str]()):
             paths = upstream(graph, [first.path], stop_at)[::-1]
             variants = [*self.variants([*dict.fromkeys(table_name(graph, x) for x in paths)])]
-            found: list[Explanation] = []
+            found = []
             for mistake, run in runs_with_mistakes(self.run, self.submitted):
                 found += self.confirmed(run, mistake, 1.0)
             # Numbers of one block are usually computed from its right input.
@@ -361,10 +365,6 @@ class Search:
                 found += [] if is_complete(found) else self.explained_by(variants)
             if found or not agreeing:
                 break
-        if not is_complete(found):
-            places = same_numbers(self.run, first)
-            names = tuple(step.name for step in self.later)
-            found += [Explanation((mistake,), self.run, names, 1.0) for mistake in places]
         if not found:
             step = self.step(table_name(graph, first.path))
             mistakes = relations(first, step.others if step else {})
