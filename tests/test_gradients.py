@@ -12,12 +12,11 @@ from attnlab import (
     GPT2,
     attention,
     causal_mask,
-    gelu,
     layer_norm,
     softmax,
 )
 from attnlab.checkpoints.checkpoint import tensor_name
-from attnlab.equations import Activation, Array, affine, masked_scores
+from attnlab.equations import Activation, Array, affine, gelu, masked_scores
 from attnlab.errors import InvalidValueError
 from attnlab.forward import ForwardPass
 from attnlab.forward.config import ACTIVATIONS
