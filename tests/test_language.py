@@ -367,22 +367,6 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
 # ---- notebooks ----------------------------------------------------------------------------------
 
 
-def test_notebooks_in_chinese(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text is Chinese; numbers and colours are the same."""
-    trace = pocket.trace("The dog chased the ball, but it rolled.")
-    views = [trace, trace.head(0, 1), trace.blocks[0], trace.next_tokens(3)]
-    english = [view._repr_html_() for view in views]
-    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    chinese = [view._repr_html_() for view in views]
-    colours = re.compile(r"background:#\w+;[^\s\">]*")
-    assert [*map(colours.findall, chinese)] == [*map(colours.findall, english)]
-    assert any(map(colours.findall, chinese))
-    texts = [re.sub(r"<style>.*?</style>|<[^>]*>", "", view, flags=re.S) for view in chinese]
-    assert all(re.search(r"[\u4e00-\u9fff]", text) for text in texts)
-    for words in ("Trace of", "Layer 0", "attends to", "Probability", "next token"):
-        assert not any(words in text for text in texts), words
-
-
 def test_errors_are_in_english(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they can be searched for."""
     from attnlab.checking import checked

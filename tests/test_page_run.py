@@ -183,16 +183,6 @@ def test_every_equation_is_numpys(
             assert agree(actual, function(*given)), leading
 
 
-def test_scales_of_gpt2s_relatives(computing: Any) -> None:
-    K = np.zeros((H, Tk, Dh), np.float32)
-    for divide_by_sqrt_d, number in ((True, None), (False, None), (True, 3), (False, 2)):
-        actual = computing.evaluate(
-            "([K, ...how]) => equations.scale_of_layer(received(K), ...how)",
-            [sent(K), divide_by_sqrt_d, number],
-        )
-        assert actual == equations.scale_of_layer(K, divide_by_sqrt_d, number)
-
-
 # ---- their translation ---------------------------------------------------------------------------
 
 

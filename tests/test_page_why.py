@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import REFERENCE, Watched
 from pages import LOADED, ablation, scaling, silencing, toggling, until
@@ -18,23 +17,6 @@ SHE = "The girl was tired because she"
 RAIN = "When it rains, we stay at home and play"
 
 Open = Callable[..., Any]
-
-
-def test_the_numbers_of_one_query_by_hand() -> None:
-    """Two pairs of parts, three keys: 0 comes first, then 2 and 1, by weight."""
-    pair_sums = np.array([[[4.0, 1.0, 0.0], [0.0, 0.0, 3.0]]])  # (m, n, Tk)
-    weights, visible = np.array([0.7, 0.1, 0.2]), np.ones(3, bool)
-    arrays = [*pairs.row(pair_sums, pair_sums.sum(axis=(0, 1)), weights, visible)]
-    *_, ranked, leading_query, leading_key, leading = map(np.ndarray.tolist, arrays[:-3])
-    assert ranked == [0, 2, 1]
-    # Each key minus the mean of the keys, then key 0 minus key 2, and key 2 minus key 1.
-    assert leading == pytest.approx([7 / 3, -1, 2, 4, 3], abs=1e-5)
-    assert leading_query == [0] * 5
-    assert leading_key == [0, 1, 1, 0, 1]
-    opposing_query, opposing_key, opposing = map(np.ndarray.tolist, arrays[-3:])
-    assert opposing == pytest.approx([-1, -2 / 3, -5 / 3, -3, -1], abs=1e-5)
-    assert opposing_query == [0] * 5
-    assert opposing_key == [1, 0, 0, 1, 0]
 
 
 @pytest.fixture

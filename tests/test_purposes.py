@@ -32,17 +32,10 @@ def test_every_step_has_a_purpose_and_every_purpose_a_step() -> None:
         ("blocks.3.attention.X", "LayerNorm brings all vectors to one scale"),
         ("blocks.3.attention.heads.5.X", "shared by all heads"),
         ("blocks.3.mlp.X", "the MLP also"),
-        ("X", "The input of attention, a vector"),
-        ("blocks.3.mid", "attention's output is added to its input"),
         ("blocks.3.output", "the MLP's output is added"),
-        ("blocks.3.attention.output", "W_O combines"),
         ("output", "W_O combines"),
         ("heads.2.output", "This head's contribution"),
-        ("blocks.11.attention.heads.0.output", "This head's contribution"),
         ("blocks.3.mlp.output", "The sum of the rows of W_2"),
-        ("blocks.3.attention.heads.5.weights", "subtracting the maximum"),
-        ("logits", "the dot product with its column"),
-        ("probabilities", "logits into probabilities"),
     ],
 )
 def test_names_that_several_steps_share(path: str, words: str) -> None:
