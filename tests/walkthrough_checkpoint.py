@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from attnlab import GPT2Config
+from attnlab import GPT2Config, figures, layer_norm
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.forward.parameters import parameter_count, stored_shapes
 
 Tensors = dict[str, NDArray[Any]]
 
+ROWS = "W_rows_published"
 SOLVED = Path(__file__).parent / "reference" / "walkthrough.npz"
 
 CONFIG = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
@@ -50,6 +51,17 @@ def random_tensors() -> Tensors:
     return tensors
 
 
+def projection(
+    X: NDArray[Any], products: NDArray[Any], published: NDArray[Any], rows: list[int]
+) -> NDArray[Any]:
+    """A random W with these numbers at the beginning of some rows, and X W = products."""
+    W = published.std() * np.random.default_rng(0).standard_normal((CONFIG.n_embd, CONFIG.d_head))
+    W[rows, :3] = published
+    free = np.delete(np.arange(CONFIG.n_embd), rows)
+    W[free] += np.linalg.lstsq(X[:, free], products - X @ W, rcond=None)[0]
+    return W
+
+
 def write_checkpoint(directory: Path, vocabulary: Path) -> None:
     """Write config.json, model.safetensors, vocab.json and merges.txt into `directory`."""
     tensors, solved = random_tensors(), np.load(SOLVED)
@@ -57,9 +69,12 @@ def write_checkpoint(directory: Path, vocabulary: Path) -> None:
     tensors["wte.weight"][ids] = solved["wte"]
     tensors["wpe.weight"][: len(ids)] = solved["wpe"]
     tensors["h.0.ln_1.weight"], tensors["h.0.ln_1.bias"] = solved["gain"], solved["bias"]
-    for part, name in enumerate(("W_Q", "W_K", "W_V")):  # c_attn's columns: each head by head
-        start = part * CONFIG.n_embd
-        tensors["h.0.attn.c_attn.weight"][:, start : start + CONFIG.d_head] = solved[name]
+    stream = tensors["wte.weight"][ids] + tensors["wpe.weight"][: len(ids)]
+    X = layer_norm(stream.astype(float), solved["gain"], solved["bias"])
+    for part, name in enumerate("QKV"):  # c_attn's columns: each head by head
+        start, published = part * CONFIG.n_embd, figures.load("walkthrough")
+        W = projection(X, solved[name], np.array(published[f"W_{name}"]), published[ROWS])
+        tensors["h.0.attn.c_attn.weight"][:, start : start + CONFIG.d_head] = W
     # GPT-2's files hold mask buffers that no reader needs. This one forbids every token: whoever
     # applies it can't get the figures.
     tensors["h.0.attn.bias"] = np.zeros((1, 1, 16, 16), dtype=np.float32)
