@@ -195,8 +195,9 @@ def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[M
     """What the user's numbers are to the right ones, and to those of other steps, by name."""
     name = submission.path.rpartition(".")[2]
     mine, expected = (np.asarray(x, np.float64) for x in (submission.nearest, submission.expected))
-    is_finite = np.isfinite(mine).all() and min(mine.min(), expected.min()) > MASKED
-    if few_differ(submission) or not is_finite:
+    # Neither masked nor so large that a ratio overflows; false of NaN.
+    is_ordinary = max(np.abs(mine).max(), np.abs(expected).max()) < -MASKED
+    if few_differ(submission) or not is_ordinary:
         return
     # Dropout with probability p scales what it keeps by 1 / (1 - p).
     is_zero = np.abs(mine) <= submission.tolerance
