@@ -192,13 +192,13 @@ layer_names = [f"layer {layer}" for layer in range(len(by_layer))]
 print(attnlab.table(by_layer, rows=layer_names, columns=columns, decimals=2))
 
 # %% [markdown]
-# The first token's vector is the longest, and in the last layer about twice as long as the others.
-# LayerNorm takes the length away before a head sees it; what the length shows is that the blocks
-# before wrote much into this vector, and so marked it. And its values become the shortest: in layer
-# 3, where the model rests most, attending to the first token adds clearly less than attending to
-# another token. **Who rests there adds little.** In layer 0, where no block has written
-# yet, its values are the longer ones. (Sun and others, 2024, "Massive Activations in Large Language
-# Models", found very long vectors at such tokens in large models.)
+# The first token's vector is the longest, and in the last layer two and a half times as long as the
+# others. LayerNorm takes the length away before a head sees it; what the length shows is that the
+# blocks before wrote much into this vector, and so marked it. And its values become the shorter
+# ones: in layer 3, attending to the first token adds half of what attending to another token adds.
+# **Who rests there adds little.** In layer 0, where no block has written yet, its values are the
+# longer ones. (Sun and others, 2024, "Massive Activations in Large Language Models", found very
+# long vectors at such tokens in large models.)
 
 # %% [markdown]
 # ## 19.4 The token before

@@ -80,7 +80,7 @@ class Lesson:
 
     def head(self, name: str) -> None:
         n = self.page.evaluate(
-            "(name) => heads.buttons.findIndex((x) => x.ariaLabel.endsWith(name))", name
+            "(name) => heads.buttons.findIndex((x) => `${x.layer}.${x.head}` === name)", name
         )
         self.press(self.page.locator(".head-drawing").nth(n))
 
