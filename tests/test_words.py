@@ -239,6 +239,12 @@ NAMES: list[tuple[list[str], bool, list[str], list[str], list[str]]] = [
 ]
 
 
+NAMES_ON_PAGE = """([tokens, names, isExact]) => {
+    const { split, unknown } = difficultIn([], tokens, { names, isExact });
+    return [split, unknown];
+}"""
+
+
 def test_words_beside_names_of_special_tokens_are_spelled_out(
     pure: Evaluator, pocket: GPT2
 ) -> None:
@@ -259,28 +265,22 @@ def test_a_byte_is_no_part_of_a_name(pure: Evaluator) -> None:
     tokens = tokens_of("<|endof", b"\xff", "text|>")
     found = special_names_of(characters_of(tokens.bytes), tokens.symbols, [END_OF_TEXT], True)
     assert found == ([], {}, set())
-    find = "({ tokens }) => specialNamesIn(tokens, { names: [], isExact: true })"
-    on_page = pure.evaluate(find, {"tokens": [token_of(token) for token in tokens]})
-    assert on_page == {"split": [], "unknown": [], "covered": []}
+    on_page = pure.evaluate(NAMES_ON_PAGE, [[token_of(token) for token in tokens], [], True])
+    assert on_page == [[], []]
 
 
 def test_names_of_special_tokens_are_found(pure: Evaluator) -> None:
-    find = "([tokens, special]) => specialNamesIn(tokens, special)"
     for special, is_exact, texts, split, unknown in NAMES:
         symbols = [text.removesuffix("*") if text.endswith("*") else "?" for text in texts]
         contents = [text.removesuffix("*").encode() for text in texts]
-        found, others, covered = special_names_of(
-            characters_of(contents), symbols, special, is_exact
-        )
+        found, others, _ = special_names_of(characters_of(contents), symbols, special, is_exact)
         assert found == split, texts
         assert [f"{name} ({n})" for name, n in others.items()] == unknown, texts
         tokens = [
             {"symbol": symbol, "bytes": content.hex(" ")}
             for symbol, content in zip(symbols, contents, strict=True)
         ]
-        on_page = pure.evaluate(find, [tokens, {"names": special, "isExact": is_exact}])
-        expected = {"split": split, "unknown": unknown, "covered": sorted(covered)}
-        assert on_page == expected, texts
+        assert pure.evaluate(NAMES_ON_PAGE, [tokens, special, is_exact]) == [split, unknown], texts
 
 
 def test_a_notice_names_special_tokens_that_a_model_does_not_have(pocket: GPT2) -> None:
@@ -345,8 +345,8 @@ def test_a_notice_advises_what_helps(odd: GPT2, monkeypatch: pytest.MonkeyPatch)
 SHOWN = """({ tokens }) => {
     const characters = charactersIn(tokens);
     return [
-        wordsIn(characters).map(({ text, start, stop, isLetters, isSpelledOut }) =>
-            [text, start, stop, isLetters, isSpelledOut]),
+        wordsIn(characters).map(({ text, start, stop, isSpelledOut }) =>
+            [text, start, stop, isSpelledOut]),
         withWords(tokens).map(({ word }) => word),
     ];
 }"""
