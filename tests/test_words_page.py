@@ -266,6 +266,21 @@ EFFECTS = {
 }
 
 
+@pytest.mark.parametrize("place", EFFECTS)
+def test_the_sentence_is_about_a_head_that_was_tried(
+    opened: Callable[..., Any], place: tuple[int, int]
+) -> None:
+    effects = {place: EFFECTS[place]}
+    page = opened(weights_of(2, 2, 3, 3), list("abc"), next_words=NEXT, effects=effects)
+    title = page.locator("#every-head-title").inner_text()
+    if place == (1, 1):  # what becomes of the most probable word isn't known
+        assert "Bar" not in title
+    else:
+        assert title.endswith("Heads that were tried: 1.")
+        assert page.locator(".head-drawing[aria-pressed=true]").count() == 1
+        assert f" {place[0]}.{place[1]}, " in said(page)
+
+
 def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     page = opened(weights_of(2, 2, 3, 3), ["the", "cat", "it"], next_words=NEXT, effects=EFFECTS)
     heads, silence = page.locator(".head-drawing"), page.locator("#silence")
@@ -280,7 +295,7 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     assert bars == pytest.approx([0, 50, 50 * 0.15 / 0.4, 0])
     title = (
         "Bar: how far the head raises (right) or lowers (left) “slept”; the longest is "
-        "40 points of probability. 3 heads were tried."
+        "40 points of probability. Heads that were tried: 3."
     )
     shown = page.locator("#every-head-title")
     assert title in shown.inner_text()

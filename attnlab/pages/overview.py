@@ -77,7 +77,8 @@ def head_to_describe(trace: Trace) -> tuple[int, int]:
 
     Two numbers are multiplied: the head's effect on the most probable next token, and its weight on
     the token that it looks at most, besides the first token and itself. The largest product wins. A
-    head that looks at the token before everywhere counts half: it says little about this text.
+    head that looks at the token before everywhere counts half: it says little about this text. One
+    or two tokens leave nothing else to look at: there, the weight counts as 1.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
@@ -93,7 +94,7 @@ def _share_looked_at(trace: Trace, layer: int, head: int) -> float:
     weights = trace.head(layer, head).weights
     T, Tk = weights.shape
     others = weights[-1, 1 : Tk - 1]
-    share = float(others.max(initial=0.0))
+    share = float(others.max(initial=0.0)) if Tk > 2 else 1.0
     rows = np.arange(max(1 - trace.cached, T - PREVIOUS_ROWS), T)
     before = weights[rows, trace.cached + rows - 1]
     return share / 2 if before.size and before.mean() > PREVIOUS else share

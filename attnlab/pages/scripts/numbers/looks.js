@@ -22,12 +22,13 @@ export function looksAtPrevious(rowOf, count) {
 
 /**
  * How much a head deserves to be described: its effect on the next word × the share of the word that it looks at most.
- * Half of that for a head that looks at the word before everywhere, since that says little about this sentence.
+ * Half of that for a head that looks at the word before everywhere, since that says little about this sentence. One or
+ * two words leave nothing else to look at: there, the share counts as 1.
  *
  * effect: the change of the next word's probability without the head; 1 if it isn't known
  */
 export function worthOf(rowOf, count, own, effect) {
   const row = rowOf(count - 1);
   const most = mostLookedAt(row, own);
-  return effect * (most < 0 ? 0 : row[most]) * (looksAtPrevious(rowOf, count) ? 0.5 : 1);
+  return effect * (most < 0 ? Number(row.length < 3) : row[most]) * (looksAtPrevious(rowOf, count) ? 0.5 : 1);
 }

@@ -36,8 +36,10 @@ class WordsPage {
     const all = Array.from({ length: shown.layers * shown.H }, (_, n) => ({
       layer: Math.floor(n / shown.H), head: n % shown.H,
     }));
-    const worth = new Map(all.map((place) => [place, this.#worthOf(place)]));
-    const best = all.reduce((best, place) => (worth.get(place) > worth.get(best) ? place : best));
+    this.tried = all.filter((place) => this.#effectOf(place) !== null);
+    const candidates = this.tried.length ? this.tried : all;
+    const worth = new Map(candidates.map((place) => [place, this.#worthOf(place)]));
+    const best = candidates.reduce((best, place) => (worth.get(place) > worth.get(best) ? place : best));
     this.selection = { ...best, query: shown.queries.length - 1 };
     this.stage.show(shown);
     this.heads.show(shown);
@@ -49,11 +51,10 @@ class WordsPage {
 
   /** What is drawn of all heads; described: the head that was chosen by its bar and what it looks at, if any. */
   #showTitle(described) {
-    const { next, effects } = this.shown;
-    const word = effects && next?.length ? next[0].text.trim() : "";
-    const { buttons, largest, longest } = this.heads;
+    const tried = this.tried.length;
+    const word = tried ? this.shown.next[0].text.trim() : "";
+    const { largest, longest } = this.heads;
     const isOpen = !described || (longest.layer === described.layer && longest.head === described.head);
-    const tried = buttons.filter((place) => this.#effectOf(place) !== null).length;
     const title = headsInWords(this.shown, { word, tried, longest: { effect: largest, isOpen } });
     byId("every-head-title").textContent = title;
   }

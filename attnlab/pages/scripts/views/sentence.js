@@ -130,7 +130,7 @@ function decisionWords(text) {
   const { layers, H, story } = text.trace;
   const most = Math.max(...(story?.heads ?? []).map(({ effect }) => Math.abs(effect)));
   if (story?.heads.length !== layers * H || most >= MIN_DECISIVE) return "";
-  const values = { word: nameOfNext(text, story.ids[0]).trim(), points: Math.ceil(100 * most) };
+  const values = { word: nameOfNext(text, story.ids[0]).trim(), points: (Math.ceil(1000 * most) / 10).toFixed(1) };
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 

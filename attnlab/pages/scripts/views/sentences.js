@@ -174,7 +174,7 @@ export function headsInWords({ layers, H, isSelf }, { word, tried, longest }) {
     "Bar: how far the head raises (right) or lowers (left) “{word}”; the longest is {points} points of probability.",
     values,
   ));
-  if (tried < count) sentences.push(say("{tried} heads were tried.", values));
+  if (tried < count) sentences.push(say("Heads that were tried: {tried}.", values));
   if (!longest.isOpen) sentences.push(
     say("The sentence is about the head whose bar × share of one word is largest."),
     say("A head that looks at the word before everywhere counts half."),
