@@ -160,6 +160,22 @@ def test_arbitrary_numbers_are_not_explained(odd: GPT2) -> None:
             assert check({path: mine}, trace).mistakes == ()
 
 
+def test_an_array_that_was_never_filled_is_not_explained(pocket: GPT2) -> None:
+    """All numbers of this embedding are below 1: as integers, all would be 0."""
+    trace = pocket.trace(TEXT)
+    verdict = check({"embedding": np.zeros(trace.embedding.shape)}, trace)
+    assert verdict.mistakes == ()
+    assert verdict.cells
+
+
+def test_raw_scores_and_scores_are_one_term(pocket: GPT2) -> None:
+    """They are multiples of each other: huge multiples that cancel would explain anything."""
+    layer = pocket.trace(TEXT).blocks[0].attention
+    others = np.where(np.eye(len(layer.mask), dtype=bool), 0, layer.weights)
+    submitted = {"raw_scores": layer.raw_scores, "scores": layer.scores, "weights": others}
+    assert check(submitted, layer).mistakes == ()
+
+
 def test_differing_cells_are_shown(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     weights = np.array(trace.blocks[0].attention.weights)
@@ -642,6 +658,8 @@ def test_masked_arrays_and_means_of_heads(pocket: GPT2) -> None:
         "weights": np.ma.masked_array(layer.weights, hidden),
     }
     assert check(masked, layer).agrees
+    whole = check({"scores": np.ma.masked_array(layer.scores.astype(int), hidden)}, layer)
+    assert not whole.agrees
     with pytest.raises(
         InvalidValueError, match=r"is the mean over the heads.*average_attn_weights"
     ):

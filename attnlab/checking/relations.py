@@ -162,6 +162,10 @@ def prepended_token(run: Run) -> dict[str, Change]:
 MIN_CELLS = 6
 MIN_CELLS_OF_SUM = 24
 
+# Terms are independent if their singular values differ less, such as not the scores before and
+# after the division: huge multiples of them cancel to anything.
+MIN_SINGULAR = 1e-4
+
 
 def few_differ(submission: Submission) -> bool:
     """Whether so few cells differ that they may agree with other numbers by chance."""
@@ -217,7 +221,9 @@ def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[M
     sums = [(name,), *itertools.combinations(terms, 2)]
     for some in sums if expected.size >= MIN_CELLS_OF_SUM else sums[:1]:
         columns = np.stack([terms[n].ravel() for n in some], axis=1)
-        factors = np.linalg.lstsq(columns, mine.ravel(), rcond=None)[0]
+        factors, _, rank, _ = np.linalg.lstsq(columns, mine.ravel(), rcond=MIN_SINGULAR)
+        if rank < len(some):
+            continue
         rest = np.abs((columns @ factors).reshape(mine.shape) - mine)
         slack = 4 * len(some) * max(1.0, np.abs(factors).max()) * submission.tolerance
         if (rest <= slack).all() and np.abs(factors).min() > 1e-3:

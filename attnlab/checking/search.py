@@ -403,7 +403,10 @@ def explain(result: Result, submitted: Sequence[Submission], notes: list[str]) -
     A note is appended to `notes` if not all candidates were tried. If a mistake leaves steps
     unexplained, the search is repeated in the run with that mistake.
     """
-    run, compared = first_differing(submitted).run, submitted
+    first = first_differing(submitted)
+    if first.nearest.dtype.kind == "f" and not first.nearest.any():
+        return []  # an array that was never filled
+    run, compared = first.run, submitted
     explanations: list[Explanation] = []
     while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in compared):
         search = Search(run, compared)

@@ -118,7 +118,8 @@ class Submission(Given):
 def array_and_epsilon(name: str, numbers: Any) -> tuple[AnyArray, float]:
     """The user's numbers for a step as an array, and the epsilon of their dtype."""
     if is_masked_array(numbers):  # a hidden score is -inf, a hidden weight 0
-        numbers = numbers.filled(-np.inf if "scores" in name else 0)
+        is_score = "scores" in name and numbers.dtype.kind in "biuf"
+        numbers = np.where(numbers.mask, -np.inf, numbers.data) if is_score else numbers.filled(0)
     array = np.atleast_1d(as_reals(numbers, f"your {name}", "biuf"))
     is_bfloat16 = str(getattr(numbers, "dtype", "")) == "torch.bfloat16"
     return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
