@@ -176,6 +176,16 @@ def test_raw_scores_and_scores_are_one_term(pocket: GPT2) -> None:
     assert check(submitted, layer).mistakes == ()
 
 
+def test_a_multiple_must_explain_the_difference(pocket: GPT2) -> None:
+    """These numbers are 1.0000 times the right ones, which says nothing."""
+    mlp = pocket.trace(TEXT).blocks[0].mlp
+    noise = np.cos(np.arange(mlp.output.size)).reshape(mlp.output.shape)
+    almost = mlp.output + np.float32(3e-5) * noise.astype(np.float32)
+    verdict = check({"output": almost}, mlp)
+    assert verdict.mistakes == ()
+    assert verdict.cells
+
+
 def test_differing_cells_are_shown(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     weights = np.array(trace.blocks[0].attention.weights)

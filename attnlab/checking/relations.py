@@ -13,7 +13,7 @@ from attnlab.checking.comparison import MASKED, block_of, distance
 from attnlab.checking.mutants import B_QKV, W_QKV, Other
 from attnlab.checking.orders import table_name
 from attnlab.checking.replaced import Change, upstream, with_changes
-from attnlab.checking.submission import Submission, as_float16, numbers_at
+from attnlab.checking.submission import MAX_REMAINING, Submission, as_float16, numbers_at
 from attnlab.forward.functional import causal_mask
 from attnlab.steps import Run, steps_below
 from attnlab.support.messages import Message
@@ -226,7 +226,8 @@ def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[M
             continue
         rest = np.abs((columns @ factors).reshape(mine.shape) - mine)
         slack = 4 * len(some) * max(1.0, np.abs(factors).max()) * submission.tolerance
-        if (rest <= slack).all() and np.abs(factors).min() > 1e-3:
+        is_all = rest.max() <= MAX_REMAINING * np.abs(mine - expected).max()
+        if is_all and (rest <= slack).all() and np.abs(factors).min() > 1e-3:
             code = " + ".join(f"{k:.5g} * {n}" for k, n in zip(factors, some, strict=True))
             yield Mistake(f"{name} = {code}", Message(SUM))
             return
