@@ -124,6 +124,9 @@ def test_the_first_word_in_pieces_and_words_that_share_a_token(pocket: GPT2) -> 
     tokens = tokens_of("the d", "og", "你好", "吗", "?")
     shared = Trace(tokens, pocket.tokenizer.vocabulary, pocket.parameters).by_words()
     assert shared.words == ("the dog", "你好", "吗", "?")
+    joined = tokens_of("👩", b"\xe2\x80", b"\x8d", "👧")  # by a character without width
+    shared = Trace(joined, pocket.tokenizer.vocabulary, pocket.parameters).by_words()
+    assert shared.words == ("👩", "\u200d", "👧")
 
 
 def test_readable_tokens() -> None:

@@ -282,8 +282,9 @@ class NextTokens(Document, tuple[NextToken, ...]):
 class ByWords(Document):
     """The weights and losses of a trace by words, as `Trace.by_words` returns them.
 
-    A word is a run of letters in neighbouring tokens, with the space before it; every other token,
-    such as a comma, is a word by itself. Words that share a token are one word.
+    A word is a run of letters in neighbouring tokens, with the space before it, or a character in
+    several tokens; every other token, such as a comma, is a word by itself. Words that share a
+    token are one word.
 
     Attributes
     ----------
@@ -303,6 +304,7 @@ class ByWords(Document):
         if trace.tokens_before:  # no words for the cached keys
             raise InvalidValueError("by_words needs the trace of one whole text")
         later = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
+        later |= {i for _, owners in trace.tokens._characters for i in owners[1:]}
         self._trace, self._starts = trace, [i for i in range(len(trace.tokens)) if i not in later]
         self.spans = tuple(map(slice, self._starts, [*self._starts[1:], len(trace.tokens)]))
         texts = (b"".join(trace.tokens.bytes[span]) for span in self.spans)
