@@ -125,7 +125,9 @@ def check_comparable(result: Result) -> None:
             "Compare gradients with numpy.allclose"
         )
     if result.tokens_before:
-        raise InvalidValueError(f"{title} is a step of generation. Use its Generation's .trace")
+        raise InvalidValueError(
+            f"{title} is a step of generation. Trace the whole text: model.trace(generation.tokens)"
+        )
 
 
 def compare_values(
