@@ -235,3 +235,24 @@ def test_texts_too_short_for_details() -> None:
     one, two = (measured("pocket", [ids, ids]).head(1, 2) for ids in ([5], [5, 6]))
     for table in (one["writes"], one["positions"], two["tops"]):
         assert not any(table.values())
+
+
+def test_page_of_heads_whose_texts_have_no_lines(tmp_path: Path, browser: Any) -> None:
+    """Of some heads of a short text, all weights are as usual."""
+    said = list[str]()
+    atlas = measured("english", ["My mother is a teacher."] * 2)
+    tops = [top for head in np.ndindex(4, 6) for top in atlas.head(*head)["tops"]["lines"]]
+    assert [] in tops
+    attnlab.page(atlas, language="en").save(tmp_path / "atlas.html")
+    page = browser.new_page()
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((tmp_path / "atlas.html").as_uri())
+    for layer, head in np.ndindex(4, 6):
+        page.locator(f'.map a[href="#layer-{layer}-head-{head}"]').first.click()
+        shown = page.locator(".head:visible")
+        shown.locator("#details").wait_for()
+        count = len(atlas.head(layer, head)["tops"]["text"])
+        assert shown.locator("#tops figure").count() == count
+        assert shown.locator("#writes tbody tr").count() > 0  # it comes after the texts
+    page.close()
+    assert said == []

@@ -222,11 +222,11 @@ def test_continue_writes_until_the_end(pocket: GPT2, play: Play) -> None:
     page.locator(".next-controls input").fill("0")
     assert page.locator(".next-controls output").inner_text() == "0.0"
     button = page.locator("#write-on")
-    button.click()
+    button.press("Enter")
     assert button.get_attribute("aria-pressed") == "true"
     T = len(pocket.trace(BALL).tokens)
     until(page, f"traces[0].T >= {T + 2}")
-    button.click()
+    page.keyboard.press("Enter")  # the button has kept the focus
     until(page, "byId('write-on').ariaPressed === 'false'")
     idle(page)
     count = page.evaluate("traces[0].T") - T

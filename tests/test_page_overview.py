@@ -387,7 +387,9 @@ def test_nothing_is_said_to_decide_if_no_head_does(
     word = trace.next_tokens(1)[0].text.strip()
     points = np.ceil(1000 * most) / 10
     assert points < 10
-    assert said(look(trace)).endswith(f"No head alone moves “{word}” by more than {points:.1f} points.")
+    assert said(look(trace)).endswith(
+        f"No head alone moves “{word}” by more than {points:.1f} points."
+    )
     monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 0)  # other heads may decide
     page = look(trace)
     page.locator(".next-words li").first.wait_for()

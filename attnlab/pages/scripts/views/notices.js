@@ -48,7 +48,7 @@ async function noticeOnBlank(trace, element) {
   const position = trace.T - 2;
   if (position < trace.prediction.first) return;
   const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
-  const next = make("b", {}, trace.names.get(ids[0]).text.trim());
+  const next = make("b", {}, trace.names.get(ids[0]).text.trim() || "␣");
   element.append(
     " ",
     ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }),

@@ -290,27 +290,28 @@ export class Stage {
   /** The next words and the curves to them, as wide as their probability; after a change, before and after. */
   #drawNext(next, isChanged, last) {
     const list = (next ?? []).slice(0, NEXT_WORDS);
-    this.next.replaceChildren(...list.map((word, n) => this.#nextWord(word, n, isChanged)));
+    // Until the next words are known, these and what is below them stay if they have the focus: hiding takes it.
+    this.isWaiting = !next && this.beside.contains(document.activeElement);
+    if (!this.isWaiting) this.next.replaceChildren(...list.map((word, n) => this.#nextWord(word, n, isChanged)));
+    this.next.style.cssText = this.isWaiting ? "opacity: 0; pointer-events: none" : "";
     const { element, letters, isNarrow } = this;
     const height = Math.max(26, 0.76 * letters);
     const middle = (last.top + last.bottom) / 2;
     const top = isNarrow
       ? last.bottom + 30
-      : middle - height * (element.classList.contains("wraps") ? 0.5 : list.length / 2);
+      : middle - height * (element.classList.contains("wraps") ? 0.5 : this.next.childElementCount / 2);
     const [start, end] = [last.right + 12, last.right + 12 + 1.7 * letters];
-    this.beside.hidden = next === null;
+    this.beside.hidden = !next && !this.isWaiting;
     this.beside.style.setProperty("--row", `${height}px`);
     Object.assign(this.beside.style, { top: `${top}px`, left: isNarrow ? "0" : `${end + 12}px` });
-    element.style.setProperty(
-      "min-height", `${Math.max(last.bottom + 30, next === null ? 0 : top + this.beside.offsetHeight + 10)}px`,
-    );
+    const bottom = this.beside.hidden ? 0 : top + this.beside.offsetHeight + 10;
+    element.style.setProperty("min-height", `${Math.max(last.bottom + 30, bottom)}px`);
     const curveTo = (n, probability, name) => {
       const y = top + height * (n + 0.5);
       const half = (start + end) / 2;
       const d = `M${start} ${middle}C${half} ${middle},${half} ${y},${end} ${y}`;
-      return svg("path", {
-        class: `fan ${name}`, d, "stroke-width": Math.max(0.8, 0.42 * letters * probability).toFixed(2),
-      });
+      const width = Math.max(0.8, 0.42 * letters * probability).toFixed(2);
+      return svg("path", { class: `fan ${name}`, d, "stroke-width": width });
     };
     if (!isNarrow)
       list.forEach(({ before, after }, n) =>
@@ -324,7 +325,7 @@ export class Stage {
     const { before, after, text, completion = "" } = word;
     const parts = completion ? [`${text}`, make("span", { class: "completion" }, completion)] : [text];
     const name = this.write
-      ? buttonOf(() => this.write(word), { tabindex: n ? -1 : 0 }, ...parts)
+      ? buttonOf(() => this.isWaiting || this.write(word), { tabindex: n ? -1 : 0 }, ...parts)
       : make("span", {}, ...parts);
     const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
     const bar = make("i", { class: "probability" });
