@@ -373,6 +373,20 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
     assert page.locator("#silence").get_attribute("aria-pressed") == "false"
 
 
+def test_silence_is_shown_at_temperature_1(ball: Trace, look: Open) -> None:
+    page = look(ball)
+    silence, slider = page.locator("#silence"), page.locator(".next-controls input")
+    slider.fill("0")
+    assert page.locator(".next-controls output").inner_text() == "0.0"
+    silence.press("Enter")
+    assert page.locator(".next-controls output").inner_text() == "1.0"
+    page.locator(".next-words li", has_text="→").first.wait_for()
+    assert page.evaluate("document.activeElement.id") == "silence"
+    slider.fill("0")
+    page.locator("#silence[aria-pressed=false]").wait_for()
+    assert page.locator(".next-words li", has_text="→").count() == 0
+
+
 def test_nothing_is_said_to_decide_if_no_head_does(
     pocket: GPT2, look: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,11 +189,9 @@ function draw() {
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  heads.mark(
-    selection,
-    (layer, head) =>
-      isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head })),
-  );
+  const isMuted = (layer, head) =>
+    isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head }));
+  heads.mark(selection, isMuted);
 }
 
 /** Draw; the focus stays on the same one of the buttons that are made anew. */
@@ -218,6 +216,10 @@ const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-exp
 function silenceButton() {
   const press = () => {
     isSilenced = !isSilenced;
+    if (isSilenced && settings.temperature !== 1) {
+      settings.temperature = 1;
+      changed("settings");
+    }
     drawAgain();
   };
   return silenceButtonOf(press, isSilenced, texts.at(-1).trace.hasAverages);
@@ -405,12 +407,11 @@ export function startSentence() {
     },
   });
   on("traces language", showTexts);
-  on("head query key story palette", drawSoon);
-  on("story head", showEffects);
-  on("settings", readNext);
-  on("isPredicting", () => {
-    drawSoon();
-    showEffects();
+  on("head query key story palette isPredicting", drawSoon);
+  on("story head isPredicting", showEffects);
+  on("settings", () => {
+    isSilenced &&= settings.temperature === 1; // only there it is known what follows without a head
+    readNext();
   });
   on("isTyping traces language", markTyping);
 }
