@@ -298,9 +298,7 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
         "40 points of probability. Heads that were tried: 3."
     )
     shown = page.locator("#every-head-title")
-    assert title in shown.inner_text()
-    # Head 1.0 lowers it by less, and looks at one word more.
-    assert "The sentence is about the head whose bar × share" in shown.inner_text()
+    assert shown.inner_text().endswith(title)  # the sentence is about the longest bar
     heads.nth(1).press("Enter")
     assert shown.inner_text().endswith(title)
     assert said(page).endswith(

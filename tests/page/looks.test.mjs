@@ -30,5 +30,5 @@ test("a head's worth is its effect times the share of the word looked at, halved
   const close = (actual, expected) => assert.ok(Math.abs(actual - expected) < 1e-12, `${actual}, not ${expected}`);
   close(worthOf((i) => [[1], [0.4, 0.6], [0.1, 0.8, 0.1]][i], 3, 2, 0.2), (0.2 * 0.8) / 2);
   close(worthOf((i) => [[1], [0.4, 0.6], [0.6, 0.3, 0.1]][i], 3, 2, 0.2), 0.2 * 0.3);
-  close(worthOf((i) => rows[i], 2, 1, 1), 0); // only the first word and itself
+  close(worthOf((i) => rows[i], 2, 1, 1), 1 / 2); // only the first word and itself: its effect alone
 });
