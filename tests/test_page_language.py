@@ -136,12 +136,13 @@ def test_words_of_a_playground(odd: GPT2, in_both: Opened) -> None:
         idle(page)
         page.locator("#changes summary").click()
         page.locator("#changed-step").select_option("scores")
-        page.locator("#prompt").fill("unsent")
+        ask(page, "typed")
+        idle(page)
     path = "blocks.1.attention.heads.2.context"
     assert pages["zh"].locator("#summary").inner_text().endswith(f"，已修改：{path}")
     check_words(pages)
     page = pages["en"]
-    assert page.locator("#prompt").input_value() == "unsent"
+    assert page.locator("#prompt").input_value() == "typed"
     assert page.locator("#changed-step").input_value() == "scores"
     page.locator("#compare").check()  # the history is there, and the controls work
     idle(page)

@@ -404,8 +404,9 @@ def explain(result: Result, submitted: Sequence[Submission], notes: list[str]) -
     unexplained, the search is repeated in the run with that mistake.
     """
     first = first_differing(submitted)
-    if first.nearest.dtype.kind == "f" and not first.nearest.any():
-        return []  # an array that was never filled
+    numbers = first.nearest
+    if numbers.dtype.kind == "f" and (not numbers.any() or np.isinf(numbers).all()):
+        return []  # an array that was never filled, or that no code of a learner's produces
     run, compared = first.run, submitted
     explanations: list[Explanation] = []
     while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in compared):
