@@ -140,7 +140,10 @@ def test_a_worksheet_prints_on_one_page_and_its_solutions_on_another(
     page.goto((book / language / "worksheet.html").as_uri())
     count = r"/Type\s*/Page\b"
     assert len(re.findall(count.encode(), page.pdf(format="A4"))) == 2
-    page.evaluate("document.querySelector('.new-page').nextElementSibling.remove()")
+    page.evaluate(
+        "(mark => { while (mark.nextSibling) mark.nextSibling.remove(); mark.remove(); })"
+        "(document.querySelector('.new-page'))"
+    )
     assert len(re.findall(count.encode(), page.pdf(format="A4"))) == 1
 
 
