@@ -254,6 +254,8 @@ def batch(
     look back at what followed last time (induction), which English alone teaches small models late
     or never. Random tokens can't be predicted in their first round, so their targets are UNKNOWN.
     """
+    # A source shorter than a window, in a small corpus, has none.
+    parts = {name: part for name, part in parts.items() if part.starts[0] + T < len(part.ids)}
     weights = np.array([SOURCES[name]["weight"] for name in parts])
     tokens = 1 + max(int(part.ids.max()) for part in parts.values())
     windows = np.empty((count, T + 1), np.int64)
