@@ -177,6 +177,7 @@ def test_raw_scores_and_scores_are_one_term(pocket: GPT2) -> None:
     assert check(submitted, layer).mistakes == ()
 
 
+@pytest.mark.slow
 def test_a_multiple_must_explain_the_difference(pocket: GPT2) -> None:
     """These numbers are 1.0000 times the right ones, which says nothing."""
     mlp = pocket.trace(TEXT).blocks[0].mlp
@@ -238,6 +239,7 @@ def test_dropout_is_identified_at_the_changed_step(
         assert formulas(check(head, trace.head(0, 1))) == ["weights with dropout, p = 0.25"]
 
 
+@pytest.mark.slow
 def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     correct = trace.blocks[0].attention.weights
@@ -249,6 +251,7 @@ def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
+@pytest.mark.slow
 def test_prepended_tokens_are_identified(odd: GPT2) -> None:
     """The row of its own, as in TransformerLens, is refused; the others are named."""
     trace = odd.trace(ids_of("odd"))
@@ -338,6 +341,7 @@ def test_indistinguishable_mistakes_are_both_reported(odd: GPT2) -> None:
     assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
 
+@pytest.mark.slow
 def test_float32_rounding_is_reported_as_the_explanation(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     hidden = trace.blocks[0].mlp.hidden.astype("float32").astype("float64")
@@ -355,6 +359,7 @@ def test_float32_rounding_is_reported_as_the_explanation(odd: GPT2) -> None:
 # ---- one head, a layer, the whole model; accepted kinds of arrays -------------------------------
 
 
+@pytest.mark.slow
 def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D")
@@ -525,6 +530,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_plain_gpt2_code_is_a_mistake_for_variants(odd: GPT2, variant: str) -> None:
     """GPT-2's code with the parameters of a variant."""
@@ -556,6 +562,7 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
     assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
 
 
+@pytest.mark.slow
 def test_long_texts() -> None:
     config = attnlab.GPT2Config(vocab_size=256, n_positions=200, n_embd=24, n_layer=2, n_head=3)
     vector = np.random.default_rng(0).standard_normal(parameter_count(config)) * 0.2
@@ -687,6 +694,7 @@ def test_an_array_changed_in_place(pocket: GPT2) -> None:
     assert "also changes the array that you recorded" in verdict.mistakes[0].hint
 
 
+@pytest.mark.slow
 def test_what_logits_cannot_tell_apart_is_said(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, "scores_negative", dtype="float32")

@@ -93,6 +93,7 @@ def test_a_row_with_cancelling_perturbations_gets_the_median_tolerance() -> None
     np.testing.assert_allclose(within, MARGIN * 2.0**-23 * 7 * (1 + np.array([[1], [1], [3]])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 3e-5), ("float64", 1e-13)])
 def test_differences_larger_than_rounding_are_reported(dtype: str, size: float) -> None:
     trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
@@ -107,6 +108,7 @@ def test_differences_larger_than_rounding_are_reported(dtype: str, size: float) 
         assert any(stage.difference for stage in verdict.stages)
 
 
+@pytest.mark.slow
 def test_the_largest_difference_has_its_index_and_place(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     path, context = "blocks.1.attention.context", trace.head(1, 2).context

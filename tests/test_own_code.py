@@ -196,6 +196,7 @@ def normalised(x: Any, part: Any) -> Any:
     return centred / np.sqrt(x.var(-1, keepdims=True) + part.epsilon) * part.gain + part.bias
 
 
+@pytest.mark.slow
 def test_mistakes_of_a_block() -> None:
     block = trace_of("odd").blocks[1]
     x, out = block.input, block.attention.output

@@ -46,8 +46,8 @@ class Heap {
  *
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
  * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
- * lists of names and ids, in the order in which a text is searched for them; those in `special` are plain characters,
- * unless `encode` is told that they are meant. prefix: ids before every text. rows: the number of ids.
+ * lists of names and ids, in the order in which a text is searched for them; those in `special` are plain characters
+ * unless `meant` of `encode` has them. prefix: ids before every text. rows: the number of ids.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
