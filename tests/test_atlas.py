@@ -401,6 +401,8 @@ def test_files_that_are_no_atlas(tmp_path: Path, serial: Atlas) -> None:
         attnlab.open_atlas(file)
     with pytest.raises(MissingFileError, match="none"):
         attnlab.open_atlas(tmp_path / "none")
+    with pytest.raises(AtlasError, match=f"is a directory.*{RESULT}"):
+        attnlab.open_atlas(tmp_path)
 
 
 @posix

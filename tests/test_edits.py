@@ -21,7 +21,7 @@ from attnlab import (
     Trace,
     causal_mask,
 )
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.forward import fast
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.labelled_step import labelled_step
@@ -498,6 +498,15 @@ def test_invalid_indices(odd: GPT2, path: str, message: str) -> None:
         with pytest.raises(AttnlabError, match=message) as caught:
             ask()
         assert len(str(caught.value)) < 400
+
+
+def test_an_empty_index_edits_nothing_silently(odd: GPT2) -> None:
+    edits = {"blocks.0.output[2:4]": 0}
+    assert odd.trace("the hen").edited(edits).edited_steps == ("blocks.0.output",)
+    with pytest.raises(OutOfRangeError, match=r"blocks.0.output: \[2:4\] is empty in shape \(1, "):
+        odd.generate("the hen", 2, edits=edits)  # the second step computes one token
+    with pytest.raises(OutOfRangeError, match="is empty"):
+        odd.trace("the").edited({"logits[40:]": 0})
 
 
 @pytest.mark.parametrize("path", ["*", "blocks.*", "*.mid", "blocks.0.*", "blocks.*.attention"])

@@ -273,6 +273,8 @@ class Atlas(Document, Mapping[str, Measured]):
 def open_atlas(path: FilePath) -> Atlas:
     """Open a file that `Atlas.save` wrote, or a finished run: its `atlas.safetensors`."""
     file = as_path(path)
+    if file.is_dir():
+        raise AtlasError(f"{file} is a directory. A finished run's atlas is {file / RESULT}")
     expected = f"{file} isn't an atlas, such as a run's {RESULT}"
     arrays, content = read_arrays(file)
     with reraised_as(AtlasError, expected):

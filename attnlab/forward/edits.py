@@ -400,11 +400,14 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
         raise InvalidValueError(f"{path} was left out, so it can't be edited")
     if isinstance(edit, PartEdits):
         new = np.array(value)
-        for index, part_edit in edits_in(edit):
+        for text, part_edit in edit:
+            index = as_index(text)
             try:
                 part = new[index]
             except IndexError as error:
                 raise OutOfRangeError(f"the edit of {path}: {error}") from None
+            if not part.size:  # NumPy would change nothing without an error
+                raise OutOfRangeError(f"the edit of {path}: [{text}] is empty in shape {new.shape}")
             new[index] = replacement_of(path, part_edit, part)
     else:
         new = replacement_of(path, edit, value)

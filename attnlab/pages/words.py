@@ -86,6 +86,8 @@ def words(
     >>> output = model(**inputs, output_attentions=True)  # any model of transformers
     >>> tokens = tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
     >>> attnlab.words(output.attentions, tokens).save("page.html")
+    >>> by_words = model.trace(text).by_words()  # words instead of their pieces
+    >>> attnlab.words(by_words.weights, by_words.words)
     """
     check_kind(title, str, "title")
     array = _weights(weights)
