@@ -207,6 +207,8 @@ def next_logits(final: Array, W_U: Array) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Ids) -> Array:
+    if (targets < 0).any():  # NumPy would count -1 from the end: the last token of the vocabulary
+        raise IndexError("targets must be ids, from 0; got a negative one")
     return surprisal(softmax(logits), logits, targets)  # (T,)
 
 

@@ -807,6 +807,8 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda on: attnlab.patch(on.it, on.other, target=5), ValueError, "model and number of tokens"),
     (lambda on: attnlab.patch(**on.steps, parts=KEYS), ValueError, r"1 positions; .*heads\.0\.K"),
     (lambda on: attnlab.attribution_patch(on.it, on.it, target=len), TypeError, "got a function"),
+    (lambda on: attnlab.attribution(on.it, len), TypeError, "pair of tokens; got a function"),
+    (lambda on: attnlab.gradients(on.it, len), TypeError, "pair of tokens; got a function"),
     (lambda on: on.product @ np.ones(3), ValueError, "can't be multiplied"),
     (lambda on: np.ones((2, 3)) @ on.product, ValueError, "can't be multiplied"),
     (lambda on: on.product @ np.ones((2, 7, 7)), ValueError, "can't be multiplied"),

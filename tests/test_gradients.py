@@ -12,6 +12,7 @@ from attnlab import (
     GPT2,
     attention,
     causal_mask,
+    equations,
     layer_norm,
     softmax,
 )
@@ -145,6 +146,13 @@ def test_mlp(activation: Activation) -> None:
 
 def test_every_activation_has_a_gradient() -> None:
     assert {activation.function for activation in ACTIVATIONS.values()} == set(ACTIVATION_GRADIENTS)
+
+
+def test_negative_targets_are_refused() -> None:
+    """NumPy would take the last class."""
+    for targets in ([-1, 0], [0, 2]):
+        with pytest.raises(IndexError):
+            equations.cross_entropy(np.eye(2), np.array(targets))
 
 
 def test_cross_entropy() -> None:

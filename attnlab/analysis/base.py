@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.model.trace import Trace
 from attnlab.steps import at
 from attnlab.steps.labels import Axis, Grid, axis_of, long_columns, token_index
@@ -142,6 +142,8 @@ class Target:
     @classmethod
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
         """The target, a token or a pair, with its tokens and position looked up in a trace."""
+        if callable(target):  # only a run of the model has its value, which `patch` makes
+            raise InvalidTypeError("target must be a token or a pair of tokens; got a function")
         is_pair = isinstance(target, tuple | list) and len(target) == 2
         names = list[Any](target if is_pair else [target])
         first, *others = map(trace.vocabulary.lookup, names)
