@@ -1,31 +1,31 @@
 // Align the tokens of two texts.
 
 /**
- * Pairs of positions in two texts: equal tokens by a longest common subsequence; between them,
- * other tokens pair up if both texts have equally many. null where a text has no counterpart.
+ * Pairs of positions in two texts. Equal tokens are paired, by a longest common subsequence. Between these, other
+ * tokens are paired if both texts have equally many; otherwise each has null for its counterpart.
  */
 export function align([a, b]) {
   if (!b) return a.map((_, n) => [n]);
   const pairs = [];
   let [i, j] = [0, 0];
-  const upTo = (to, other) => {
-    const isSameCount = to - i === other - j;
-    while (isSameCount && i < to) pairs.push([i++, j++]);
-    while (i < to) pairs.push([i++, null]);
-    while (j < other) pairs.push([null, j++]);
+  const addUntil = (endOfA, endOfB) => {
+    const isSameCount = endOfA - i === endOfB - j;
+    while (isSameCount && i < endOfA) pairs.push([i++, j++]);
+    while (i < endOfA) pairs.push([i++, null]);
+    while (j < endOfB) pairs.push([null, j++]);
   };
   for (const [n, m] of longestCommonSubsequence(a, b)) {
-    upTo(n, m);
+    addUntil(n, m);
     pairs.push([i++, j++]);
   }
-  upTo(a.length, b.length);
+  addUntil(a.length, b.length);
   return pairs;
 }
 
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */
 function longestCommonSubsequence(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // of a from i on and b from j on
+  const longest = new Uint16Array((a.length + 1) * width); // at i * width + j: its length in a and b from i and j on
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

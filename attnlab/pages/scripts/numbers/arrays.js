@@ -1,4 +1,4 @@
-// The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and offset, views,
+// What the translation of attnlab/equations.py needs of NumPy: arrays with a shape, strides and an offset, views, and
 // broadcasting. Results are float64 if an operand is, otherwise float32. Sums are accumulated in float64.
 
 import { checkFinite } from "./refusal.js";
@@ -52,7 +52,7 @@ export class Nd {
     });
   }
 
-  /** Sums, which show whether any number overflowed: LayerNorm's result would be 0, not infinite. */
+  /** Sums along the last axis. They must be finite: LayerNorm would turn an infinite sum into 0, which hides it. */
   sum(options) {
     const sums = reduceLastAxis(this, options, (data, from, step, width) => {
       let sum = 0;
@@ -151,7 +151,7 @@ export function forEachRow(shape, arrays, f) {
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
-/** The shape of some arrays after merging axes where all strides allow it, and views of the arrays in that shape. */
+/** Merge neighbouring axes where all strides allow it, for fewer and longer rows; return the shape, and views in it. */
 function mergedAxes(shape, arrays) {
   let sizes = shape;
   let views = arrays;
@@ -204,9 +204,10 @@ function matmul(a, b) {
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((array) => broadcast(array, [...leading, ...array.shape.slice(-2)]));
   const out = allocate(typeOf(a, b), sizeOf(leading) * n * p);
-  const product = b.strides.at(-2) === 1 ? byColumns : byRows;
+  const product = b.strides.at(-2) === 1 ? byColumns : byRows; // the one that reads b in the order of its memory
   const sizes = [n, m, p];
   let start = 0;
+  // One product for each index of the leading axes; i and j are where its matrices start.
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
       if (!products?.product(x, i, y, j, out, start, sizes)) product(x, i, y, j, out, start, sizes);
@@ -227,7 +228,7 @@ function byColumns(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const next = b.strides.at(-1);
-  const row = new Float64Array(m);
+  const row = new Float64Array(m); // a copy of a row of a
   let to = start;
   for (let r = 0; r < n; r++, i += down) {
     for (let k = 0; k < m; k++) row[k] = x[i + k * across];

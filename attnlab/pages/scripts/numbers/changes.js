@@ -1,11 +1,11 @@
 // Changes of a run, as objects, and their texts in links:
 //
-//   {kind: "ablate", layer, head}               the head's context is its average, or else 0; without `head`,
-//                                               the MLP's output is 0: 1.2, 1
-//   {kind: "scale", layer, head, step, factor}  the step times a factor: 1.2.weights.50, in hundredths
-//   {kind: "mask", layer, head, cells}          cells of the head's mask, [query, key], toggled: 1.2.mask.flip.3.0
-//   {kind: "uncausal"}                          without the causal mask: mask
-//   {kind: "unscaled"}                          without the division by √Dk: root
+//   {kind: "ablate", layer, head}               1.2: the head's context is its average, or 0 if the model has none;
+//                                               1, without `head`: the MLP's output is 0
+//   {kind: "scale", layer, head, step, factor}  1.2.weights.50: the step times a factor, here 50 hundredths
+//   {kind: "mask", layer, head, cells}          1.2.mask.flip.3.0: cells [query, key] of the head's mask are toggled
+//   {kind: "uncausal"}                          mask: there is no causal mask
+//   {kind: "unscaled"}                          root: scores aren't divided by √Dk
 
 import { LARGEST_FACTOR, STEPS_TO_CHANGE } from "./constants.js";
 
@@ -28,7 +28,7 @@ export function textOfChange({ kind, layer, head, step, factor, cells }) {
 
 const FORM = /^(\d+)(?:\.(\d+)(?:\.(?:(\w+)\.(-?\d+)|mask\.flip((?:\.\d+\.\d+)+)))?)?$/;
 
-/** The change that a link's text means; undefined if it means none. */
+/** The change that a text in a link stands for; undefined for other texts. */
 export function changeFrom(text) {
   if (text === "mask") return { kind: "uncausal" };
   if (text === "root") return { kind: "unscaled" };

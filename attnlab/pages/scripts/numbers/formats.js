@@ -9,7 +9,7 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** A mask from T x Tk bits in row-major order to bytes 0 and 1. */
+/** Unpack a mask: from bits in row-major order, the first one the highest of its byte, to bytes 0 and 1. */
 export function unpackedMask(base64, size) {
   const packed = bytesOf(base64);
   const mask = new Uint8Array(size);
@@ -40,12 +40,12 @@ export const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol
 
 export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
-/** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
+/** A fraction as a percentage with `digits` decimals. It reads 0 or 100 only if the fraction is exactly 0 or 1. */
 export function percent(fraction, digits = 0) {
   const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
   const value = parseFloat(withDigits(digits));
   if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
-  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
+  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits); // 1 up to the rounding of float32
   return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 
@@ -56,7 +56,7 @@ export function percentages(a, b) {
   return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 
-/** Of a sum that is shown in part: the indices of its largest terms, and the sum of the rest. */
+/** A sum to show in part: the indices of its largest terms, and the sum of the other terms. */
 export function largestTerms(terms, count) {
   const largest = [...terms.keys()].sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b).slice(0, count);
   const chosen = new Set(largest);

@@ -1,8 +1,8 @@
-// What a head does in a sentence, from its weights: which word is looked at, which head is worth a sentence.
+// From a head's weights in a text: which word it looks at most, and how much the head deserves to be described.
 
 import { PREVIOUS, PREVIOUS_ROWS } from "./constants.js";
 
-/** The word with the largest weight in a row, besides the first word and word `own`; -1 if there is none. */
+/** The word with the largest weight in a row, except the first word and word `own`; -1 if there is no other. */
 export function mostLookedAt(row, own) {
   let most = -1;
   for (let j = 1; j < row.length; j++) if (j !== own && row[j] > 0 && (most < 0 || row[j] > row[most])) most = j;
@@ -10,8 +10,8 @@ export function mostLookedAt(row, own) {
 }
 
 /**
- * Whether a head looks at the word before in most of the last rows, as in attnlab/pages/overview.py; rowOf(i): the
- * weights of query i of `count`.
+ * Whether a head looks at the word before: whether the mean of that weight over the last rows is large, as in
+ * attnlab/pages/overview.py. rowOf(i): the weights of query i of `count`.
  */
 export function looksAtPrevious(rowOf, count) {
   const first = Math.max(1, count - PREVIOUS_ROWS);
@@ -30,5 +30,6 @@ export function looksAtPrevious(rowOf, count) {
 export function worthOf(rowOf, count, own, effect) {
   const row = rowOf(count - 1);
   const most = mostLookedAt(row, own);
-  return effect * (most < 0 ? Number(row.length < 3) : row[most]) * (looksAtPrevious(rowOf, count) ? 0.5 : 1);
+  const share = most < 0 ? Number(row.length < 3) : row[most];
+  return effect * share * (looksAtPrevious(rowOf, count) ? 0.5 : 1);
 }

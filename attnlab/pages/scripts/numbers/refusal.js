@@ -1,6 +1,6 @@
-// What can't be computed, in words.
+// The error for what can't be computed.
 
-/** The error for an invalid request: a message to translate, and the values in it. */
+/** Its message is a template to translate, and `values` are what stands in its braces. */
 export class Refusal extends Error {
   constructor(sentence, values = {}) {
     super(sentence);

@@ -5,21 +5,21 @@ import { printable, Tokenizer } from "./bytepairs.js";
 import { ALONE } from "./constants.js";
 
 const BEGINS_ALONE = new RegExp(`^${ALONE}`, "u");
-// Chinese characters, which are words. The library has this gap before U+2B920.
+// Each Chinese character is a word. The tokenizers library leaves out those from U+2B820 to U+2B91F, so this does too.
 const CHINESE = new RegExp(
   "[\\u4e00-\\u9fff\\u3400-\\u4dbf\\u{20000}-\\u{2a6df}\\u{2a700}-\\u{2b73f}\\u{2b740}-\\u{2b81f}" +
     "\\u{2b920}-\\u{2ceaf}\\uf900-\\ufaff\\u{2f800}-\\u{2fa1f}]",
   "gu",
 );
-// A sign, or what is between signs and spaces.
+// A word is a punctuation mark or symbol, or what stands between these and spaces.
 const WORD_OR_SIGN = /[!-/:-@[-`{-~\p{P}]|[^\p{White_Space}!-/:-@[-`{-~\p{P}]+/gu;
 
 class WordPieceTokenizer extends Tokenizer {
   #ids; // by symbol
 
   /**
-   * Like Tokenizer. wordPiece: `settings` of the normalizer; `unknown`, the id of what has no pieces; `piecePrefix` of
-   * later pieces; `longest` word.
+   * data: that of Tokenizer, and `wordPiece` with the normalizer's `settings`; `unknown`, the id for words without
+   * pieces; `piecePrefix`, which marks a word's later pieces; and `longest`, the most characters of a word.
    */
   constructor(data) {
     super(data);
@@ -42,7 +42,7 @@ class WordPieceTokenizer extends Tokenizer {
     return lowercase ? Array.from(result, (character) => character.toLowerCase()).join("") : result;
   }
 
-  /** The ids of a word's longest pieces, from its start; if one is missing, that of an unknown word. */
+  /** The ids of a word's pieces, each the longest that the vocabulary has; [unknown] if one has none. */
   #piecesOf = (word) => {
     const characters = [...word];
     if (characters.length > this.longest) return [this.unknown];
@@ -56,12 +56,13 @@ class WordPieceTokenizer extends Tokenizer {
     return ids;
   };
 
-  /** Like Tokenizer's, with the words of the text, if it is given, for which unknown tokens stand. */
+  /** As in Tokenizer. If the text is given, each unknown token has in `unread` the word for which it stands. */
   tokens(ids, text = "", meant = []) {
-    const symbol = this.symbols.get(this.unknown);
-    const wordsOf = (part) => (typeof part === "string" ? this.#wordsIn(part) : part === this.unknown ? [symbol] : []);
-    const isUnread = (word) => word === symbol || this.#piecesOf(word).includes(this.unknown);
-    const unread = this.partsOf(text, meant).flatMap(wordsOf).filter(isUnread);
+    const unknownSymbol = this.symbols.get(this.unknown);
+    const wordsOf = (part) =>
+      typeof part === "string" ? this.#wordsIn(part) : part === this.unknown ? [unknownSymbol] : [];
+    const isUnread = (word) => word === unknownSymbol || this.#piecesOf(word).includes(this.unknown);
+    const unread = this.partsOf(text, meant).flatMap(wordsOf).filter(isUnread); // one for each unknown token, in order
     return super
       .tokens(ids)
       .map((token) =>
