@@ -44,10 +44,10 @@ class Heap {
 /**
  * A tokenizer, as in attnlab/text/tokenizer.py and bpe.py.
  *
- * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
- * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
- * lists of names and ids, in the order in which a text is searched for them; those in `special` are plain characters
- * unless `meant` of `encode` has them. prefix: ids before every text. rows: the number of ids.
+ * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols. names: names of added
+ * tokens by id. literalIds: ids whose symbol is their text. addedTokens: lists of names and ids, in the order in which
+ * a text is searched for them. special: those names that are plain characters unless `encode` gets them in `meant`.
+ * prefix: ids before every text. rows: the number of ids.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
@@ -83,7 +83,7 @@ export class Tokenizer {
     ];
   }
 
-  /** A text as ids of added tokens, and what is between them. */
+  /** Split a text into ids of added tokens and the texts between them. */
   partsOf(text, meant = []) {
     const isToken = (name) => meant.includes(name) || !this.special.includes(name);
     const split = (part, names) => (typeof part === "number" ? [part] : splitAtNames(part, names, isToken));
@@ -103,7 +103,7 @@ export class Tokenizer {
     return ids;
   }
 
-  /** Merge adjacent tokens, always by the merge that is first in the list, leftmost first. */
+  /** Merge adjacent tokens: always by the merge of lowest rank, and at its leftmost place. */
   #merge(bytes) {
     const missing = bytes.find((byte) => this.bytes[byte] === undefined);
     if (missing !== undefined)
@@ -113,9 +113,10 @@ export class Tokenizer {
       );
     const n = bytes.length;
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
+    // A linked list: a merged token takes the place of its first part, and its second part leaves the list.
     const after = ids.map((_, i) => i + 1);
     const before = ids.map((_, i) => i - 1);
-    const queue = new Heap(); // of merges: rank * n + index
+    const queue = new Heap(); // a merge is the number rank * n + index, so the first one to apply is the smallest
     const mergeAt = (i) => (after[i] < n ? this.#merges.get(this.#pair(ids[i], ids[after[i]])) : undefined);
     const enqueue = (i) => {
       const merge = i >= 0 && mergeAt(i);

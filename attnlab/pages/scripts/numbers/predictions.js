@@ -12,9 +12,10 @@ export function indicesOfLargest(numbers, n) {
   return largest;
 }
 
-/** The prediction after a position, as packed by attnlab/pages/prediction.py, by name. */
+/** Unpack the prediction after a position, which attnlab/pages/prediction.py packed. */
 export function predictionOf(values, vocab, { temperatures, topPs }) {
-  // Three numbers for each of n tokens, one for each temperature, four numbers, two for each nucleus.
+  // For n tokens: ids, rounded logits, and what the rounding left. Then a sum for each temperature, four numbers about
+  // ties and the text's next token, and two numbers for each nucleus.
   const nucleusStart = values.length - 2 * temperatures.length * topPs.length;
   const n = (nucleusStart - temperatures.length - 4) / 3;
   const [ties, larger, ...following] = values.subarray(nucleusStart - 4, nucleusStart);
@@ -73,10 +74,9 @@ export function predictionOfLogits(allLogits, n, nextId) {
 /**
  * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
  *
- * The settings are as in attnlab/model/sampling.py, null for no cut. Arrays have a number for each token
- * that the pack includes, the most probable first; `removedBy` says what removed a token. For the whole
- * vocabulary: `sum`, softmax's divisor; `keptSum`, the divisor after the cuts; `count`, the tokens that remain.
- * `others` are all tokens that aren't included, together.
+ * The settings are as in attnlab/model/sampling.py; null means no cut. The arrays have a number for each listed token,
+ * the most probable first; `removedBy` says which setting removed a token. `sum` is softmax's divisor, `keptSum` the
+ * divisor after the cuts, and `count` how many tokens of the vocabulary remain. `others` are all unlisted tokens.
  */
 export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperature, top_k, top_p }) {
   if (temperature === 0) {
@@ -85,14 +85,14 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
     const others = { exponential: 0, probability: 0, renormalized: 0 };
     return { exponentials: [], probabilities: [], removedBy, count: 1, renormalized, others };
   }
-  // Tokens that aren't included but tie with the last one are cut together with it.
+  // Unlisted tokens with the same logit as the last listed one are cut together with it.
   const all = [...logits, ...Array(ties).fill(logits.at(-1))];
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
   const listed = exponentials.slice(0, logits.length);
   const rest = othersSum(temperature);
   const sum = totalOf(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
-  // In the order of top-p: ties by descending id.
+  // Top-p removes from the end; among equal logits, Python's removes lower ids first.
   const ranked = [...all.keys()].filter((i) => all[i] >= smallest).sort((a, b) => all[b] - all[a] || b - a);
   const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
   let count = smallest === -Infinity ? vocab : ranked.length;

@@ -1,6 +1,6 @@
-// A computation over a graph, as in attnlab/steps/run.py: each step is computed by its equation when first
-// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. Synchronous:
-// inputs must be loaded before.
+// A computation over a graph, as in attnlab/steps/run.py: each step is computed by its equation when it is first
+// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. A run can't wait for anything, so
+// all inputs must be loaded first.
 
 import { assign, broadcast, broadcastShape, inScratch, Nd } from "./arrays.js";
 // Not in this folder: attnlab/pages/translate.py makes it from attnlab/equations.py, expression by expression.
@@ -38,7 +38,7 @@ export class Graph {
   }
 }
 
-/** An input that isn't available. */
+/** The error for an input that the page doesn't have. */
 export class NotAvailable extends Error {}
 
 /**
@@ -79,7 +79,7 @@ export class Run {
   /** A step's value before its edit; edits of earlier steps apply. */
   unedited(path) {
     const { equation, sliceEquation, whole, needs, isInput } = this.graph.node(path);
-    // First what the page has as numbers: a saved page has Q, but not the parameters that it comes from.
+    // Numbers that the page has come first: a saved page has Q, but not the parameters that Q is computed from.
     const input = this.inputOf(path);
     if (input !== undefined) return input;
     // Here numbers are made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
@@ -91,7 +91,7 @@ export class Run {
 
   #compute(path) {
     const { equation, sliceEquation, whole } = this.graph.node(path);
-    // Otherwise a head's step is computed from the head's steps, which is less work.
+    // Without the whole layer's step, computing a head's step from the head's own steps is less work.
     const needsWhole = this.values.has(whole) || whole in this.edits || !equation;
     if (sliceEquation && needsWhole && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
       return this.#slice(path, this.value(whole));
@@ -135,7 +135,7 @@ export class Run {
 // Steps that only a head has.
 const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
-// Slices that can't be edited here: a head's X and output, and a row of logits.
+// A head's X and output, and a row of logits: their edits have effects that only attnlab/forward/edits.py knows.
 const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|^next_logits$/;
 
 export const lastOf = (path) => path.replace(/.*\./, "");

@@ -1,4 +1,4 @@
-// How Look names the tokens of a text, and the words that they are pieces of: by the rule of attnlab/text/words.py.
+// Names of tokens for readers, and the words that tokens are pieces of, by the rules of attnlab/text/words.py.
 
 import {
   ALONE, FEW_LETTERS, LATIN, MANY_PIECES, MAX_SPELLED_OUT, MAX_WORDS_LISTED, SPECIAL_NAMES, WORDS,
@@ -41,6 +41,7 @@ export function charactersIn(tokens) {
   return characters;
 }
 
+/** A letter for a character's kind, for the pattern WORDS: see attnlab/text/words.py. */
 function kindOfCharacter(text) {
   if (text === " ") return " ";
   if (STANDS_ALONE.test(text)) return "A";
@@ -67,11 +68,11 @@ export function wordsIn(characters) {
   });
 }
 
-/** Of words, for a list: each once, and not too many. */
+/** The first of some words, each once; "…" stands for the others. */
 const listed = (words) =>
   [...new Set(words)].map((word, n) => (n < MAX_WORDS_LISTED ? word : "…")).slice(0, MAX_WORDS_LISTED + 1);
 
-/** What a word is written in, for advice: "latin" or "other" letters, "signs", "punctuation". */
+/** The script of a word, on which a notice's advice depends: "latin" or "other" letters, "signs", or "punctuation". */
 function scriptOf(word) {
   if (new RegExp(LATIN).test(word)) return "latin";
   if ([...word].some((character) => "LA".includes(kindOfCharacter(character)))) return "other";
@@ -84,10 +85,11 @@ function scriptOf(word) {
  */
 function specialNamesIn(tokens, { names, isExact }) {
   const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
-  const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol); // a byte, or a special token
+  // A byte that is no character, or a special token: no part of a name that was split.
+  const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol);
   const partsOf = (character) =>
     (isApart(character) ? " " : asRead(character.text)).split("").map((unit) => [unit, character.owners]);
-  const parts = charactersIn(tokens).flatMap(partsOf); // of UTF-16, as in a match's index
+  const parts = charactersIn(tokens).flatMap(partsOf); // in UTF-16 units, which a match's index counts
   const content = parts.map(([unit]) => unit).join("");
   const split = names.filter((name) => content.includes(asRead(name)));
   const ownersOf = (name, index) => [
@@ -120,7 +122,7 @@ export function difficultIn(words, tokens, special) {
   };
 }
 
-/** Part k of the tokens that share a character, such as "1/3"; "" if it is in one token. */
+/** Which part of a character token n has, such as "1/3"; "" if the character is in one token. */
 const shareOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1}/${owners.length}` : "");
 
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -162,7 +164,7 @@ function pieceOf({ characters, start, stop }, n) {
   };
 }
 
-/** The tokens of a text, each with `word`, its name in Look, and `piece`, if it is a piece of a word. */
+/** A text's tokens, each with `word`, its name for readers, and if it is a piece of a word, `piece`, see `pieceOf`. */
 export function withWords(tokens, characters = charactersIn(tokens), words = wordsIn(characters)) {
   const own = tokens.map(() => []);
   for (const character of characters) for (const n of character.owners) own[n].push(character);
@@ -177,12 +179,12 @@ export function withWords(tokens, characters = charactersIn(tokens), words = wor
   }));
 }
 
-/** A token's name in Look; of a token that isn't in a text, as far as its bytes tell. */
+/** A token's name for readers. A token that isn't in a text is named by its own bytes. */
 export const wordOf = (token) => token.word ?? withWords([token])[0].word;
 
 const LONGEST_CHARACTER = 4; // bytes in UTF-8
 
-/** A token that may follow others, with its name there: it may complete a character. */
+/** A token after others, with its name there, which differs if the token completes a character. */
 export function tokenAfter(tokens, token) {
   const { word } = withWords([...tokens.slice(1 - LONGEST_CHARACTER), token]).at(-1);
   return { ...token, word };

@@ -1,13 +1,12 @@
-// The attention that a page of words shows: of any model, as attnlab/pages/words.py wrote it.
+// The attention that a page of words shows. It may be of any model; attnlab/pages/words.py wrote it.
 
 import { description } from "./description.js";
 import { embeddedNumbers } from "./embedded.js";
 
 /**
- * {queries, keys, isSelf, isCausal, layers, H, weights(layer, head, i), next, effects}: the words that look, and those
- * that are looked at; whether these are the same, and whether no word looks at a later one; the weights of query i. The
- * most probable next words, [{text, probability}], and by head, such as "3.4", their probabilities without it; null if
- * unknown. hasNext: whether next words are shown.
+ * queries, keys: the words that look, and those that are looked at. isSelf: whether these are the same. isCausal:
+ * whether no word looks at a later one. weights(layer, head, i): the weights of query i. next: the most probable next
+ * words, [{text, probability}], or null. effects: by head, such as "3.4", the probabilities without it, or null.
  */
 export async function readAttention() {
   const { queries, keys, layers, heads: H, next, effects, is_causal: isCausal } = description;

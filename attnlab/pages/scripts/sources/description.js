@@ -2,10 +2,10 @@
 
 export const description = JSON.parse(document.getElementById("description").textContent);
 
-const chinese = JSON.parse(document.getElementById("words").textContent); // of each English text that the page says
+const chinese = JSON.parse(document.getElementById("words").textContent); // by English text
 
 export const LANGUAGES = { en: "English", zh: "中文" };
-export const languageWritten = document.documentElement.lang.slice(0, 2); // in which Python wrote the page
+export const languageWritten = document.documentElement.lang.slice(0, 2); // the one in which Python wrote the page
 export let language = languageWritten;
 
 export function setLanguage(chosen) {
@@ -18,10 +18,10 @@ const translated = (text) => (language === "zh" ? (chinese[text] ?? text) : text
 /** A text in the page's language, with {names} replaced by values. */
 export const say = (text, values = {}) => translated(text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
-/** Like `say`, for a text that comes from Python. */
+/** Like `say`, for a text that comes from Python; the texts of `say` are the page's own. */
 export const sayStored = say;
 
-/** A message from Python, [template, values], in words; anything else stays as it is. */
+/** A message from Python, [template, values], as text. Anything else is returned as it is. */
 export function sayMessage(message) {
   if (!Array.isArray(message)) return message;
   const [template, values] = message;

@@ -1,4 +1,4 @@
-// A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
+// A model that runs in the page: it traces texts, with edits, computes their packs, and generates text. It runs
 // in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
 import { assign, broadcast, concatenated, copyOf, Nd, nd, REST, sizeOf, useProducts } from "../numbers/arrays.js";
@@ -15,9 +15,10 @@ import {
 } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
 
-const REPORT_MILLISECONDS = 50; // between reports of progress: each is drawn
-const MAX_ROWS = 2048; // of a batch of runs
-const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
+const REPORT_MILLISECONDS = 50; // the least time between reports of progress, since the page draws each of them
+const MAX_ROWS = 2048; // the most tokens of runs that are computed side by side
+const TRACE_CACHE_BYTES = 64_000_000; // of kept traces; the last two are kept even if they are larger
+const MAX_NEW_TOKENS = 100;
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT_STEPS =
@@ -49,7 +50,7 @@ class Cache {
   }
 }
 
-/** A mask with cells, [query, key], toggled; those outside are ignored. */
+/** A copy of a mask in which cells, [query, key], are toggled; cells outside the mask are ignored. */
 function withToggledCells(mask, cells) {
   const [T, Tk] = mask.shape;
   const toggled = new Nd(mask.numbers().slice(), mask.shape);
@@ -290,7 +291,7 @@ class Model {
     return ["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`));
   }
 
-  /** A run over one position from a layer on, with the heads' context from the run over all positions. */
+  /** A run over one position, from a layer on. It takes the heads' context from `run`, over all positions. */
   #rowOf(run, position, layer = 0) {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
@@ -298,7 +299,7 @@ class Model {
       if (isFromRun) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
-    // The context has those of heads.
+    // The context from `run` already includes the edits of heads.
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
   }
@@ -324,7 +325,7 @@ class Model {
     const at = (ids, probabilities) => ids.map((id) => probabilities[id]);
     const numbers = [compared.length, ...compared, ...at(compared, original)];
     const candidates = this.#candidates(run, original, compared[0]);
-    const most = Math.max(1, Math.floor(MAX_ROWS / T));
+    const most = Math.max(1, Math.floor(MAX_ROWS / T)); // heads that are ablated at once, all in one layer
     for (let tried = 0; tried < candidates.length; ) {
       const [layer] = candidates[tried];
       const batch = candidates.slice(tried, tried + most).filter((place) => place[0] === layer);
@@ -333,9 +334,9 @@ class Model {
       const logits = await this.#logitsWithout(run, layer, heads, tickOfBatch);
       for (const [n, head] of heads.entries()) {
         const probabilities = softmaxOf(logits.subarray(n * vocab, (n + 1) * vocab));
-        const now = indicesOfLargest(probabilities, COMPARED);
+        const without = indicesOfLargest(probabilities, COMPARED);
         numbers.push(layer, head, ...at(compared, probabilities));
-        numbers.push(...now, ...at(now, probabilities), ...at(now, original));
+        numbers.push(...without, ...at(without, probabilities), ...at(without, original));
       }
       tried += heads.length;
     }
@@ -374,6 +375,7 @@ class Model {
       return { layer, head, effect: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
+    // A block has 12 D² parameters: 4 D² in attention and 8 D² in the MLP. Each is multiplied once for each token.
     const count = Math.max(
       MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)),
     );
@@ -401,8 +403,8 @@ class Model {
   async generate({ ids, changes }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const free = positions - ids.length;
-    if (!Number.isInteger(count) || count < 1 || count > 100)
-      throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
+    if (!Number.isInteger(count) || count < 1 || count > MAX_NEW_TOKENS)
+      throw new Refusal("The number of tokens must be from 1 to {most}.", { most: MAX_NEW_TOKENS });
     if (!free)
       throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", {
         positions,
@@ -424,10 +426,10 @@ class Model {
       checkFinite(logits);
       // Ids without a token are never sampled.
       const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity));
-      // At 0, the largest is enough.
+      // At temperature 0, only the largest logit counts.
       const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1);
       const { renormalized } = probabilitiesOf(candidates, settings);
-      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded down
+      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded to less
       const id = candidates.ids[index];
       const probability = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
       chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
@@ -491,9 +493,9 @@ export function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
-  let urgent = 0; // running requests besides ablations, which wait for all others
-  // Between two blocks, the worker handles other messages.
-  const { port1, port2 } = new MessageChannel(); // faster than a timeout
+  let urgent = 0; // how many running requests the pack "story" must wait for, which ablates many heads
+  // Between two blocks, the worker handles other messages. Waiting for a message of its own is faster than a timeout.
+  const { port1, port2 } = new MessageChannel();
   const resolvers = [];
   port1.onmessage = () => resolvers.shift()();
   const nextEvent = () =>

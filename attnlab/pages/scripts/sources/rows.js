@@ -5,10 +5,10 @@ import { Nd, nd, REST, stridesOf } from "../numbers/arrays.js";
 import { ablationOf, isAmong } from "../numbers/changes.js";
 import { Run } from "../numbers/run.js";
 
-const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
-const RUNS_KEPT = 64; // the most recently used ones of a trace
+const NUMBERS_AT_ONCE = 2 ** 14; // the most numbers of a step that one run computes
+const RUNS_KEPT = 64; // how many runs of a trace are kept, the most recently used ones
 
-/** A layer from its pack "attention": its inputs and edited steps by path, and the heads. */
+/** Unpack a layer from its pack "attention": its inputs and edited steps by path, and its heads. */
 export function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
   const path = `blocks.${layer}.attention`;
@@ -68,7 +68,7 @@ export function runOfQueries(
   return new Run(trace.graph, inputAt, edits);
 }
 
-/** An array in float64; results are then float64 too. */
+/** An array in float64, so that what is computed from it is float64 too. */
 const toFloat64 = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
@@ -81,7 +81,8 @@ export function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = isShort(trace) ? T : Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
   const cacheKey = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
-  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // so that only this head is computed
+  // With its Q as an input, a head of a long text is computed without the others.
+  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) };
   const run =
     trace.runs.get(cacheKey) ??
     runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
@@ -94,7 +95,7 @@ export function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
 /** Row i of a head's step: a number for each key; of the context, for each component. */
 export function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
-  // For all heads; the head's step is a slice.
+  // In a short text, all heads are computed at once, and the head's step is cut from that.
   if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`);
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }

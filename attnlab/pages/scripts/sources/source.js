@@ -10,15 +10,15 @@ import { layerOf } from "./rows.js";
 /**
  * The interface of sources. `open` and `generate` need a model.
  *
- *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of a Float32Array
+ *   pack(trace, name)            a promise of a pack of a trace, such as "attention.3", as a Float32Array
  *   has(trace, name)             whether there is such a pack
  *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and the column's bias
  *   open(text, changes)          trace a text, {text, special} or {ids}, as in `description.traces`, with changes, see
  *                                numbers/changes.js; special: the names of special tokens that are read as these
  *   predictionAfter(trace, position)
- *                                the predictions after a position, see `predictionOf`, read once
+ *                                the predictions after a position, see `predictionOf`; each is read once
  *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js:
- *                                two parts' indices and a number each; null if the source doesn't have them
+ *                                [index of the query's part, of the key's, product]; null if the source lacks them
  *   generate(trace, settings)    a continuation of a trace
  */
 export class Source {
@@ -57,7 +57,7 @@ export class Source {
   }
 }
 
-/** The page itself, as a source: its packs are elements, each removed when it is read. */
+/** A source whose packs are elements of the page, each removed when it is read. */
 export class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
 

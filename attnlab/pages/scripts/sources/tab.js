@@ -1,4 +1,4 @@
-// A source that runs the model in the page, in a worker with the page's scripts, see model.js.
+// A source whose model runs in a worker with the page's scripts, see model.js.
 
 import { inHeading } from "../numbers/bytepairs.js";
 import { EXCERPT_LENGTH } from "../numbers/constants.js";
@@ -40,7 +40,7 @@ export class ModelSource extends Source {
     this.started = parameters.then(start);
   }
 
-  /** Say to all who wait, now and later, that nothing can be computed. */
+  /** Reject all requests, now and later: the page may not start a worker. */
   #forbid() {
     this.#isForbidden = true;
     for (const n of [...this.#waiting.keys()]) this.#receive({ n, error: { message: FORBIDDEN, values: {} } });
@@ -108,7 +108,7 @@ export class ModelSource extends Source {
   #request(method, parameters, transferred = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(n, { resolve, reject, progress: 1 }); // quick requests don't report progress
+      this.#waiting.set(n, { resolve, reject, progress: 1 }); // 1 until a request reports: quick ones never do
       if (this.#isForbidden) return this.#forbid();
       signal?.addEventListener("abort", () => this.#abort(n));
       return this.#worker.postMessage({ n, method, parameters }, transferred);

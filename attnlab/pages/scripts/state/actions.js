@@ -1,4 +1,4 @@
-// What a reader can do: each sets the store, after loading what it needs.
+// What a reader can do. Each action loads what it needs, then sets the store.
 
 import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
@@ -46,7 +46,7 @@ export function openHead(layer, head, then = () => {}) {
   });
 }
 
-/** Show other traces, described as in `description.traces`; of the same text, the selected tokens stay. */
+/** Show other traces, described as in `description.traces`. If the text is the same, the selected tokens stay. */
 export function openTraces(descriptions) {
   const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];
@@ -55,11 +55,11 @@ export function openTraces(descriptions) {
   const isSameText =
     textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
   correct(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
-  // First the next tokens' numbers, which a server or a worker computes while the rest is drawn.
+  // The next tokens are requested first, so that a worker computes them while the rest is drawn.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
   const opening = openHead(selection.layer, selection.head);
-  changed("opened"); // what may take longer to load than the open head
+  changed("opened"); // for views that load more than the open head
   return opening;
 }
 
@@ -76,8 +76,8 @@ export async function showLanguage(chosen) {
   if (chosen === language) return;
   setLanguage(chosen);
   nameTraces();
-  await changed("language"); // makes again what has words
-  // Draws it, as it was selected.
+  await changed("language"); // views make their texts again
+  // Then they draw what was selected before.
   changed("head", "query", "step", "key", "depth", "openCell", "palette", "settings", "story");
 }
 

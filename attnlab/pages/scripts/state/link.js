@@ -1,4 +1,4 @@
-// The link of what is shown, in the page's address.
+// The page's address has a link to what is shown.
 
 import { passStepsOf } from "../numbers/run.js";
 import { language, LANGUAGES, languageWritten } from "../sources/description.js";
@@ -7,7 +7,7 @@ import { closeArithmetic, goTo, openCellAt, openHead, setDepth, showLanguage } f
 import { changed, correct, DEPTHS, isLook, selection, set } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";
 
-const PLACE = ["layer", "head", "query", "key"]; // of a cell
+const PLACE = ["layer", "head", "query", "key"]; // what names a cell
 
 // Written after a delay, because browsers limit how often a page may change its address.
 let linkTimer;
@@ -47,7 +47,7 @@ function writeLink() {
 
 /** Show what follows as a new entry in the browser's history. */
 export function startEntry() {
-  if (linkTimer) writeLink(); // of what is shown now
+  if (linkTimer) writeLink(); // the entry so far keeps the link of what is shown now
   correct({ isNewEntry: true });
   updateLink();
 }
@@ -65,7 +65,7 @@ export function followLink(link) {
   const isHeadChosen = selection.isHeadChosen || PLACE.some((name) => values[name] >= 0);
   correct({ key: undefined, ...clampedSelection(values), isHeadChosen });
   set({ isPredicting: "predict" in values });
-  const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
+  const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only the lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   showLanguage(Object.hasOwn(LANGUAGES, values.language ?? "") ? values.language : languageWritten);
   changed("query");

@@ -14,13 +14,13 @@ export const MATRICES = Object.keys(description.steps).filter(
   (name) => description.steps[name].axes === description.steps.weights.axes,
 );
 export const DIFFERENCE = "B − A";
-const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
+const NAME_EXCERPT_LENGTH = 44; // the most characters of a text in a trace's name
 
 export let traces; // what is shown: one trace, or two to compare
-export let traceViews; // one of each trace
-export let views; // these and, of two traces, the difference
-export let whyNoDifference;
-export let alignment; // for each query and each key: its position in each trace, or null
+export let traceViews; // a view of each trace
+export let views; // the views of the traces and, of two traces that can be compared, their difference
+export let whyNoDifference; // in words; "" if there is a difference
+export let alignment; // {queries, keys}: lists with the position of each one in each trace, or null
 
 /** A text's tokens, for comparison: two models' ids may mean different tokens. */
 export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
@@ -30,7 +30,7 @@ export function setTraces(descriptions) {
   const previous = traces ?? [];
   for (const trace of previous) {
     trace.closing.abort();
-    trace.closing = new AbortController(); // for what is still compared with it
+    trace.closing = new AbortController(); // a closed trace may be shown again, next to another one
   }
   traces = descriptions.map(traceOf);
   for (const trace of traces) for (const other of previous) reusePacks(trace, other);
@@ -62,9 +62,7 @@ export function nameTraces() {
   makeViews();
 }
 
-/**
- * What is named in the page's language: a trace's model, how it is edited, what it was trained on, and cached tokens.
- */
+/** The properties of a trace that are in the page's language. */
 function namesOf({ model, note, training, cached, tokens }) {
   const before = Array.from({ length: cached }, (_, n) => ({ symbol: say("cached {n}", { n }) }));
   return {
@@ -79,11 +77,11 @@ function traceOf(described, number) {
   const characters = charactersIn(described.tokens);
   const words = wordsIn(characters);
   const tokens = withWords(described.tokens, characters, words);
-  const inWords = { ...described, tokens };
+  const withNames = { ...described, tokens };
   return {
-    ...inWords,
-    ...namesOf(inWords),
-    described: inWords,
+    ...withNames,
+    ...namesOf(withNames),
+    described: withNames,
     words,
     number,
     T,
@@ -94,11 +92,11 @@ function traceOf(described, number) {
     // How each step is computed, written by attnlab/steps/graph.py: the page runs the same graph as Python.
     graph: new Graph(described.graph),
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
-    runs: new Map(), // of a head's queries, the most recently used
+    runs: new Map(), // runs of some queries, the most recently used last: see rows.js
     packs: new Map(), // name -> promise of its numbers
     predictions: new Map(), // position -> the prediction after it, decoded
     loaded: new Map(), // layer -> its data, once loaded
-    listed: new Set(), // ids of predicted tokens that the list of next tokens has shown
+    listed: new Set(), // the ids that the list of next tokens has shown
     closing: new AbortController(), // aborts its requests when other traces are shown
   };
 }
@@ -106,7 +104,7 @@ function traceOf(described, number) {
 /** Whether two traces of a page with a model have the same tokens. Traces of one model share the map `names`. */
 const hasSameTokens = (a, b) => a.changes && a.names === b.names && a.ids.join() === b.ids.join();
 
-/** Whether two views show the same tokens, and are named alike: only numbers may differ. */
+/** Whether two views have the same names and tokens, so that only their numbers differ. */
 export const isAlike = (a, b) =>
   a.name === b.name &&
   a.distinction === b.distinction &&
@@ -159,7 +157,7 @@ function excerptAround({ tokens, excerpt }, n) {
   const textOf = (list) => list.map(onOneLine).join("");
   const before = textOf(tokens.slice(0, n));
   const text = textOf(tokens);
-  const start = Math.max(0, Math.min(before.length - 20, text.length - NAME_EXCERPT_LENGTH));
+  const start = Math.max(0, Math.min(before.length - 20, text.length - NAME_EXCERPT_LENGTH)); // 20 characters before n
   const shown = text.slice(start, start + NAME_EXCERPT_LENGTH);
   return `“${start ? "…" : ""}${shown}${start + NAME_EXCERPT_LENGTH < text.length ? "…" : ""}”`;
 }
@@ -184,7 +182,7 @@ function whyZero(a, b) {
     : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
 
-/** Whether a query or key is in all traces. positions: its position in each, or null. */
+/** Whether a query or key is in all traces. positions: where it is in each trace, or null. */
 const isEverywhere = (positions) => !positions.includes(null);
 
 /** The index of the last number in an ascending list that isn't larger than n; 0 if all are. */
@@ -256,7 +254,7 @@ export const nextTokenOf = (trace, position, id) =>
 export const queryOf = (trace, position) =>
   alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
-/** The values of a link, as a selection that this page can show. */
+/** A selection that this page can show: a link's values, limited to what the traces have. */
 export function clampedSelection({ layer, head, query, key, step }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
