@@ -1,9 +1,8 @@
-// Attention drawn over words: an arc from the word that looks to each word that it looks at, as wide as the weight. One
-// drawing serves the sentence on the stage and the small ones of all heads.
+// Attention drawn over words: arcs from the word that looks to the words that it looks at, each as wide as its weight.
+// The sentence on the stage and the small drawings of all heads use it.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An SVG element. */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -12,13 +11,13 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
- * The path of an arc between two places, {x, top, bottom, line, room}; room: the height above the words, if limited. On
- * one line it rises, the further apart the higher; from one line to another it runs through the space between them.
+ * The path of an arc between two places, {x, top, bottom, line, room}. Within a line, it rises the higher the further
+ * apart they are, up to `room`; between two lines, it runs through the space between these.
  */
 function pathOf(from, to, { steepness, highest }) {
   if (from.line === to.line) {
     const distance = Math.abs(from.x - to.x);
-    const room = (from.room ?? Infinity) * (0.5 + 0.5 * Math.min(1, distance / 400));
+    const room = (from.room ?? Infinity) * (0.5 + 0.5 * Math.min(1, distance / 400)); // so that arcs don't coincide
     const rise = Math.min(highest, 18 + steepness * distance, room);
     const peak = from.top - rise * 1.3; // a curve reaches three quarters of the height of its control points
     return `M${from.x} ${from.top}C${from.x} ${peak},${to.x} ${peak},${to.x} ${to.top}`;

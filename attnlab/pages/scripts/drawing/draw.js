@@ -3,12 +3,11 @@
 
 import { brief, fixed, format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";
-import { description, sayParts, sayStored } from "../sources/description.js";
+import { description, sayParts, say } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { isAlike } from "../state/traces.js";
 import { byId, make } from "./elements.js";
 
-/** A checkbox with its label. */
 export const checkboxOf = (attributes, words, change) =>
   make("label", {}, make("input", { type: "checkbox", change, ...attributes }), " ", words);
 
@@ -60,19 +59,19 @@ export const exact = (x, words) => make("data", { value: String(x) }, words);
 /** A rounded number, with all digits in the element's value. */
 export const number = (x, digits = 6) => exact(x, format(x, digits));
 
-/** A symbol, and the word that Look shows instead; a Ġ for a space is faint. */
+/** A symbol, in which a Ġ for a space is faint, and the word that the first screen shows instead. */
 export function symbolOf(symbol, word = symbol) {
   const [space, rest] =
     symbol.length > 1 && symbol[0] === "Ġ" ? [make("span", { class: "space" }, "Ġ"), symbol.slice(1)] : ["", symbol];
   return make("bdi", { class: "symbol" }, space, word === rest ? rest : make("span", { "data-word": word }, rest));
 }
 
-/** A token's symbol, and its name in Look, shortened if they are long. */
+/** A token's symbol and its name for readers, see `symbolOf`, shortened if they are long. */
 export const tokenElement = (token) => symbolOf(brief(token.symbol), brief(wordOf(token)));
 
-const REST_LENGTH = 7; // of a word around a piece
+const REST_LENGTH = 7; // the most characters of a word on each side of a piece
 
-/** A token's name in Look; a piece of a word stands out in the whole word. */
+/** A token's name for readers; a piece of a word stands out in the whole word. */
 function wordElement(token) {
   if (!token.piece) return make("bdi", {}, make("strong", {}, brief(wordOf(token))));
   const { before, own, part, after } = token.piece;
@@ -85,12 +84,12 @@ function wordElement(token) {
   );
 }
 
-/** Whether a token is named in a sentence as a piece of a word: not if the word is one character, which is named. */
+/** Whether a sentence names a token as a piece of a word: not if the word has one character, which is then the name. */
 const isNamedPiece = ({ piece }) => Boolean(piece && (piece.before || piece.after));
 
 const wordAround = ({ before, own, after }) => brief(before + own.replace("␣", "") + after);
 
-/** The same as an element, in which the token stands out. */
+/** A token's name within a sentence, in which the token stands out. */
 export function wordInSentence(token) {
   if (!isNamedPiece(token)) return wordElement(token);
   const piece = make("strong", {}, brief(wordOf(token)));
@@ -103,7 +102,7 @@ export const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(
 /** A token's positions in the traces, as text. */
 export const positionsInWords = (positions) => [...new Set(positions)].join(" | ");
 
-export const formulaOf = (step) => `${step} = ${sayStored(description.steps[step].formula)}`;
+export const formulaOf = (step) => `${step} = ${say(description.steps[step].formula)}`;
 
 /** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
@@ -130,7 +129,6 @@ export function prepareCanvas(canvas, width, height) {
   return context;
 }
 
-/** A text, shortened to a width on a canvas. */
 export function clipText(context, text, maxWidth) {
   let shown = brief(text);
   if (context.measureText(shown).width <= maxWidth) return shown;
@@ -140,7 +138,6 @@ export function clipText(context, text, maxWidth) {
 
 export const colourOf = (element) => getComputedStyle(element).color;
 
-/** A fill of diagonal lines. */
 export function hatchPattern(context, colour) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
@@ -169,10 +166,10 @@ export function onceAFrame(draw) {
   };
 }
 
-const SLOW_MILLISECONDS = 300; // what takes less doesn't show that it is computed, so quick answers don't flicker
+const SLOW_MILLISECONDS = 300; // a quicker computation isn't shown, so that the page doesn't flicker
 const slowTimers = new WeakMap(); // by element
 
-/** Mark an element as busy or not; when it has been busy for long, it is also `slow`, which shows. */
+/** Mark an element as busy or not. After a while, it also gets the class `slow`, which readers see. */
 export function markBusy(element, isBusy) {
   if (element.ariaBusy === String(isBusy)) return;
   element.ariaBusy = String(isBusy);
@@ -182,8 +179,8 @@ export function markBusy(element, isBusy) {
 }
 
 /**
- * A drawing for each of the views, made again in element `id` when others are shown or the language changes; returns a
- * function that lists them. One that can, `show`, is kept for other numbers of the same tokens: that is quicker.
+ * Make a drawing for each view in element `id`, and again for other views and languages. Return a function that lists
+ * the drawings. A drawing with a method `show` is kept for other numbers of the same tokens, which is quicker.
  */
 export function drawingsIn(id, viewsOf, makeDrawing) {
   let [drawings, views] = [[], []];
@@ -208,7 +205,6 @@ export function setChoices(id, choices, choose) {
   byId(id).replaceChildren(byId(id).firstElementChild, ...radios);
 }
 
-/** Mark a group's choice. */
 export function markChoice(id, value) {
   for (const radio of byId(id).querySelectorAll("input")) radio.checked = radio.value === String(value);
 }
@@ -242,7 +238,7 @@ export function cellUnder({ clientX, clientY }, element, side) {
   );
 }
 
-/** Move a frame to cell i, j among cells of `side` pixels; it stays visible around small ones. */
+/** Move a frame to cell i, j among cells of `side` pixels. It has at least `smallest` pixels, to be visible. */
 export function moveFrame(frame, i, j, side, smallest) {
   const size = Math.max(side, smallest);
   const corner = (n) => `${(n + 0.5) * side - size / 2}px`;

@@ -4,13 +4,13 @@
 import { equations } from "../numbers/equations.js";
 import { grouped, largestTerms } from "../numbers/formats.js";
 import { totalOf } from "../numbers/predictions.js";
-import { say, sayParts, sayStored, sayStoredParts } from "../sources/description.js";
+import { say, sayParts } from "../sources/description.js";
 import { boxedTable, number, rowOf } from "./draw.js";
 import { make } from "./elements.js";
 
-const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
-const MAX_FULL_TERMS = 64; // likewise, of other sums
-const TERMS_SHOWN = 8; // a shortened sum shows this many of the largest terms
+const MAX_FULL_PRODUCTS = 12; // a sum of more products is shortened
+const MAX_FULL_TERMS = 64; // a sum of more terms that aren't products is shortened
+const TERMS_SHOWN = 8; // how many of the largest terms a shortened sum shows
 
 const OPERATIONS = {
   "+": (a, b) => a + b,
@@ -88,7 +88,7 @@ export class Working {
     return `${this.notation(tree[1])}[${this.index(tree.slice(2)).join(", ")}]`;
   }
 
-  /** The same, linked to its step. */
+  /** The notation of a number, as a link to its step if it has one. */
   link(tree) {
     if (tree[0] === "max" && this.makeLargestLink) return this.makeLargestLink();
     const name = this.notation(tree);
@@ -150,7 +150,7 @@ function namesIn(working, { where }) {
 
 /** A line's note, such as where a row's maximum is. */
 export const noteOf = (working, line) =>
-  line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : [];
+  line.note ? [" (", ...sayParts(line.note, namesIn(working, line)), ")"] : [];
 
 /** A line's heading, and the numbers before its result. */
 export function numbersIn(working, line, value, heading) {
@@ -158,7 +158,7 @@ export function numbersIn(working, line, value, heading) {
   const linked = (tree) => [working.link(tree)];
   const [terms, counts] = tree[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
-    ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
+    ? say(line.heading, { heading, ...namesIn(working, line), ...counts })
     : `${line.name} = ${formulaParts(line, (tree) => [working.notation(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree[0] === "if") {
@@ -222,11 +222,10 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   return [boxedTable(caption, header, rowsOf(largest), feet), details];
 }
 
-/** A line of arithmetic. */
 export const lineOf = (heading, ...parts) =>
   make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
 
-/** A number of a step; if an edit changed it, also what the equation gives. */
+/** A number of a step; if an edit changed it by more than rounding does, also what the equation gives. */
 export function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
   const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);

@@ -1,8 +1,7 @@
-// Files that are saved, and words that say so.
+// Saving files, and a status line that says what was done.
 
 import { byId, make } from "./elements.js";
 
-/** Save a file under a name. */
 export function saveFile(name, content, type) {
   const url = URL.createObjectURL(new Blob([content], { type }));
   make("a", { href: url, download: name }).click();

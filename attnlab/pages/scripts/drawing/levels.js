@@ -15,7 +15,7 @@ export function openArithmetic(cursor) {
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
   if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
-  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // so that the panel's top is in view
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // up, until the panel's top is in view
   const cell = cursor.getBoundingClientRect();
   if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
   for (const part of [cursor.closest("figure"), cursor])

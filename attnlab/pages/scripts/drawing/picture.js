@@ -1,5 +1,5 @@
-// The sentence with its arcs as a picture in a file: SVG, or PNG made from it. It carries its words and colours, so
-// that it can be sent alone.
+// The sentence with its arcs as a picture in a file: SVG, or PNG made from that. Text and colours are in the file
+// itself, so it looks the same without the page.
 
 import { svg } from "./arcs.js";
 
@@ -7,8 +7,8 @@ const MARGIN = 16; // pixels
 const PNG_SCALE = 2;
 const STYLES = ["stroke", "stroke-width", "stroke-linecap", "fill", "opacity"];
 
-/** Text as it is placed on the page. */
-function placedText(node, box, own) {
+/** The words of a text node, placed as on the page. box: the element's there; corner: its place in the picture. */
+function placedText(node, box, corner) {
   const style = getComputedStyle(node.parentElement);
   const range = document.createRange();
   range.selectNodeContents(node);
@@ -19,7 +19,8 @@ function placedText(node, box, own) {
     const [place] = range.getClientRects();
     if (!place) return [];
     const attributes = {
-      x: place.left - box.left + own.x, y: place.bottom - box.top + own.y - 0.24 * place.height,
+      // SVG places a text by its baseline, which is about a quarter of its height above the bottom.
+      x: place.left - box.left + corner.x, y: place.bottom - box.top + corner.y - 0.24 * place.height,
       "font-family": style.fontFamily, "font-size": style.fontSize, "font-weight": style.fontWeight, fill: style.color,
       opacity: style.opacity,
     };
@@ -59,7 +60,6 @@ export function pictureOf(elements, title) {
   return picture;
 }
 
-/** An SVG element as PNG. */
 export async function pngOf(picture) {
   const image = new Image();
   image.src = `data:image/svg+xml,${encodeURIComponent(picture.outerHTML)}`;

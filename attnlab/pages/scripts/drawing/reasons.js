@@ -9,9 +9,8 @@ import { wordInSentence } from "./draw.js";
 import { make } from "./elements.js";
 
 /**
- * What a score is made of: `total`, by how much it exceeds that of the key `other`, or for null the mean of the row's
- * visible keys, and its largest pairs. `pairs` is empty if an edit replaced a sum, and null if the page doesn't have
- * them.
+ * Explain a score. `total` is its difference from the score of the key `other`, or if that is null, from the mean of
+ * the visible keys. `pairs` are the largest pairs: empty if an edit replaced a sum, null if the page lacks them.
  */
 export async function readReason(trace, { layer, head, query, key, other = null }) {
   const loaded = headOf(trace, layer, head);
@@ -66,7 +65,7 @@ export function reasonInWords(reason) {
       query: words.query(), key: words.key(),
     });
   const sign = total >= 0 ? 1 : -1;
-  const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? [];
+  const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? []; // two parts, their product
   if (!total || !(sign * part > 0)) return [];
   const phraseOf = (read, side) => {
     const name = nameOfReadPart(read, side);

@@ -332,7 +332,6 @@ export function assign(array, values) {
   });
 }
 
-/** All numbers of arrays, concatenated. */
 export function concatenated(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
   let start = 0;

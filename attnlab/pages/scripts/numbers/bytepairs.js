@@ -138,7 +138,6 @@ export class Tokenizer {
     return ids.filter((id) => id !== undefined);
   }
 
-  /** A token's bytes. */
   bytesOf(id) {
     const symbol = this.symbols.get(id) ?? "";
     const bytes = Array.from(symbol, (character) => BYTE_BY_SYMBOL.get(character));

@@ -18,14 +18,11 @@ const translated = (text) => (language === "zh" ? (chinese[text] ?? text) : text
 /** A text in the page's language, with {names} replaced by values. */
 export const say = (text, values = {}) => translated(text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
-/** Like `say`, for a text that comes from Python; the texts of `say` are the page's own. */
-export const sayStored = say;
-
 /** A message from Python, [template, values], as text. Anything else is returned as it is. */
 export function sayMessage(message) {
   if (!Array.isArray(message)) return message;
   const [template, values] = message;
-  return sayStored(
+  return say(
     template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])),
   );
 }
@@ -33,8 +30,6 @@ export function sayMessage(message) {
 /** Like `say`, but returns a list, for values that are elements or lists of them. */
 export const sayParts = (text, values) =>
   translated(text).split(/\{(\w+)\}/).flatMap((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
-
-export const sayStoredParts = sayParts;
 
 /** A token from its description by attnlab/pages/prediction.py. */
 export function tokenOf([id, symbol, text, bytes]) {

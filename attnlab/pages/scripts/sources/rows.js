@@ -114,7 +114,6 @@ export function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
   return passes || (weights !== undefined && weights[n] !== 0);
 }
 
-/** A head of a loaded layer. */
 export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
 
 /** Whether a head is ablated in a view of one trace. */

@@ -7,7 +7,7 @@ import { Refusal } from "../numbers/refusal.js";
 import { Graph, passStepsOf, scaleWithoutRoot } from "../numbers/run.js";
 import { predictionOfLogits } from "../numbers/predictions.js";
 import { tokenizerOf } from "../numbers/wordpiece.js";
-import { description, sayStored } from "./description.js";
+import { description, say } from "./description.js";
 import { reports, Source } from "./source.js";
 
 const FORBIDDEN = new Refusal(
@@ -117,7 +117,6 @@ export class ModelSource extends Source {
 
   #abort = (n) => this.#waiting.has(n) && this.#worker.postMessage({ n, stop: true });
 
-  /** Abort all requests. */
   stop() {
     for (const n of this.#waiting.keys()) this.#abort(n);
   }
@@ -130,7 +129,7 @@ export class ModelSource extends Source {
     if (progress !== undefined) return undefined;
     if (!error) return waiting.resolve(result);
     const { name, message, values } = error;
-    return waiting.reject(Object.assign(new Error(values ? sayStored(message, values) : message), { name }));
+    return waiting.reject(Object.assign(new Error(values ? say(message, values) : message), { name }));
   }
 }
 

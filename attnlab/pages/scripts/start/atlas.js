@@ -82,7 +82,7 @@ function chart({ from, to, mean, error, said }) {
 function topText({ text, from, strength, query, key, weight, promotes, tokens, lines, earlier }) {
   const rows = tokens.map(() => new Float64Array(tokens.length));
   for (const [i, j, share] of lines) rows[i][j] = share;
-  const [[strongest] = [tokens.length - 1]] = lines; // where every weight is as usual, there are no lines
+  const strongest = lines[0]?.[0] ?? tokens.length - 1; // there are no lines if every weight is as usual
   const element = make("div", { class: "sentence-stage" });
   const draw = (i) => stage.draw({ rowOf: (n) => rows[n], query: i ?? strongest, namesFirst: true, next: null });
   const stage = new Stage(element, { letters: LETTERS, choose: draw, openRow: () => {} });

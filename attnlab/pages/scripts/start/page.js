@@ -1,6 +1,6 @@
 // The page: its views, in the order in which they are drawn, and the controls of the whole page.
 
-import { description, language, LANGUAGES, sayStored } from "../sources/description.js";
+import { description, language, LANGUAGES, say } from "../sources/description.js";
 import { openTraces, setDepth, showLanguage } from "../state/actions.js";
 import { followLink, followWholeLink, updateLink } from "../state/link.js";
 import { changed, on, selection } from "../state/store.js";
@@ -31,7 +31,7 @@ const LABELS = ["title", "aria-label"];
 
 /** The frame's texts, each with what shows it in an element; called before the views add theirs. */
 function textsOfFrame() {
-  const english = new Map(description.frame.map((text) => [sayStored(text), text]));
+  const english = new Map(description.frame.map((text) => [say(text), text]));
   return [...document.querySelectorAll(FRAME)].flatMap((element) =>
     [
       { text: english.get(element.innerHTML.trim()), show: (words) => (element.innerHTML = words) },
@@ -68,7 +68,7 @@ export function startPage(startMore = () => {}) {
   choosePalette();
   makeControls();
   on("language", () => {
-    for (const { text, show } of frame) show(sayStored(text));
+    for (const { text, show } of frame) show(say(text));
     choosePalette(); // its button's words
     showControls();
   });

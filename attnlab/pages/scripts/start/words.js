@@ -23,7 +23,7 @@ class WordsPage {
     this.shown = shown;
     this.stage = new Stage(byId("stage"), {
       choose: (i, isPressed) => this.#chooseQuery(i, isPressed),
-      openRow: () => this.#set({ isRowOpen: !this.isRowOpen }),
+      openRow: this.#toggleRow,
     });
     this.heads = new Heads(byId("every-head"), {
       choose: (layer, head) => {
@@ -61,11 +61,13 @@ class WordsPage {
 
   #set(values) {
     const buttons = () => [...byId("said").querySelectorAll("button")];
-    const focused = buttons().indexOf(document.activeElement); // it is made anew
+    const focused = buttons().indexOf(document.activeElement); // the buttons are made anew
     Object.assign(this, values);
     this.draw();
     buttons()[focused]?.focus({ preventScroll: true });
   }
+
+  #toggleRow = () => this.#set({ isRowOpen: !this.isRowOpen });
 
   #chooseQuery(i, isPressed) {
     if (isPressed) this.selection.query = i;
@@ -112,9 +114,8 @@ class WordsPage {
     const place = pointed.head ?? selection;
     const query = pointed.query ?? selection.query;
     const rowOf = this.#rowOf(place);
-    const openRow = () => this.#set({ isRowOpen: !this.isRowOpen });
     const shareButton = (share) =>
-      buttonOf(openRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
+      buttonOf(this.#toggleRow, { class: "its-share", "aria-expanded": String(this.isRowOpen) }, share);
     const look = lookInWords(shown, rowOf, query, place, shareButton);
     const compared = this.#compared(place);
     const hasEffect = compared.length > 0;

@@ -90,7 +90,6 @@ export function chooseHead(layer, head, then) {
 /** Show the arithmetic of a cell, {layer, head, query, key, component}. */
 export const openCellAt = (openCell) => set({ openCell });
 
-/** Close the arithmetic of a cell. */
 export const closeArithmetic = () => set({ openCell: null });
 
 /** Go to a step of a trace's pass and one of its numbers; the page's link then includes them. */

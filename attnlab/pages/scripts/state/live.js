@@ -1,4 +1,4 @@
-// What a page with a model can do besides showing a trace; a page without one leaves it null.
+// What a page with a model can do besides showing a trace. In a page without one, these stay null.
 
 export const live = {
   editor: null, // the text area in which the sentence is typed

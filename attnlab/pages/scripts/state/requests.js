@@ -1,5 +1,5 @@
-// What a page with a model is asked for: a text with changes. A newer request replaces an older one. The answers are
-// traces, which are kept to compare with and to return to.
+// Requests of a page with a model: to trace a text with changes. A newer request replaces an older one. The answers,
+// traces, are kept, to compare with them and to return to them.
 
 import { changeFrom, isPossible, textOfChange } from "../numbers/changes.js";
 import { brief } from "../numbers/formats.js";
@@ -12,10 +12,10 @@ import { openStory } from "./story.js";
 import { traces } from "./traces.js";
 
 const MOST_KEPT = 100; // traces
-const QUICK_MILLISECONDS = 50; // a request that takes longer is shown before it is answered, a quick one afterwards
+const QUICK_MILLISECONDS = 50; // the page shows that a request is computed if it takes longer
 
 export const requests = {
-  kept: [], // the traces' descriptions, the last one shown
+  kept: [], // the traces' descriptions; the last one is shown
   last: null, // the last request: its `text`, {text} or {ids}, and its `changes`
   refused: null, // the typed text of the last request, if the model couldn't read it
 };
@@ -120,7 +120,6 @@ function showTrace(trace) {
   showLatest();
 }
 
-/** Whether a text is only white space. */
 const isBlank = ({ tokens }) =>
   tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
 
@@ -171,7 +170,7 @@ export function followLinkOfText(link, isFirst = false) {
     const { trace, problem } = await openLinked({ ids: parse(ids) }, ablate.split(" ").filter(Boolean), signal);
     return async () => {
       const { kept } = requests;
-      // The link of the previous trace: the browser's Back button.
+      // If the link is the previous trace's, the reader went back in the browser's history.
       const isBack = kept.length > 1 && isSameText(linkOf(kept.at(-2)), linkOf(trace));
       if (isBack || isFirst || latest().id === trace.id) kept.pop();
       if (!isBack) kept.push(trace);
@@ -198,7 +197,7 @@ async function openLinked(text, texts, signal) {
     return { trace: await source.open(text, possible, signal), problem };
   } catch (error) {
     if (!possible.length || error.name === "AbortError") throw error;
-    // Such as a mask that hides everything.
+    // The changes are possible alone, but not together, such as those of a mask that hide everything.
     return { trace: await source.open(text, [], signal), problem: error.message };
   }
 }

@@ -13,14 +13,14 @@ export const selection = {
   depth: "look",
   hovered: null, // the { query, key } under the pointer
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
-  chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // of the pass; isLinked: in the link
+  chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // isLinked: whether the link includes it
   isPredicting: false, // whether next words, consequences and reasons are hidden until asked for
   isLoading: false, // whether the open head's numbers are being loaded
-  isHeadChosen: false, // by the reader; the page then doesn't open another by itself
+  isHeadChosen: false, // whether the reader chose the open head; if so, the page opens no other by itself
   isNewEntry: false, // whether the next link is a new entry in the browser's history
   // In a page with a model, see requests.js:
   typed: "", // the text in the text area
-  isTyping: false, // whether this isn't the text that is shown
+  isTyping: false, // whether `typed` isn't the text that is shown
   isBusy: false, // whether a request is pending
   status: "", // what became of the last request, in words
   isComparing: false, // whether the trace before is shown, too
@@ -45,7 +45,7 @@ export function set(values) {
   return changed(...Object.keys(values));
 }
 
-/** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
+/** Whether the page shows the sentence and few controls, or else all numbers. */
 export const isLook = () => selection.depth === "look";
 
 /** The query and key that are described: those under the pointer, or the selected ones. */

@@ -32,7 +32,7 @@ async function readStory(trace) {
     const others = newIds.map((id, n) => ({ id, before: newBefore[n], after: newAfter[n] }));
     const next = [...known, ...others.filter(({ id }) => !ids.includes(id))];
     const weights = stepRow(headOf(trace, layer, head), "weights", trace.T - 1);
-    // What the head adds to the most probable token; no token that isn't in `next` is more probable than `unlisted`.
+    // effect: what the head adds to the most probable token. No token outside `next` is more probable than `unlisted`.
     heads.push({
       layer, head, weights, next, effect: before[0] - after[0], unlisted: Math.max(before.at(-1), newAfter.at(-1)),
     });

@@ -1,4 +1,4 @@
-// Marks in the views of the open head if it is ablated: its output isn't used.
+// Mark the views of the open head if it is ablated, since nothing uses its output then.
 
 import { say } from "../sources/description.js";
 import { isAblatedIn } from "../sources/rows.js";

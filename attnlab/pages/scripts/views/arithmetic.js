@@ -4,7 +4,7 @@ import { LAST_AXIS, Nd } from "../numbers/arrays.js";
 import { equations } from "../numbers/equations.js";
 import { format } from "../numbers/formats.js";
 import { totalOf } from "../numbers/predictions.js";
-import { description, say, sayParts, sayStored } from "../sources/description.js";
+import { description, say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
 import { closeArithmetic, goTo, select } from "../state/actions.js";
 import { isLook, on, selection, set } from "../state/store.js";
@@ -105,7 +105,7 @@ function chainOfCell(cell) {
     const heading = `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`;
     const item = lineOf(heading, ...parts);
     item.dataset.step = name;
-    item.append(make("span", { class: "note" }, sayStored(description.steps[name].purpose)));
+    item.append(make("span", { class: "note" }, say(description.steps[name].purpose)));
     return item;
   };
   const lines = ["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) =>

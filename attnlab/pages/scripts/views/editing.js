@@ -9,7 +9,7 @@ import { alignment, nameOfChange, traces } from "../state/traces.js";
 import { checkboxOf, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 
-/** A list without an element, or with it if it lacks it; `isEqual` to the element. */
+/** Toggle an element of a list: remove it if one of the list is equal, otherwise add it. */
 function toggled(list, element, isEqual) {
   const others = list.filter((other) => !isEqual(other));
   return others.length < list.length ? others : [...list, element];
@@ -57,7 +57,7 @@ function shortNameOf(change) {
   return head === undefined ? `MLP ${layer}` : `${layer}.${head}`;
 }
 
-/** What is silenced or edited, each with a button that gives it back, and one for all. */
+/** List what is silenced or edited, with a button for each that gives it back, and one for all. */
 function listChanges() {
   const { changes } = requests.last;
   const restore = (undo) => {

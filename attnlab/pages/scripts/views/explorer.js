@@ -18,7 +18,7 @@ function showProgress(fraction) {
   else byId("progress").removeAttribute("value"); // indeterminate
 }
 
-/** Show what became of the last request; of a text that was refused, a button leads back to the one that is shown. */
+/** Show what became of the last request. If the text was refused, a button leads back to the one that is shown. */
 function showStatus() {
   byId("status").textContent = selection.status;
   if (!selection.status || requests.refused === null || isShownTyped()) return;

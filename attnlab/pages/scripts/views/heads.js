@@ -1,4 +1,4 @@
-// All heads as small drawings over the same words, layer by layer; a bar is what the prediction owes to a head.
+// All heads as small drawings over the same words. A bar below a head is what it adds to the next word's probability.
 
 import { say } from "../sources/description.js";
 import { arcsOf, svg } from "../drawing/arcs.js";
@@ -6,12 +6,12 @@ import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 
 const WIDTH = 100; // of a drawing, in its own units
 const HEIGHT = 30;
-const MIN_SMALL_ARC = 0.08;
-const MIN_SMALL_ARC_OF_LONG = 0.02;
-const MIN_BAR = 0.015; // of the longest
-const MIN_LONGEST = 0.02; // the effect of a bar that may fill its half
-const MIN_OWN_WEIGHT = 0.25; // of a word on itself, drawn as a stroke above the word
-const MANY_ROWS = 64; // of longer texts only the last word's arcs are drawn
+const MIN_SMALL_ARC = 0.08; // smaller weights have no arc
+const MIN_SMALL_ARC_OF_LONG = 0.02; // nor have these in a text of more than MANY_ROWS words
+const MIN_BAR = 0.015; // a bar that is shorter than this part of the longest one isn't drawn
+const MIN_LONGEST = 0.02; // the smallest effect whose bar may fill its half
+const MIN_OWN_WEIGHT = 0.25; // a word's larger weight on itself is drawn as a stroke above the word
+const MANY_ROWS = 64; // in longer texts, only the last word's arcs are drawn
 
 /** A change of a probability in points, with its sign. */
 const signedPoints = (x) => `${x < 0 ? "−" : "+"}${(100 * Math.abs(x)).toFixed(1)}`;
@@ -69,11 +69,11 @@ export class Heads {
     moveByArrows(element, () => this.buttons, () => this.shown.H);
   }
 
-  /** A place for each head, which `drawLayer` fills. */
+  /** Make a place for each head, which `drawLayer` fills. */
   show(shown) {
     const { layers, H } = shown;
     this.shown = shown;
-    const focused = this.buttons.indexOf(document.activeElement); // it is made anew
+    const focused = this.buttons.indexOf(document.activeElement); // the buttons are made anew
     this.buttons = Array.from({ length: layers * H }, (_, n) => {
       const [layer, head] = [Math.floor(n / H), n % H];
       const events = {

@@ -1,7 +1,7 @@
-// One step of one head: queries down, keys across.
+// The map of one step of one head: a row for each query, a column for each key.
 
 import { brief, format } from "../numbers/formats.js";
-import { say, sayStored } from "../sources/description.js";
+import { say } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
 import { describedCell, isSame, on, selection } from "../state/store.js";
@@ -16,12 +16,12 @@ import { focusHead, openArithmetic } from "../drawing/levels.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
 const LARGEST_CELL = 40; // pixels
-const SMALLEST_CELL = 4; // a map that is then larger than its place can be scrolled
+const SMALLEST_CELL = 4; // with smaller cells, a map would fit its place; it is scrolled instead
 const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
-const SLANT = 0.9; // of the columns' labels, in radians
+const SLANT = 0.9; // the angle of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
 const LABEL_SIZE = 12; // font size of labels
-const SMALLEST_FRAME = 5; // of a cell, in pixels
+const SMALLEST_FRAME = 5; // pixels; a frame around a smaller cell is larger than the cell
 
 class Heatmap {
   #matrix; // of the open head's selected step; null if this trace has no such head
@@ -29,8 +29,8 @@ class Heatmap {
   #scale;
   #labelWidth;
   #labelHeight;
-  #side; // of a cell, in pixels
-  #width; // of the figure, when it was laid out
+  #side; // the size of a cell in pixels
+  #width; // the figure's width when it was last laid out
 
   constructor(view) {
     this.show(view);
@@ -115,7 +115,7 @@ class Heatmap {
       return tick;
     };
     this.ticks.replaceChildren(...scale.ticks.map(tickOf));
-    const notes = [sayStored(scale.note), AFTER_MASK.has(selection.step) ? say("hatched: masked") : ""];
+    const notes = [say(scale.note), AFTER_MASK.has(selection.step) ? say("hatched: masked") : ""];
     this.legend.replaceChildren(this.ramp, this.ticks, make("p", {}, notes.filter(Boolean).join(" · ")));
   }
 
@@ -140,7 +140,7 @@ class Heatmap {
     Object.assign(extent.style, { width: `${width}px`, height: `${height}px` });
     const most = Math.max(320, innerHeight * 0.8);
     Object.assign(scroller.style, { width: `${Math.min(available, width)}px`, height: `${Math.min(most, height)}px` });
-    // The frame's grid: canvases of labels get their sizes only when they are drawn.
+    // The frame's grid needs these sizes now; the canvases of labels get theirs only when they are drawn.
     figure.style.setProperty("--height", scroller.style.height);
     figure.style.setProperty("--label", `${this.#labelWidth}px`);
     figure.style.setProperty("--label-height", `${this.#labelHeight}px`);
@@ -298,7 +298,7 @@ class Heatmap {
     });
     scroller.addEventListener("scroll", this.draw);
     cursor.addEventListener("keydown", (event) => this.#pressKey(event));
-    // Laying it out changes the height.
+    // Only a new width counts: the layout itself changes the height.
     new ResizeObserver(onceAFrame(() => this.figure.clientWidth === this.#width || this.layOut())).observe(this.figure);
   }
 

@@ -36,13 +36,14 @@ function bandOf(y, points) {
   return svg("path", { class: "band", d: `M${side(-1).join("L")}L${side(1).reverse().join("L")}Z` });
 }
 
-/** The curves of one layer's heads from the tokens that are drawn, as wide as the weight; none to the first token. */
+/** The curves of a layer's heads between the drawn tokens, as wide as the weights. The first token has none. */
 function curvesOf(trace, layer, first, { start, end }, yOf, query) {
   const middle = (start + end) / 2;
   const curves = [];
   for (let head = 0; head < trace.H; head++) {
+    if (isAblatedIn({ traces: [trace] }, layer, head)) continue;
     const isOpen = layer === selection.layer && head === selection.head;
-    for (let i = first; i < trace.T && !isAblatedIn({ traces: [trace] }, layer, head); i++) {
+    for (let i = first; i < trace.T; i++) {
       const weights = stepRow(headOf(trace, layer, head), "weights", i);
       const names = ["curve", i === query && "of-query", isOpen && "of-head"].filter(Boolean).join(" ");
       for (let key = Math.max(1 - trace.cached, first); key < trace.T; key++) {
@@ -69,7 +70,7 @@ async function drawLayers() {
   const width = Math.max(byId("picture").clientWidth, NAMES_WIDTH + 90 * layers);
   const places = placesOf(layers, width);
   const yOf = (i) => TITLES + (i - first + 0.5) * ROW;
-  // The rows of norms: of the embedding; then of each block's middle, of what its MLP adds, and of its output.
+  // The rows of `norms`: row 0 is the embedding's; each block has three, of mid, of what its MLP adds, and of output.
   const normOf = (row, i) => norms[row * T + i];
   const widest = Math.max(...norms);
   const query = queryIn(trace);
@@ -81,9 +82,7 @@ async function drawLayers() {
     const half = (row) => Math.max(0.5, (WIDEST_BAND / 2) * (normOf(row, i) / widest));
     const points = [
       [NAMES_WIDTH, half(0)],
-      ...places.flatMap(({ end, mlp }, n) => [
-        [end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)],
-      ]),
+      ...places.flatMap(({ end, mlp }, n) => [[end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)]]),
       [width, half(3 * layers)],
     ];
     drawing.append(

@@ -9,7 +9,7 @@ import { byId } from "../drawing/elements.js";
 import { announce, saveFile } from "../drawing/files.js";
 import { pictureOf, pngOf } from "../drawing/picture.js";
 
-/** The name of a file that shows what the page does. */
+/** A name for a file with what the page shows now. */
 const fileName = (ending) =>
   `${["attnlab", traces[0].model, `${selection.layer}.${selection.head}`]
     .filter(Boolean)

@@ -2,7 +2,7 @@
 
 import { grouped } from "../numbers/formats.js";
 import { totalOf } from "../numbers/predictions.js";
-import { description, say, sayMessage, sayParts, sayStored } from "../sources/description.js";
+import { description, say, sayMessage, sayParts } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { changed, isLook, on, settings } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
@@ -11,7 +11,7 @@ import { byId, make } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
-const ROWS = 20; // of the table
+const ROWS = 20; // the most tokens that the table lists
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
 let settingSliders = [];
@@ -19,13 +19,11 @@ let settingSliders = [];
 /** The largest number of tokens that predictions include. */
 const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
 
-/** Make the controls above the predictions. */
 function makeSettings() {
   settingSliders = makeSliders();
   byId("settings").replaceChildren(...settingSliders.map(({ element }) => element));
 }
 
-/** Sliders for the settings. */
 function makeSliders() {
   const temperatures = [0, ...description.sliders.temperatures];
   const topPs = [...description.sliders.topPs, null];
@@ -110,7 +108,7 @@ class Prediction {
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["steps", "table", "following"]) this[part].hidden = !prediction;
     this.note.textContent = prediction
-      ? [settingsInWords(), sayStored(trace.limits)].filter(Boolean).join(" · ")
+      ? [settingsInWords(), say(trace.limits)].filter(Boolean).join(" · ")
       : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
@@ -153,8 +151,8 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
         ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", left)
         : [say("One token is left.")];
   return [
-    lineOf(sayMessage(heading), sayStored(purposes.logits)),
-    lineOf("probabilities = softmax(logits / temperature)", sayStored(purposes.probabilities), " ", ...softmaxed),
+    lineOf(sayMessage(heading), say(purposes.logits)),
+    lineOf("probabilities = softmax(logits / temperature)", say(purposes.probabilities), " ", ...softmaxed),
     lineOf("top-k, top-p", ...cut),
   ];
 }

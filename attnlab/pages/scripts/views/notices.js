@@ -4,7 +4,7 @@
 import { percent } from "../numbers/formats.js";
 import { UNCHANGED } from "../numbers/predictions.js";
 import { difficultIn } from "../numbers/words.js";
-import { joinSentences, say, sayParts, sayStored } from "../sources/description.js";
+import { joinSentences, say, sayParts } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
 import { live } from "../state/live.js";
 import { on } from "../state/store.js";
@@ -22,7 +22,7 @@ const spelledOutInWords = (values) =>
 function noticeOn({ training, advice, id, special }, { split, unknown, spelledOut, unread, scripts }) {
   const listed = (words) => ({ words: words.join(" · ") });
   const isAdvised = spelledOut.length || unread.length;
-  const advised = new Set(scripts.filter((script) => script in advice).map((script) => sayStored(advice[script])));
+  const advised = new Set(scripts.filter((script) => script in advice).map((script) => say(advice[script])));
   return joinSentences(
     split.length && say("Names of special tokens, read as plain characters: {words}.", listed(split)),
     // In a page with a model, names that are typed are these tokens.
@@ -54,15 +54,13 @@ async function noticeOnBlank(trace, element) {
     ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }),
   );
   if (live.editor)
-    element.append(
-      " ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")),
-    );
+    element.append(" ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")));
 }
 
 function showNotice() {
   const difficult = traces.map(({ words, tokens, special }) => difficultIn(words, tokens, special));
   const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
-  // Of a text in a language that the model wasn't trained on, the numbers say nothing.
+  // In a language that the model wasn't trained on, the numbers say nothing about the text, so the page hides them.
   const isStrange = difficult.every(({ isInDoubt, scripts }) => isInDoubt && scripts.includes("other"));
   document.body.classList.toggle("strange", isStrange && traces.every(({ advice }) => advice.other));
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));

@@ -4,7 +4,7 @@ import { Nd, nd } from "../numbers/arrays.js";
 import { format } from "../numbers/formats.js";
 import { lastOf, matrixPathOf, NotAvailable, passStepsOf } from "../numbers/run.js";
 import { wordOf } from "../numbers/words.js";
-import { description, say, sayParts, sayStored } from "../sources/description.js";
+import { description, say, sayParts } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { goTo, openHead } from "../state/actions.js";
@@ -18,8 +18,8 @@ import { buttonOf, byId, isPress, make } from "../drawing/elements.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
 import { cursorOf, focusComponent } from "../drawing/levels.js";
 
-let shownStep; // from `readPass`, with its `step` and `part`
-let shownTrace; // whose parts are listed
+let shownStep; // what `readPass` returned, with the chosen `step` and its `part`
+let shownTrace; // the trace whose parts are listed
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
 
 /** Show the pass of a token in the current traces. */
@@ -37,7 +37,7 @@ function openPass() {
   const blocks = Array.from({ length: trace.layers }, (_, layer) => [String(layer), say("Block {layer}", { layer })]);
   const goToFirst = (part) => goTo(steps.find((step) => partOf(step) === part).path);
   setChoices("pass-parts", [["", say("Embedding")], ...blocks, ["end", say("Logits")]], goToFirst);
-  return nextFrame().then(showPass); // it is far down: first what is in sight
+  return nextFrame().then(showPass); // the pass is far down the page, so what is in sight is drawn first
 }
 
 /** The part of the model that a step is listed in: a layer such as "3", "" before the blocks, or "end" after them. */
@@ -49,7 +49,7 @@ function nearestPosition(trace, wanted) {
   return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
 }
 
-/** A token's rows, read once and computed when needed. */
+/** A promise of a token's pass; its numbers are read once. */
 function passOf(trace, position) {
   trace.passes ??= new Map();
   if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
@@ -172,7 +172,7 @@ function listSteps() {
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
 
-// Of the residual stream.
+// Steps of the residual stream, which stand out in the list.
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(step) {
@@ -212,7 +212,7 @@ function showChosenStep() {
   const isEdited = trace.pass.edited.includes(step.path);
   byId("step-title").replaceChildren(make("code", {}, step.path));
   byId("step-formula").textContent = headingOf(step) + (isEdited ? say(", edited") : "");
-  byId("step-purpose").textContent = sayStored(purpose);
+  byId("step-purpose").textContent = say(purpose);
   byId("step-missing").hidden = row !== undefined;
   byId("step-missing").textContent = whyMissing(shownStep);
   for (const id of ["step-shape", "row-number", "step-arithmetic"]) byId(id).hidden = row === undefined;
@@ -229,7 +229,7 @@ function showChosenStep() {
 }
 
 /** A step with its formula, as the library writes it. */
-const headingOf = ({ name }) => `${lastOf(name)} = ${sayStored(shownStep.trace.pass.steps[name].formula)}`;
+const headingOf = ({ name }) => `${lastOf(name)} = ${say(shownStep.trace.pass.steps[name].formula)}`;
 
 /** The sizes of axes such as "Tq H·Dv". */
 function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {

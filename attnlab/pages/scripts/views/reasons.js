@@ -48,7 +48,7 @@ function partElement(trace, part, side, position) {
   return leads ? buttonOf(() => goToPart(trace, part, position), { class: "leads" }, name) : name;
 }
 
-/** The largest pairs, the rest, and the total. */
+/** A table with a bar for each of the largest pairs, then the sum of the other pairs, and the total. */
 function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
   const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
@@ -65,9 +65,10 @@ function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
     rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]),
     rowOf(say("total"), ["", "", numberCell(total)]),
   ];
-  const of = (words, token) => make("span", {}, words, " ", tokenElement(token));
+  const headingOf = (words, token) => make("span", {}, words, " ", tokenElement(token));
   const headings = [
-    of(say("part of the query"), trace.tokens[query]), of(say("part of the key"), trace.keys[key]), "", say("score"),
+    headingOf(say("part of the query"), trace.tokens[query]), headingOf(say("part of the key"), trace.keys[key]), "",
+    say("score"),
   ];
   return tableOf(say("The largest pairs of parts"), headings, rows, others ? feet : feet.slice(1));
 }

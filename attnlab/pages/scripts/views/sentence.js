@@ -23,10 +23,10 @@ import {
 import { softmaxRow } from "./softmax.js";
 import { Stage } from "./stage.js";
 
-const MIN_DECISIVE = 0.1; // the change of the next word's probability from which on a head moves it far
+const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
 const NEXT_LISTED = 4;
-const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // of the model card: they say what is found
-const MIN_KNOWN = 0.5; // the share from which on a head finds, here and on other texts
+const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // the jobs in a model card that name what is found
+const MIN_KNOWN = 0.5; // with a smaller share, here or on other texts, a head isn't said to find anything
 
 let stages = []; // one for each trace
 let heads; // of the last trace
@@ -34,7 +34,7 @@ let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer, shown instead of the selection
 let isSilenced = false; // whether the next words are shown without the open head, too
 let isRowOpen = false;
-let revealed = null; // the text, in symbols, whose next words are shown although the reader predicts first
+let revealed = null; // a reader who predicts first sees the next words of this text, which is in symbols
 
 /** How many line ends a token is, if nothing else. */
 const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
@@ -64,7 +64,7 @@ function shownOf(trace) {
   const keys = isSelf
     ? queries
     : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
-  const isLater = trace.tokens.map(({ piece }) => Boolean(piece && !piece.isFirst)); // of a word's pieces
+  const isLater = trace.tokens.map(({ piece }) => Boolean(piece && !piece.isFirst)); // a later piece of a word
   return {
     trace, queries, letters, isLater, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights,
     hasNext: true,
@@ -76,11 +76,11 @@ const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
 /** The head that is shown: the one under the pointer, or the open one. */
 const headShown = () => pointed.head ?? selection;
 
-const withoutHead = ({ trace }, { layer, head }) =>
+const storyOfHead = ({ trace }, { layer, head }) =>
   trace.story?.heads.find((one) => isSame(one, { layer, head })) ?? null;
 
 /** What a head adds to the probability of the most probable next word; null if that isn't known. */
-const effectOf = (text, place) => withoutHead(text, place)?.effect ?? null;
+const effectOf = (text, place) => storyOfHead(text, place)?.effect ?? null;
 
 /** Whether next words and consequences are hidden, because the reader predicts them first. */
 const isHidden = ({ trace }) => selection.isPredicting && revealed !== symbolsOf(trace).join();
@@ -91,34 +91,34 @@ const nameOfNext = (text, id) => `${textIn(text, id)}${text.completions?.get(id)
 const textIn = ({ trace }, id) => textOf(nextTokenOf(trace, trace.T - 1, id));
 
 /**
- * What the fan shows of a change, [{id, before, after}]: without the silenced head, or else with the text's edits; null
- * if nothing.
+ * The next words before and after a change, [{id, before, after}]: of the silencing of the shown head, or else of the
+ * text's edits; null if there is no change.
  */
 function comparedWords(text) {
   if (settings.temperature !== 1) return null; // these are the model's own probabilities
-  return (isSilenced && withoutHead(text, headShown())?.next) || text.edited;
+  return (isSilenced && storyOfHead(text, headShown())?.next) || text.edited;
 }
 
-/** The most probable next words, [{id, text, before, after}]; of a change, those before or after it. */
+/** The most probable next words, before or after a change if there is one: [{id, text, before, after}]. */
 function nextWords(text) {
   if (isHidden(text) || !text.next) return null;
   const unchanged = () => text.next.map(({ id, probability }) => ({ id, before: probability, after: probability }));
   const list = [...(comparedWords(text) ?? unchanged())];
   const size = ({ before, after }) => Math.max(before, after);
   const largest = list.sort((a, b) => size(b) - size(a)).slice(0, NEXT_LISTED);
-  const inWords = ({ id }) => ({ text: textIn(text, id), completion: text.completions?.get(id) });
-  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, ...inWords(word) }));
+  const namesOf = ({ id }) => ({ text: textIn(text, id), completion: text.completions?.get(id) });
+  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, ...namesOf(word) }));
 }
 
 const inWords = (text, next) => next.map((word) => ({ ...word, text: nameOfNext(text, word.id) }));
 
-/** What follows from the text's edits, and without the open head, with a button that silences it: at temperature 1. */
+/** Sentences on what follows from the text's edits, and without the shown head, and a button that silences it. */
 function effectWords(text) {
   const words = [];
   const edits = { without: say("With these edits"), isHead: false };
   if (text.edited) words.push(...effectInWords(inWords(text, text.edited), edits));
   const { layer, head } = headShown();
-  const known = withoutHead(text, { layer, head });
+  const known = storyOfHead(text, { layer, head });
   if (!known || isAblatedIn({ traces: [text.trace] }, layer, head)) return words; // it is silenced already
   const without = withoutInWords(headShown(), text.trace.hasAverages);
   const effect = effectInWords(inWords(text, known.next), { without, unlisted: known.unlisted });
@@ -130,7 +130,8 @@ function decisionWords(text) {
   const { layers, H, story } = text.trace;
   const most = Math.max(...(story?.heads ?? []).map(({ effect }) => Math.abs(effect)));
   if (story?.heads.length !== layers * H || most >= MIN_DECISIVE) return "";
-  const values = { word: nameOfNext(text, story.ids[0]).trim(), points: (Math.ceil(1000 * most) / 10).toFixed(1) };
+  const points = (Math.ceil(1000 * most) / 10).toFixed(1); // rounded up, so that “not more than” is true
+  const values = { word: nameOfNext(text, story.ids[0]).trim(), points };
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 

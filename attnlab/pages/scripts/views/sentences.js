@@ -7,14 +7,14 @@ import { buttonOf, make } from "../drawing/elements.js";
 import { writtenShare } from "./stage.js";
 
 const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
-const MIN_SEEN = 0.1; // the share from which on it is said who looks at a word
-const MANY_QUERIES = 200; // of a longer text it isn't said who looks at a word
-const FEW_QUERIES = 3; // of a shorter text it isn't said what every word does
+const MIN_SEEN = 0.1; // the smallest share with which a word is said to look at another one
+const MANY_QUERIES = 200; // in longer texts, it isn't said who looks at a word
+const FEW_QUERIES = 3; // in texts of so few words, it isn't said what every word does
 const MIN_RISE = 0.05; // the rise of another next word that is worth saying
 
 const wordElementOf = (text, name) => make("b", { class: name }, text.trim() || "␣");
 
-/** A word of a sentence; of equal words, with a number that says which it is, from 1. */
+/** A word of a sentence. If the sentence has the word several times, its number among these follows, from 1. */
 function wordAt(texts, n, name) {
   const word = (text) => text.trim().toLowerCase();
   const equal = [...texts.keys()].filter((other) => word(texts[other]) === word(texts[n]));
@@ -110,9 +110,9 @@ export const withoutInWords = ({ layer, head }, hasAverages = true) =>
     : say("With head {name} switched off", { name: `${layer}.${head}` });
 
 /**
- * What follows after a change. next: the next words, [{text, before, after}], the most probable one first; without: how
- * the sentence begins; unlisted: the largest share that a word has, before or after, which isn't among
- * them; isHead: whether the change is that one head is silenced.
+ * Sentences on what follows from a change. next: the next words, [{text, before, after}], the most probable one first.
+ * without: how the sentence begins. unlisted: the largest share, before or after, of all words that aren't in `next`.
+ * isHead: whether the change is that one head is silenced.
  */
 export function effectInWords(next, { without, unlisted = 1, isHead = true }) {
   const [first, ...others] = next;
@@ -120,7 +120,7 @@ export function effectInWords(next, { without, unlisted = 1, isHead = true }) {
   const isRise = change(first) > 0;
   const moved = Math.abs(change(first));
   const sorted = others.sort((a, b) => change(a) - change(b));
-  // What moves most the other way.
+  // The word that changes most in the other direction.
   const opposite = (isRise ? sorted[0] : sorted.at(-1)) ?? { text: "", before: 0, after: 0 };
   const opposed = Math.max(0, (isRise ? -1 : 1) * change(opposite));
   const valuesOf = (next) => [wordElementOf(next.text, "next-word"), ...percentages(next.before, next.after)];

@@ -14,14 +14,14 @@ const LARGEST_ON_PHONE = 34;
 const ROOM_FOR_NEXT = 300; // pixels beside the sentence
 const SHARE_HEIGHT = 12; // pixels above the letters
 const MIN_SHARE = 0.01; // smaller shares aren't written under a word
-const MIN_ARC = 0.004; // of the word that looks
-const MIN_FAINT_ARC = 0.12; // of the other words, whose arcs are faint
-const MIN_LOOKED_AT = 0.1; // the share from which on a word stands out
-const MANY_WORDS = 60; // of a longer text, the last words are shown, and those that are looked at
+const MIN_ARC = 0.004; // smaller weights of the word that looks have no arc
+const MIN_FAINT_ARC = 0.12; // nor have smaller ones of the other words, whose arcs are faint
+const MIN_LOOKED_AT = 0.1; // words with a smaller share don't stand out
+const MANY_WORDS = 60; // a longer text is folded: it shows its last words, and those that are looked at most
 const LAST_WORDS = 24;
-const MOST_LOOKED_AT = 12; // of the folded words
+const MOST_LOOKED_AT = 12;
 const NEXT_WORDS = 4;
-const ROOM_BETWEEN_LINES = 1.2; // of the letters, for the arcs of a line that isn't the first
+const ROOM_BETWEEN_LINES = 1.2; // sizes of the letters, for the arcs of a line that isn't the first
 
 export class Stage {
   /**
@@ -38,7 +38,7 @@ export class Stage {
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
     this.beside = make("div", { class: "beside" }, this.next, ...(controls ? [controls] : []));
     this.lines = make("div");
-    // An editor that were put in its place again would lose the focus.
+    // The editor is put in its place only once, since it would lose the focus.
     this.caret = make("span", { class: "caret", hidden: "" });
     element.replaceChildren(this.arcs, this.lines, ...(editor ? [editor, this.caret] : []), this.beside);
     if (editor) this.#listenToEditor();
@@ -51,8 +51,8 @@ export class Stage {
   }
 
   /**
-   * Show a sentence, see sources/attention.js; letters: what is written for each query, if not its name; isLater: of a
-   * word's pieces.
+   * Show a sentence, see sources/attention.js. letters: what is written for each query, if not its name. isLater: for
+   * each query, whether it is a later piece of its word.
    */
   show(shown) {
     Object.assign(this, { shown, drawn: null });
@@ -124,7 +124,7 @@ export class Stage {
   /** The word that ends at the caret or has it inside. */
   #wordAt = (caret) => this.words.findIndex((_, n) => this.#endOf(n) >= caret);
 
-  /** Where words are folded, the text area's lines are others, and its caret is hidden: draw one at its letter. */
+  /** Draw a caret at its letter if words are folded: the text area has other lines then, so its own caret is hidden. */
   #placeCaret() {
     const { editor, caret, element } = this;
     if (!editor) return;
@@ -154,7 +154,7 @@ export class Stage {
     return this.element.classList.contains("typing");
   }
 
-  /** Letters as large as fit, up to LARGEST_LETTERS and to the page's width. */
+  /** Make the letters as large as fit in one line, within limits. The factors in here were chosen by eye. */
   #layOut() {
     const { element, shown } = this;
     const width = element.clientWidth;
@@ -265,7 +265,7 @@ export class Stage {
     }
   }
 
-  /** Faint arcs of all words, those of the query, and a wide, invisible copy of each, which is pressed easily. */
+  /** The other words' arcs, faint; the query's arcs; and over each of these a wide, invisible one, easy to press. */
   #arcs(rowOf, query, own, places, from, namesFirst) {
     const { shown, letters } = this;
     const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
@@ -290,7 +290,8 @@ export class Stage {
   /** The next words and the curves to them, as wide as their probability; after a change, before and after. */
   #drawNext(next, isChanged, last) {
     const list = (next ?? []).slice(0, NEXT_WORDS);
-    // Until the next words are known, these and what is below them stay if they have the focus: hiding takes it.
+    // Until the next words are known, the former ones and the controls below stay if one has the focus, which hiding
+    // would take from it.
     this.isWaiting = !next && this.beside.contains(document.activeElement);
     if (!this.isWaiting) this.next.replaceChildren(...list.map((word, n) => this.#nextWord(word, n, isChanged)));
     this.next.style.cssText = this.isWaiting ? "opacity: 0; pointer-events: none" : "";
