@@ -8,9 +8,9 @@
 # Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
 # `W_K` and `W_V`, then with a mask that hides later words, with dropout, and with two heads.
 #
-# Change any number in the first cell and run the chapter again: everything is recomputed. The same
-# stages were computed with PyTorch to six decimals; a line at the end of each stage says whether
-# those figures equal ours.
+# Change any number at the top and run the chapter again: everything is recomputed. The same stages
+# were computed with PyTorch to six decimals; a line at the end of each stage says whether those
+# figures equal ours.
 #
 # * **Objective**: Build causal multi-head attention in stages: without parameters, with them,
 #   with a mask, with dropout, with two heads.
@@ -34,6 +34,7 @@ from attnlab.training import AdamW, attention_gradient, linear_gradient
 
 prepare_script()  # for any terminal, and for pipes
 
+# %%
 words = ["Your", "journey", "starts", "with", "one", "step"]
 X = np.array(
     [
@@ -45,11 +46,12 @@ X = np.array(
         [0.05, 0.80, 0.55],  # step
     ]
 )
+T = len(words)
+
+# %%
 p, seed = 0.5, 123  # of dropout
 draws = 100_000
 steps, rate = 500, 0.03  # of training
-
-T = len(words)
 
 
 # %%
@@ -67,6 +69,7 @@ published |= {"X": published["inputs"], "causal mask": np.tri(6, dtype=bool)}
 inputs = {"X": X}
 
 
+# %%
 def compare(stage: str, **computed: ArrayLike) -> None:
     """Compare with a stage's figures, if the inputs are theirs."""
     print(figures.verdict(published | published[stage], inputs, decimals=6, **computed))
@@ -89,6 +92,7 @@ pictures.heatmap(X, rows=words, title="X")
 journey = min(1, T - 1)  # the second word
 raw_scores = X @ X.T
 
+# %%
 print("\n4.1 With nothing to learn")
 products = np.column_stack([X[journey] * X, raw_scores[journey]])
 show(f"{words[journey]} times each word, and the sum", products, words, ["0", "1", "2", "sum"])
@@ -104,6 +108,8 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 # %%
 context = weights @ X
 print(f"Its new row: {context[journey].round(4)}")
+
+# %%
 scaled = weights[journey][:, None] * X  # each word's row, times its weight
 arrows = dict(zip(words, scaled[:, :2], strict=True))
 pictures.arrows(arrows, title=f"the new row of {words[journey]}, two of its numbers")
@@ -123,15 +129,23 @@ compare("no_weights", scores=raw_scores, weights=weights, context=context)
 # PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows how far the
 # second variant's weights are from it: every word gives most to "Your".
 
+
+# %%
+def head_with(variant: str) -> attnlab.SelfAttention:
+    """A head with the matrices of a variant."""
+    W_Q, W_K, W_V = (np.array(published[variant][name]) for name in ("W_Q", "W_K", "W_V"))
+    return attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
+
+
+# %%
+variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
+heads = {variant: head_with(variant) for variant in variants}
+head = heads["self_attention_linear"]
+
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
-variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
-heads = {}
-for variant, description in variants.items():
-    W_Q, W_K, W_V = (np.array(published[variant][name]) for name in ("W_Q", "W_K", "W_V"))
-    head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
-    heads[variant] = head
-    show(f"With matrices drawn {description}", [head.weights[journey]], [words[journey]])
+rows = [each.weights[journey] for each in heads.values()]
+show(f"Weights of {words[journey]}, with matrices drawn", rows, [*variants.values()])
 
 # %%
 pictures.points(dict(zip(words, head.Q[:, :2], strict=True)), title="queries")
@@ -144,6 +158,10 @@ head.plot("scores")
 
 # %%
 pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
+
+# %%
+weighted_values = dict(zip(words, head.weights[journey][:, None] * head.V, strict=True))
+pictures.arrows(weighted_values, title=f"context of {words[journey]}")
 
 # %%
 steps_of_a_head = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
@@ -168,27 +186,35 @@ def truncate(x: Array) -> Array:
     return truncated
 
 
+# %%
 first_variant = heads["self_attention"]
-vectors = {f"q({journey + 1})": first_variant.Q[journey]}
-for name, matrix in {"k": first_variant.K, "v": first_variant.V}.items():
-    vectors |= {f"{name}(1)": matrix[0], f"{name}({journey + 1})": matrix[journey]}
-    vectors[f"{name}(T)"] = matrix[-1]
+Q, K, V = first_variant.Q, first_variant.K, first_variant.V
+
+# %%
+vectors = {f"q({journey + 1})": Q[journey], "k(1)": K[0], f"k({journey + 1})": K[journey]}
+vectors |= {"k(T)": K[-1], "v(1)": V[0], f"v({journey + 1})": V[journey], "v(T)": V[-1]}
+
+# %%
 both = [[*row, *truncate(row)] for row in vectors.values()]
-print(f"\n{words[journey]}, first variant")
-print(attnlab.table(both, rows=[*vectors], columns=["0", "1", "0, truncated", "1, truncated"]))
+columns = ["0", "1", "0, truncated", "1, truncated"]
+show(f"{words[journey]}, first variant", both, [*vectors], columns)
 
 # %%
 exact = first_variant.raw_scores[journey]
-from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
+from_truncated = truncate(Q[journey]) @ truncate(K).T
+
+# %%
 names = ["all decimals", "truncated at the end", "Q and K truncated first"]
 show("Its raw scores", [exact, truncate(exact), from_truncated], names)
 
 # %%
 alpha, z = first_variant.weights[journey], first_variant.context[journey]
+print(f"\nIts context: {z.round(4)}")
+
+# %%
 alphas = {"divided by √2": alpha, "not divided": attnlab.softmax(exact)}
 alphas |= {f"{name}, truncated": truncate(row) for name, row in alphas.items()}
 show("Its weights", [*alphas.values()], [*alphas])
-print(f"\nIts context: {z.round(4)}")
 
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
@@ -213,20 +239,20 @@ print(f"\nIts context: {z.round(4)}")
 
 # %%
 mask = attnlab.causal_mask(T)
-tiny = 1e-300  # avoids dividing by 0
 zeroed = np.where(mask, head.weights, 0.0)  # of the second variant
-renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
-
-# %%
 pictures.heatmap(zeroed, rows=words, columns=words, title="the first way: the future is 0")
 
 # %%
+tiny = 1e-300  # avoids dividing by 0
+renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 pictures.heatmap(renormalised, rows=words, columns=words, title="divided by what is left")
 
 # %%
 causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
 print("\n4.3 The causal mask: no word sees the future")
 show("masked_scores: a row is the word that asks", causal.masked_scores, words)
+
+# %%
 causal.plot("masked_scores")
 
 # %%
@@ -248,17 +274,22 @@ compare("causal", weights=causal.weights, context=causal.context, **two_ways)
 # %%
 starts = min(2, T - 1)  # the third word
 seen = mask[starts]
+
+# %%
 largest = head.scores[starts].max()
-# Shifted only if exp would overflow or underflow.
-powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))
+shift = largest - np.clip(largest, -700, 700)  # not 0 if exp would overflow or underflow
+powers = np.exp(head.scores[starts] - shift)
+
+# %%
 sum_of_all, sum_of_seen = powers.sum(), max(powers[seen].sum(), tiny)
 fraction_seen = max(sum_of_seen / sum_of_all, tiny)
 
 # %%
-first = powers[seen] / sum_of_all / fraction_seen
-second = powers[seen] / sum_of_seen
 show(f"The row of {words[starts]}: powers of e", [powers], [words[starts]])
 print(f"Sum of all {sum_of_all:.5g}, of those seen {sum_of_seen:.5g}: {fraction_seen:.4f} of it")
+
+# %%
+first, second = powers[seen] / sum_of_all / fraction_seen, powers[seen] / sum_of_seen
 names = [f"power / {sum_of_all:.5g} / {fraction_seen:.4f}", f"power / {sum_of_seen:.5g}"]
 show("The two ways", [first, second], names, [*np.array(words)[seen]])
 
@@ -287,6 +318,8 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 dropout_mask = np.resize(published["dropout"]["mask"], (T, T))
 print("\n4.4 Dropout")
 show("The recorded dropout mask", dropout_mask, words)
+
+# %%
 pictures.heatmap(dropout_mask, rows=words, columns=words, title="the recorded dropout mask")
 
 # %%
@@ -301,12 +334,14 @@ pictures.heatmap(dropped, rows=words, columns=words, title="weights after dropou
 compare("dropout", weights=dropped)
 
 # %% [markdown]
-# The library draws its own mask, with the `p` and the `seed` of the first cell. The recorded one
-# was drawn with PyTorch's seed 123; from that seed NumPy draws different numbers, by the same rule.
+# The library draws its own mask, with the `p` and the `seed` set at the top. The recorded one was
+# drawn with PyTorch's seed 123; from that seed NumPy draws different numbers, by the same rule.
 
 # %%
 matrices = head.W_Q, head.W_K, head.W_V
 one_draw = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed, tokens=words)
+
+# %%
 show(f"The weights with dropout={p}, rng={seed}", one_draw.weights, words)
 one_draw.plot()
 
@@ -316,17 +351,20 @@ one_draw.plot()
 # without dropout. Without the factor it would be 1 - p times that weight.
 
 # %%
-many_draws = attnlab.self_attention(
-    np.broadcast_to(X, (draws, *X.shape)), *matrices, mask=mask, dropout=p, rng=seed
-)
+copies = np.broadcast_to(X, (draws, *X.shape))
+many_draws = attnlab.self_attention(copies, *matrices, mask=mask, dropout=p, rng=seed)
 mean = many_draws.weights.mean(axis=0)
 
 # %%
 factor = 1 / (1 - p)
 names = ["no dropout", "one draw", f"mean of {draws:,} draws"]
 names.append(f"mean without the factor {factor:.4g}")
+
+# %%
 rows = [causal.weights[-1], one_draw.weights[-1], mean[-1], mean[-1] / factor]
 show(f"The weights of {words[-1]}, p = {p}", rows, names)
+
+# %%
 distance = np.abs(mean - causal.weights).max()
 print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} apart")
 
@@ -346,20 +384,16 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # identity matrix, which changes nothing.
 
 # %%
-recorded_heads = published["multi_head"]["heads"]
-W_Q, W_K, W_V = (
-    np.hstack([each[name] for each in recorded_heads]) for name in ("W_Q", "W_K", "W_V")
-)
+parts = published["multi_head"]["heads"]
+W_Q, W_K, W_V = (np.hstack([part[name] for part in parts]) for name in ("W_Q", "W_K", "W_V"))
 W_O = np.eye(W_V.shape[1])
 
 # %%
-two_heads = attnlab.multi_head_attention(
-    X, W_Q, W_K, W_V, W_O, n_head=len(recorded_heads), mask=mask, tokens=words
-)
-
-
+two_heads = attnlab.multi_head_attention(X, W_Q, W_K, W_V, W_O, n_head=2, mask=mask, tokens=words)
 print("\n4.5 Two heads")
 show(f"Weights of {words[-1]}", two_heads.weights[:, -1], ["head 0", "head 1"])
+
+# %%
 two_heads
 
 # %%
@@ -395,6 +429,7 @@ pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
 target = np.vstack([X[:1], X[:-1]])
 
 
+# %%
 def new_head(rng: np.random.Generator) -> list[Array]:
     """Random W_Q, W_K, W_V and rows of W_O for a head of width 2."""
     D = X.shape[1]
@@ -422,25 +457,24 @@ def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]
 # %%
 rng = np.random.default_rng(seed)
 a, b = new_head(rng), new_head(rng)
+
+# %%
 different, errors_different = train(a, b)
 identical, errors_identical = train(a, a)
 
 # %%
 print("\n4.6 Heads differ because they start differently")
-results = [
-    [errors[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
-    for pair, errors in ((different, errors_different), (identical, errors_identical))
-]
-names, columns = ["start differently", "start alike"], ["error", "difference"]
-heading = f"After {steps} steps: the error, and how far apart the heads' weights are"
-show(heading, results, names, columns)
+errors = [errors_different[-1], errors_identical[-1]]
+apart = [np.abs(np.diff(pair.weights, axis=0)).max() for pair in (different, identical)]
 
 # %%
-pictures.curves(
-    {"start alike": errors_identical, "start differently": errors_different},
-    x_name="training step",
-    y_name="error",
-)
+names, columns = ["start differently", "start alike"], ["error", "difference"]
+heading = f"After {steps} steps: the error, and how far apart the heads' weights are"
+show(heading, np.transpose([errors, apart]), names, columns)
+
+# %%
+both_errors = {"start alike": errors_identical, "start differently": errors_different}
+pictures.curves(both_errors, x_name="training step", y_name="error")
 
 # %% [markdown]
 # Here are the two heads that started differently, after training. Two different **attention
@@ -473,7 +507,8 @@ class CausalAttention:
         return np.hstack([*(weights @ V)]) @ self.W_O
 
 
-kept = CausalAttention(W_Q, W_K, W_V, W_O, len(recorded_heads))
+# %%
+kept = CausalAttention(W_Q, W_K, W_V, W_O, n_head=2)
 print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).max():.0e} apart")
 
 # %% [markdown]
@@ -509,8 +544,8 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 #
 # </details>
 #
-# **Exercise 4 (medium).** Put `p, seed = 0.2, 123` into the first cell. What is 1 / (1 - p) now,
-# and how often does a weight stay? Does the mean of the draws change?
+# **Exercise 4 (medium).** Put `p, seed = 0.2, 123` at the top. What is 1 / (1 - p) now, and how
+# often does a weight stay? Does the mean of the draws change?
 #
 # <details><summary>Answer</summary>
 #

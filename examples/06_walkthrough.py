@@ -37,8 +37,8 @@ from attnlab.support.tables import Paragraph
 
 prepare_script()  # for any terminal, and for pipes
 
+# %%
 PROMPT = "It’s very hot in summer. Swimming is"
-
 model = attnlab.GPT2.default("pocket")
 
 # %% [markdown]
@@ -56,11 +56,12 @@ model = attnlab.GPT2.default("pocket")
 # %%
 recorded = figures.load("walkthrough")
 wte, wpe = np.array(recorded["wte"]), np.array(recorded["wpe"])
+symbols = recorded["symbols"]
+
+# %%
 scores = np.array(recorded["scores"])
 V = np.array(recorded["V"][:5])  # of the first five tokens; the article omits most of the rest
 T = len(scores)
-symbols = recorded["symbols"]
-first_six = symbols[: min(T, 6)]
 
 
 # %%
@@ -72,7 +73,11 @@ def show(
     print(attnlab.table(table, rows=rows, columns=columns, decimals=decimals))
 
 
+# %%
 three = ["column 0", "column 1", "column 2"]
+first_six = symbols[: min(T, 6)]
+
+# %%
 print("\n6.1 What was printed")
 show("scores, the first six rows and columns", scores[:6, :6], first_six, first_six, 2)
 show("V", V, symbols[: len(V)], three)
@@ -101,6 +106,8 @@ pictures.heatmap(embedding, rows=symbols, columns=three, title="wte + wpe")
 # %%
 printed = np.array(recorded["embedding"])
 show("the printed sum", printed, symbols, three)
+
+# %%
 differs = np.abs(embedding - printed) > 0.00005
 print(f"\n{differs.sum()} of {differs.size} sums differ from the printed one in the last digit")
 print(figures.verdict(recorded, {"wte": wte, "wpe": wpe}, decimals=3, embedding=embedding))
@@ -119,6 +126,7 @@ print(figures.verdict(recorded, {"wte": wte, "wpe": wpe}, decimals=3, embedding=
 mask = attnlab.causal_mask(T)
 masked_scores = np.where(mask, scores, -math.inf)
 
+# %%
 print("\n6.3 The mask")
 show("The first six rows and columns", masked_scores[:6, :6], first_six, first_six, 2)
 
@@ -146,9 +154,11 @@ weights = powers / powers.sum(axis=1, keepdims=True)
 
 # %%
 printed = np.array(recorded["weights"])[:T, :T]
-print("\n6.4 Softmax")
 steps = np.stack([masked_scores, masked_scores - largest, powers, weights, printed], axis=-1)
 names = ["masked_scores", "minus the largest", "e to that power", "weights", "printed"]
+
+# %%
+print("\n6.4 Softmax")
 show(f"What {symbols[row]} attends to", steps[row, : row + 1], symbols[: row + 1], names)
 
 # %%
@@ -163,6 +173,8 @@ print(figures.verdict(recorded, {"scores": scores}, decimals=2, weights=weights)
 # %%
 summer = min(7, T - 1)
 ranked = sorted(zip(weights[summer, : summer + 1], symbols, strict=False), reverse=True)
+
+# %%
 print(f"\n{symbols[summer]} gives")
 for weight, symbol in ranked:
     print(f"  {weight:4.0%} to {symbol if symbol != symbols[summer] else 'itself'}")
@@ -175,9 +187,8 @@ for weight, symbol in ranked:
 # to read its number. Masked squares are striped.
 
 # %%
-drawn = attnlab.self_attention(
-    np.eye(T), scores * math.sqrt(T), np.eye(T), np.eye(T), mask=mask, tokens=symbols[:T]
-)
+identity, W_Q = np.eye(T), scores * math.sqrt(T)
+drawn = attnlab.self_attention(identity, W_Q, identity, identity, mask=mask, tokens=symbols[:T])
 drawn
 
 # %% [markdown]
@@ -196,6 +207,7 @@ drawn
 n_known = min(len(V), T)
 context = weights[:n_known, :n_known] @ V[:n_known]
 
+# %%
 print("\n6.5 Context")
 show("With our weights", context, symbols[:n_known], three)
 
@@ -208,6 +220,7 @@ pictures.arrows(mixed, title=f"context of {symbols[n_known - 1]}, its first two 
 rounded_context = printed[:n_known, :n_known] @ V[:n_known]
 printed_context = np.array(recorded["context"])[:n_known]
 
+# %%
 show("With the printed weights", rounded_context, symbols[:n_known], three)
 show("As printed", printed_context, symbols[:n_known], three)
 
@@ -215,6 +228,8 @@ show("As printed", printed_context, symbols[:n_known], three)
 print("\nLargest difference from the printed context")
 print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
 print(f"  with the printed weights  {np.abs(rounded_context - printed_context).max():.4f}\n")
+
+# %%
 published = recorded | {"V": recorded["V"][:5], "context": recorded["context"][:5]}
 print(figures.verdict(published, {"scores": scores, "V": V}, decimals=3, context=context))
 
@@ -227,6 +242,7 @@ print(figures.verdict(published, {"scores": scores, "V": V}, decimals=3, context
 # %%
 walk_steps = {step.name: step for step in walkthrough.walk(model, PROMPT)}
 
+# %%
 print(f"\n6.6 The walk, for the prompt: {PROMPT}\n")
 for name in ("token_embedding", "position_embedding", "embedding"):
     print(walk_steps[name])
@@ -268,6 +284,8 @@ for name in ("weights", "context"):
 trace = model.trace(PROMPT)
 head = trace.head(0, 0)
 second = int(head.weights[-1].argsort()[-2:][0])
+
+# %%
 print(head.explain(-1, second))
 head
 
@@ -307,11 +325,15 @@ print(walkthrough.reproduce(model, PROMPT))
 
 # %%
 straight = PROMPT.replace("’", "'")
+tokens_of = {prompt: model.tokenizer.tokens(prompt) for prompt in (PROMPT, straight)}
 print("\n6.8 A straight apostrophe")
-for prompt in (PROMPT, straight):
-    tokens = model.tokenizer.tokens(prompt)
+
+# %%
+for prompt, tokens in tokens_of.items():
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
+
+# %%
 print("\nCompared with the published figures:")
 print(Paragraph(walkthrough.reproduce(model, straight).reason))
 
@@ -326,17 +348,21 @@ print(Paragraph(walkthrough.reproduce(model, straight).reason))
 # epsilon is added to it before the division.)
 
 # %%
-ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
-epsilon = model.config.layer_norm_epsilon
-normalised = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
+print("\n6.9 Where the article is wrong")
+D, epsilon = model.config.n_embd, model.config.layer_norm_epsilon
+normalised = attnlab.layer_norm(trace.embedding, np.ones(D), np.zeros(D), epsilon)
+
+# %%
 attention = trace.blocks[0].attention
 gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 
-print("\n6.9 Where the article is wrong")
+# %%
 rows = [[x[0].mean(), x[0].var(), *x[0, :3]] for x in (normalised, X)]
 names = ["without gain and bias", "with gain and bias (X)"]
 show(f"LayerNorm, row of {trace.tokens.symbols[0]}", rows, names, ["mean", "variance", *three])
+
+# %%
 if trace.tokens.ids.tolist() == recorded["token_ids"]:
     for name, x in {"without gain and bias": normalised, "with gain and bias": X}.items():
         print(figures.compare(f"X {name}", x[:, :3], recorded["X"], decimals=4))
@@ -363,6 +389,8 @@ four_numbers, *_ = np.linalg.lstsq(factors, (d_2 - d_1) * X_0)
 # %%
 gains, biases = 1 / four_numbers[::2], four_numbers[1::2] / four_numbers[::2]
 show("If column 0 has gain 1 and bias 0", [gains, biases], ["gain", "bias"], three[1:])
+
+# %%
 for which, numbers in {"with these": four_numbers, "without": np.array([1, 0, 1, 0])}.items():
     apart = np.abs(factors @ numbers - (d_2 - d_1) * X_0).max()
     print(f"The two sides, {which}: at most {apart:.5f} apart")
@@ -373,12 +401,12 @@ for which, numbers in {"with these": four_numbers, "without": np.array([1, 0, 1,
 # after all heads are concatenated: that is **multi-head attention**. On the model that runs here:
 
 # %%
+arrays = {"W_Q of one head": head.W_Q, "context of one head": head.context}
+arrays["concat, all heads joined"] = attention.concat
+
+# %%
 print("\nShapes")
-for description, array in {
-    "W_Q of one head": head.W_Q,
-    "context of one head": head.context,
-    "concat, all heads joined": trace.blocks[0].attention.concat,
-}.items():
+for description, array in arrays.items():
     print(f"  {' x '.join(map(str, array.shape)):<10}{description}")
 
 # %% [markdown]
@@ -397,10 +425,12 @@ print(f"\ncos π = {math.cos(math.pi):.0f}")
 
 visible = head.mask
 undivided = attnlab.softmax(np.where(visible, head.raw_scores, -np.inf))
-rows = [
-    [head.raw_scores[visible].std(), undivided.max(axis=1).mean()],
-    [head.scores[visible].std(), head.weights.max(axis=1).mean()],
-]
+
+# %%
+pairs = ((head.raw_scores, undivided), (head.scores, head.weights))
+rows = [[each[visible].std(), of_each.max(axis=1).mean()] for each, of_each in pairs]
+
+# %%
 columns = ["standard deviation", "largest weight of a row, mean"]
 show(f"Dividing by √{model.config.d_head}", rows, ["raw_scores", "scores"], columns)
 
@@ -423,38 +453,49 @@ show(f"Dividing by √{model.config.d_head}", rows, ["raw_scores", "scores"], co
 
 # %%
 similarity = np.array(recorded["similarity"])
+show("The similarity table, as printed", similarity, recorded["symbols"], recorded["symbols"], 2)
+
+# %%
 logs = np.log(similarity[np.ix_([4, 6, 8, 11], [4, 6, 8, 11])])
-squared = (logs.diagonal() + logs.diagonal()[:, None] - logs - logs.T)[np.triu_indices(4, 1)]
+squares = logs.diagonal() + logs.diagonal()[:, None] - logs - logs.T
+squared = squares[np.triu_indices(4, 1)]
+
+# %%
 printed_X = np.array(recorded["X"])
 differences = (printed_X[:, None] - printed_X)[np.triu_indices(12, 1)]
 estimates = 768 * (differences**2).mean(axis=1)
 
-show("The similarity table, as printed", similarity, recorded["symbols"], recorded["symbols"], 2)
-distances = {
-    "from the table, without √768": squared,
-    "from the table, with √768": squared * math.sqrt(768),
-    "from X, estimated": estimates,
-}
+# %%
+distances = {"from the table, without √768": squared}
+distances["from the table, with √768"] = squared * math.sqrt(768)
+distances["from X, estimated"] = estimates
+
+# %%
 extremes = [[each.min(), each.max()] for each in distances.values()]
 show("Squared distances of two rows of X", extremes, [*distances], ["smallest", "largest"])
 
 # %%
-print("\nIn each row the largest cell off the diagonal")
+names = recorded["symbols"]
 others = np.where(np.eye(12), 0, similarity)
-for symbol, row_of_others in zip(recorded["symbols"], others, strict=True):
-    most = recorded["symbols"][row_of_others.argmax()]
-    if row_of_others.any():  # a row may have nothing left at four decimals
-        print(f"  {symbol:<9}{most:<9}{row_of_others.max():.4f}")
+not_empty = np.flatnonzero(others.any(axis=1))  # a row may have nothing left at four decimals
+
+# %%
+print("\nIn each row the largest cell off the diagonal")
+for row in not_empty:
+    print(f"  {names[row]:<9}{names[others[row].argmax()]:<9}{others[row].max():.4f}")
 
 # %%
 without_root = attnlab.softmax(head.X @ head.X.T)
-with_root = attnlab.softmax(head.X @ head.X.T / model.config.n_embd**0.5)
+with_root = attnlab.softmax(head.X @ head.X.T / D**0.5)
+
+# %%
 symbols = trace.tokens.symbols
 show("softmax(X Xᵀ / √D) of the model that runs here", with_root, symbols, symbols, 2)
-print("\nMean of the diagonal")
-print(f"  as printed              {similarity.diagonal().mean():.2f}")
-print(f"  this model, without √D  {without_root.diagonal().mean():.2f}")
-print(f"  this model, with √D     {with_root.diagonal().mean():.2f}")
+
+# %%
+means = [[table.diagonal().mean()] for table in (similarity, without_root, with_root)]
+names = ["as printed", "this model, without √D", "this model, with √D"]
+show("Diagonal", means, names, ["mean"], 2)
 
 # %% [markdown]
 # ## 6.10 Predict, change, see

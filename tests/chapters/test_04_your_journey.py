@@ -47,8 +47,8 @@ def test_two_causal_masks(chapter: Chapter) -> None:
 
 
 def test_masking_weights_fails_where_the_future_has_all_weight() -> None:
-    far = "    W_Q, W_K = 1000 * np.ones((3, 2)), np.eye(3, 2)\n    head = attnlab.self"
-    large = run(CHAPTER, {"    head = attnlab.self": far}, until="# ## 4.4")
+    far = "    W_Q, W_K = 1000 * np.ones((3, 2)), np.eye(3, 2)\n    return attnlab.self"
+    large = run(CHAPTER, {"    return attnlab.self": far}, until="# ## 4.4")
     assert np.allclose(large["causal"].weights.sum(axis=1), 1)
     assert large["renormalised"].sum(axis=1).min() == 0
 
