@@ -481,8 +481,8 @@ not_empty = np.flatnonzero(others.any(axis=1))  # a row may have nothing left at
 
 # %%
 print("\nIn each row the largest cell off the diagonal")
-for row in not_empty:
-    print(f"  {names[row]:<9}{names[others[row].argmax()]:<9}{others[row].max():.4f}")
+for i in not_empty:
+    print(f"  {names[i]:<9}{names[others[i].argmax()]:<9}{others[i].max():.4f}")
 
 # %%
 without_root = attnlab.softmax(head.X @ head.X.T)
