@@ -173,10 +173,11 @@ for variant, head in heads.items():
 # "journey" with "Your", "journey" and "step". Those are the products of the numbers above,
 # truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
 #
-# In the same way k(1), k(T), v(1) and v(T) are printed, its weights on these three words as α =
-# 0.1, 0.2 and 0.1, and its context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight
-# would be 0.2. Without the division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so
-# the printed figures can't tell whether it was done.
+# In the same way the rows of X are printed as 0.4, 0.1, 0.8 and so on, k(1), k(T), v(1) and v(T)
+# with one decimal, the weights of "journey" on these three words as α = 0.1, 0.2 and 0.1, and its
+# context as z = 0.3 and 0.8: truncated, too. Rounded, 0.89 would be 0.9, and the last weight 0.2.
+# Without the division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so the printed
+# figures can't tell whether it was done.
 
 
 # %%
@@ -185,6 +186,9 @@ def truncate(x: Array) -> Array:
     truncated: Array = np.trunc(x * 10) / 10
     return truncated
 
+
+# %%
+show("X, truncated", truncate(X), words, ["0", "1", "2"])
 
 # %%
 first_variant = heads["self_attention"]

@@ -1,5 +1,6 @@
 """Tests with transformers and BertViz, in a Python that has them."""
 
+import re
 from pathlib import Path
 
 from conftest import MODELS, REFERENCE, RELATIVES
@@ -329,17 +330,44 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
 
 
-def test_the_class_of_chapter_4(tmp_path: Path) -> None:
-    page = (ROOT / "examples/book/pages/en/articles.md").read_text("utf-8")
-    listing = page.split("```python\n")[1].split("```")[0]
-    checks = """
+ARTICLES = (ROOT / "examples/book/pages/en/articles.md").read_text("utf-8")
+STAGES, CLASS, CAT = re.findall("```python\n(.+?)```", ARTICLES, re.DOTALL)
+ON_ARTICLES = """
+import numpy as np, torch, attnlab
+from attnlab import figures
+
+def agree(name, decimals=6, **computed):
+    published = figures.load(name)
+    for path, array in computed.items():
+        stage, _, step = path.rpartition("__")
+        expected = (published[stage] if stage else published)[step]
+        assert figures.compare(path, array.detach().numpy(), expected, decimals).agrees, path
+
+X = figures.load("journey")["inputs"]
+"""
+
+
+def test_the_listings_of_the_articles_page(tmp_path: Path) -> None:
+    """The stages of chapter 4 and the head of chapter 3 in PyTorch; the class that is kept."""
+    stages = f"""{ON_ARTICLES}{STAGES}
+agree("journey", no_weights__weights=weights, no_weights__context=context)
+agree("journey", self_attention__W_V=W_V, self_attention__raw_scores=raw_scores)
+agree("journey", self_attention__weights=alpha, self_attention__context=z)
+agree("journey", self_attention_linear__W_Q=query.weight.T, self_attention_linear__V=V)
+agree("journey", causal__zeroed_weights=zeroed, causal__renormalised_weights=renormalised)
+agree("journey", causal__weights=causal_weights, causal__context=causal_context)
+agree("journey", dropout__weights=dropped, multi_head__concatenated=concat)
+{CLASS}
 X, W = np.random.default_rng(0).normal(size=(7, 6)), np.random.default_rng(1).normal(size=(4, 6, 6))
 expected = attnlab.multi_head_attention(X, *W, n_head=3, mask=attnlab.causal_mask(7)).output
 given = CausalAttention(*W, 3)(torch.tensor(X)).detach().numpy()
 np.testing.assert_allclose(given, expected, atol=1e-12)
+cat = figures.load("cat_eats_fish")
+X, W_Q, W_K, W_V = (np.array(cat[name]) for name in ("X", "W_Q", "W_K", "W_V"))
+{CAT}
+agree("cat_eats_fish", 4, Q=Q, K=K, V=V, scores=scores, weights=weights, context=context)
 """
-    imports = "import attnlab, torch\nimport numpy as np\n"
-    walk(python_with("torch"), f"{imports}{listing}{checks}", tmp_path)
+    walk(python_with("torch"), stages, tmp_path)
 
 
 CHAPTER = (ROOT / "examples" / "15_write_your_own.py").read_text(encoding="utf-8")
