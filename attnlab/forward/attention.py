@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attnlab.views.plot import Picture
 
 
-# Optional biases.
+# In GPT-2 all are there; your own attention may leave them out, and formulas then don't show them.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
 # The end of formulas of projected steps with a head axis.
@@ -44,6 +44,7 @@ SPLIT = ", split into heads"
 
 def affine_step(axes: str, x: str, W: str, b: str, **settings: Any) -> Step[Array]:
     """The step x W + b of the steps with these names."""
+    # One equation for every linear map: the declarations differ only in which steps it takes.
     return Step(axes, f"{x} {W} + {b}", equations.affine, x=x, W=W, b=b, **settings)
 
 
@@ -73,9 +74,9 @@ class Attention(ShownResult):
 
     # The chain of one head, in order. Reading an attribute computes the step and those before it.
     # Inputs: a step without an equation. Tq, Tk, ... are names of axes, see above.
-    Q = Step[Array]("Tq Dk")
-    K = Step[Array]("Tk Dk")
-    V = Step[Array]("Tk Dv")
+    Q = Step[Array]("Tq Dk")  # a row for each token that attends: what it looks for
+    K = Step[Array]("Tk Dk")  # a row for each token that may be attended to: what it offers
+    V = Step[Array]("Tk Dv")  # what that token passes on; its width may differ from that of K
     mask = Step[Mask]("Tq Tk", "True = may attend")
     # Not `bias`, which in a block is LayerNorm's.
     score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
@@ -118,7 +119,7 @@ class Attention(ShownResult):
         --------
         >>> result.edited({"scale": 1}).weights
         """
-        self._check_whole("edited")
+        self._check_whole("edited")  # the edit of a part would change the whole
         return self._with_run(edit_run(self._run, edits))
 
     def _check_whole(self, verb: str) -> None:
@@ -156,7 +157,7 @@ class Attention(ShownResult):
         >>> head.explain("it", "dog")
         >>> head.explain("it", step="Q", component=3)
         """
-        from attnlab.views.explaining.explain import explain
+        from attnlab.views.explaining.explain import explain  # here: import attnlab stays quick
 
         return explain(*step_at(self, step), query, component, key)
 
@@ -184,7 +185,7 @@ class Attention(ShownResult):
             a notebook displays it, `.save("picture.svg")` writes it; it has `.axes`, `.figure` and
             `.alt`, a description
         """
-        from attnlab.views.plot import drawing_in, plot_step
+        from attnlab.views.plot import drawing_in, plot_step  # needs matplotlib, which is optional
 
         with drawing_in(language):
             return plot_step(self, step, ax, tokens)
@@ -216,14 +217,14 @@ class Attention(ShownResult):
         ----------
         path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets
         """
-        from attnlab.views.sheets import write_sheets
+        from attnlab.views.sheets import write_sheets  # needs xlsxwriter, which is optional
 
         write_sheets(self, path)
 
     @property
     def scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), known before they are computed."""
-        return self._run.scores_shape
+        return self._run.scores_shape  # from the shapes of the inputs
 
 
 class SelfAttention(Attention):
@@ -250,8 +251,8 @@ class SelfAttention(Attention):
     # Three learned maps: what a token looks for, what it is found by, and what it passes on.
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
-    W_K = Step[Array]("D' Dk")
-    b_K = Step["Array | None"]("Dk")
+    W_K = Step[Array]("D' Dk")  # as wide as W_Q, since queries and keys are multiplied
+    b_K = Step["Array | None"]("Dk")  # adds the same to all scores of a query: softmax drops it
     W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
     # (Tq, D) (D, Dk) -> (Tq, Dk): the product works on each row, so tokens don't mix yet.
@@ -288,6 +289,7 @@ class SelfAttention(Attention):
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
+        # If a memory was given, it is an input of this run's graph.
         return f"{self._layer_prefix}memory" not in self._run.graph.given
 
 
@@ -319,6 +321,7 @@ class Head(Circuits, SelfAttention):
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)
+        # A head alone has X as an input; in a block, X is LayerNorm of the residual stream.
         if name in ("X", "memory"):  # the layer's class declares their formulas
             *layer_path, _, _ = self.path.split(".")  # without "heads" and the number
             step = self._run.graph.class_at(layer_path).steps[name]
@@ -364,7 +367,7 @@ class MultiHeadAttention(SelfAttention):
     # The columns of all heads side by side. A head's are found by the axes: see `select_head`.
     # In GPT-2 H·Dk = D: more heads are narrower heads, not more numbers.
     n_head = Step[int]("", "H")
-    W_Q = Step[Array]("D H·Dk")
+    W_Q = Step[Array]("D H·Dk")  # head h has the Dk columns from h·Dk on
     b_Q = Step["Array | None"]("H·Dk")
     W_K = Step[Array]("D' H·Dk")
     b_K = Step["Array | None"]("H·Dk")
@@ -372,7 +375,7 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     # The output projection: from the heads back to the residual stream.
     W_O = Step[Array]("H·Dv D")
-    b_O = Step["Array | None"]("D")
+    b_O = Step["Array | None"]("D")  # once for the layer: it belongs to no head
     # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
@@ -395,6 +398,7 @@ class MultiHeadAttention(SelfAttention):
 
     @cached_property
     def heads(self) -> Numbered[Head]:
+        # Views of this run, made on access: a head has no arrays of its own.
         return Numbered(
             "head",
             (

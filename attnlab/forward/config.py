@@ -24,7 +24,7 @@ ALIASES = {
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",
 }
-DEFAULT_SIZES = {
+DEFAULT_SIZES = {  # GPT-2 small's
     "vocab_size": 50257,
     "n_positions": 1024,
     "n_embd": 768,
@@ -33,6 +33,7 @@ DEFAULT_SIZES = {
 }
 
 # Keys with only one supported value, the default; other values would change the computation.
+# Refused, not ignored: the numbers would be another model's, and nothing would show it.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 HOW_TO_RESTORE = (
     "Put zeros in the place of these heads, in the columns of W_Q, W_K, W_V and the rows of W_O, "
@@ -69,7 +70,7 @@ ACTIVATIONS = {
     "swish": SILU,
 }
 
-# The largest sizes that a config may have.
+# The largest sizes that a config may have: a damaged file must not ask for terabytes of memory.
 LARGEST = {
     "vocab_size": 100_000_000,
     "n_positions": 100_000_000,
@@ -106,14 +107,14 @@ class GPT2Config:
     n_positions: int  # the context window: W_P has a row for each
     n_embd: int  # d_model in the paper of 2017
     n_layer: int
-    n_head: int
+    n_head: int  # more heads are narrower ones: H · Dh = D
     n_inner: int | None = None
     layer_norm_epsilon: float = 1e-5
     activation_function: str = "gelu_new"
     scale_attn_weights: bool = True
-    scale_attn_by_inverse_layer_idx: bool = False
+    scale_attn_by_inverse_layer_idx: bool = False  # from Stanford's Mistral, against overflow
     reorder_and_upcast_attn: bool = False
-    tie_word_embeddings: bool = True
+    tie_word_embeddings: bool = True  # if False, the checkpoint has a W_U of its own
 
     def __post_init__(self) -> None:
         if problems := _invalid_settings(vars(self)):
@@ -155,6 +156,7 @@ class GPT2Config:
             if alias in settings and name in settings and settings[alias] != settings[name]
         ]
         renamed = {name: settings[alias] for alias, name in ALIASES.items() if alias in settings}
+        # The last one wins: a size under its own name, then under an alias, then GPT-2's.
         settings = (DEFAULT_SIZES if "model_type" in settings else {}) | renamed | {**settings}
         problems = differing + [
             f"{key} must be {value!r}; got {quoted(settings[key])}"
@@ -165,7 +167,7 @@ class GPT2Config:
         known: dict[str, Any] = {
             f.name: settings[f.name] for f in fields(cls) if f.name in settings
         }
-        if problems := problems + _invalid_settings(known):
+        if problems := problems + _invalid_settings(known):  # all at once: one repair is enough
             raise ConfigError("; ".join(problems))
         return cls(**known)
 
@@ -199,6 +201,7 @@ class GPT2Config:
 
 def _custom_code(settings: Mapping[str, Any]) -> str:
     """The class that transformers loads with trust_remote_code=True, or ""."""
+    # Never run: a model from the hub may have any code, and this library computes GPT-2 only.
     auto_map = settings.get("auto_map")
     entries = auto_map.items() if isinstance(auto_map, Mapping) else ()
     return next((str(code) for name, code in entries if str(name).startswith("AutoModel")), "")
@@ -206,7 +209,7 @@ def _custom_code(settings: Mapping[str, Any]) -> str:
 
 def _unsupported_model(settings: Mapping[str, Any]) -> str:
     """Why a config's model isn't supported, or "" if it is."""
-    model_type = settings.get("model_type", MODEL_TYPE)
+    model_type = settings.get("model_type", MODEL_TYPE)  # a dict written by hand may leave it out
     if not _same_type_and_value(model_type, MODEL_TYPE):
         return f"model_type is {quoted(model_type)}; only '{MODEL_TYPE}' is supported"
     quantized = settings.get("quantization_config")
@@ -240,6 +243,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         elif value > largest:
             problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
+    # 0 would divide by 0 for a vector of equal numbers.
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
             f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"

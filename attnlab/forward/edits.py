@@ -47,13 +47,13 @@ FIXED = (
 )
 
 # Steps of a head that aren't parts of a step of the layer.
-HEAD_ONLY = ("X", "scale", "output")
+HEAD_ONLY = ("X", "scale", "output")  # see `effects_of`
 
 # The maximum number of edited steps in a title.
 MAX_PATHS_SHOWN = 3
 
 # The number of a block or head in a path.
-NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
+NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"  # also a negative one, to suggest what was meant
 
 
 class PartEdits(tuple[PartEdit, ...]):
@@ -81,6 +81,7 @@ class EditedRun(Run):
 
     @classmethod
     def of(cls, base: Run, edits: Mapping[str, Edit]) -> EditedRun:
+        # An edit of an edited run adds to its edits; functions are called with the earlier result.
         earlier = base.edits if isinstance(base, EditedRun) else ()
         return cls.changing(base, edits=(*earlier, edits))
 
@@ -126,20 +127,20 @@ class EditedRun(Run):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._index_edits()
+        self._index_edits()  # not stored: `_effects` has functions, which can't be pickled
 
     def _as_stored(self, path: str, edit: Any) -> Any:
         """An edit, or what its functions returned; other parts of the step stay unedited."""
         if not is_function(edit):
             return edit
         value = self.value(path)
-        if isinstance(edit, PartEdits):
+        if isinstance(edit, PartEdits):  # only the parts: the rest may be edited again
             return PartEdits((index, np.array(value)[as_index(index)]) for index, _ in edit)
         return value
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        return tuple({**self._changes, **self._effects})
+        return tuple({**self._changes, **self._effects})  # a dict: without repetitions, in order
 
     def is_edited(self, path: str) -> bool:
         # It contains an edited step, or is part of one.
@@ -148,6 +149,7 @@ class EditedRun(Run):
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
+        # As `compute` applies them, from the end: gradients go through the last one first.
         return [*self._effects.get(path, {}).items(), *self._changes.get(path, ())][::-1]
 
     def unedited(self, path: str) -> Any:
@@ -193,6 +195,7 @@ class EditedRun(Run):
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
+    # Copies: a later change of the user's array must not change the run.
     by_path = {path: as_edit(path, x) for path, x in expand(run.graph, n_head, edits).items()}
     edited_run = EditedRun.of(run, by_path)
     labels = []  # for the title, which every table and plot of this run shows
@@ -206,10 +209,11 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         of_parts = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
         labels.append(f"{path}{of_parts}{note}")
-    if "score_bias" in run.graph.given:
+    if "score_bias" in run.graph.given:  # its -inf hides keys beside those that the mask hides
         visible = edited_run.value("mask") & (edited_run.value("score_bias") > -np.inf)
         if query := query_without_keys(visible):
             raise InvalidValueError(f"mask and score_bias hide all keys from query {query}")
+    # Titles stand above tables and plots: an edit of all heads must not fill the page.
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
     edited_run.note = Message(EDITED, paths=paths) if labels else ""
@@ -222,10 +226,11 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
     """The paths of a step, its container, and so on, up to the outermost array."""
     node, name = graph[path], graph[path].step.name
+    # A head's step is a part of its layer's, unless the layer has no array that contains it.
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
     elif name == "next_logits":
-        container = "logits"
+        container = "logits"  # whose last row it is
     else:
         return [path]
     return [path, *enclosing_steps(graph, container)]
@@ -233,6 +238,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
 
 def changed_steps(graph: Graph, path: str) -> tuple[str, ...]:
     """The whole arrays that an edit changes: the outermost one, or those it changes indirectly."""
+    # Whole arrays: a caller that computes many edits side by side stacks these.
     indirect = (other for other, _ in effects_of(graph, path) if parse(other).head is None)
     return tuple(indirect) or (enclosing_steps(graph, path)[-1],)
 
@@ -297,7 +303,7 @@ def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
 def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray:
     """The effect of a head's X on the layer's Q, K or V."""
     X, W, b = (run.value(f"{head}.{step}") for step in ("X", f"W_{name}", f"b_{name}"))
-    # Of keys and values, those of cached tokens come first; they aren't of this X.
+    # Keys and values of cached tokens come first, and stay: they don't come from this X.
     new = np.array(heads[..., -X.shape[-2] :, :])
     select_part(run, f"{head}.{name}", new)[...] = equations.affine(X, W, b)
     cache = None if name == "Q" else run.value(f"{parse(head).layer_prefix}{name}_cache")
@@ -322,6 +328,7 @@ def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
         check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
         for path in fill(name, counts):
             earlier = expanded.get(path, PartEdits())
+            # Two edits of one whole step contradict each other; edits of parts come one by one.
             if path in expanded and (index is None or not isinstance(earlier, PartEdits)):
                 raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
             expanded[path] = edit if index is None else PartEdits((*earlier, (index, edit)))
@@ -353,7 +360,7 @@ def nearest(pattern: str, valid: Sequence[str]) -> list[str]:
         pairs = ((other, pattern), (last_name(other), last_name(pattern)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return sorted(valid, key=similarity, reverse=True)[:3]
+    return sorted(valid, key=similarity, reverse=True)[:3]  # enough to find a typing error
 
 
 def last_name(path: str) -> str:
@@ -378,6 +385,7 @@ def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
     for i, word in enumerate(words):
         if word == "#":
             count, number = counts[words[i - 1]], numbers.pop(0) if numbers else 0
+            # -1 suggests the last one, as Python counts; 99 suggests it too.
             words[i] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
     return ".".join(words)
 
@@ -390,13 +398,13 @@ def as_edit(path: str, edit: Any) -> Any:
     if isinstance(edit, PartEdits):
         return PartEdits((index, as_edit(path, x)) for index, x in edit)
     if callable(edit):
-        return edit
+        return edit  # its results are checked when it is called
     return read_only(np.array(as_array(edit, f"the edit of {path}")))
 
 
 def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """The value that an edit gives a step, with the original's shape and dtype."""
-    if value is None:
+    if value is None:  # an optional input, such as b_Q
         raise InvalidValueError(f"{path} was left out, so it can't be edited")
     if isinstance(edit, PartEdits):
         new = np.array(value)
@@ -437,12 +445,14 @@ def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
             array = as_array(result, f"the edit of {path}")
         else:
             array = np.asarray(edit)
+        # A mask of numbers, or ids with fractions, would be rounded without a word.
         allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
         if array.dtype.kind not in allowed_kinds:
             raise InvalidTypeError(
                 f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
+            # In the model's dtype, so that all later steps keep it: float64 would spread.
             return np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(

@@ -15,14 +15,14 @@ import numpy as np
 from attnlab import equations
 from attnlab.equations import Activation, Array, Cache, Mask, mean, transpose
 
-SHORT = 64
+SHORT = 64  # tokens, of all texts together
 
 # Queries per block: enough for fast matrix products, few enough to keep intermediates small
 # and to skip keys that none of the queries may attend to.
 ROWS = 128
 
 # Rows per block of an activation function, so that intermediates stay in the processor's cache.
-ACTIVATION_ROWS = 32
+ACTIVATION_ROWS = 32  # 390 KB for F = 3,072 in float32
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
@@ -49,6 +49,7 @@ def side_by_side(*parts: Array) -> Array:
         if not is_like_first or address_of(part) != expected:  # such as an edited W_Q
             return np.concatenate(parts, axis=-1)
     shape = (*first.shape[:-1], len(parts) * first.shape[-1])
+    # NumPy has no other way to say that neighbours in memory are one array.
     return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
 
 
@@ -92,7 +93,7 @@ def projections(
 
 def logits(final: Array, W_U: Array) -> Array:
     """One matrix product for all sequences."""
-    return affine(final, W_U, None)
+    return affine(final, W_U, None)  # GPT-2 has no bias here
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -147,7 +148,7 @@ def mlp_output(
     activated: Array | None = None,
 ) -> Array:
     """The MLP's output, with one (T, F) array for both `hidden` and `activated`."""
-    if activated is None:
+    if activated is None:  # no one has read it, so the equation's second array isn't needed
         hidden = affine(X, W_1, b_1)
         activated = activate(hidden, activation, out=hidden)  # no one reads `hidden` itself
     return affine(activated, W_2, b_2)
@@ -163,10 +164,10 @@ def weights(
 ) -> Array:
     """The weights, computed in one array by blocks of queries."""
     settings = Q, K, scale, mask, score_bias, dropout_mask
-    blocks = [*row_blocks(mask)]
+    blocks = [*row_blocks(mask)]  # pairs of slices: of queries, and of the keys that they need
     if len(blocks) == 1:  # at most 128 queries
         rows, keys = blocks[0]
-        if keys.stop == K.shape[-2]:  # one block with all keys: no copy
+        if keys.stop == K.shape[-2]:  # one block with all keys: nothing to put together
             return weights_of_rows(*settings, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
     # Zeros: the keys after a block's last visible one aren't computed, and have weight 0.
@@ -191,7 +192,7 @@ def context(
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
     # Memory layout (T, H, Dh), so that concat needs no copy.
     shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
-    context = np.empty(shape, np.result_type(Q, K, V))
+    context = np.empty(shape, np.result_type(Q, K, V))  # every row is written below
     if leading:
         context = context.swapaxes(-3, -2)  # (..., H, Tq, Dv), a view
     for rows, keys in row_blocks(mask):
@@ -228,10 +229,11 @@ def weights_of_rows(
     block /= scale  # `scores`, then `masked_scores`
     if score_bias is not None:
         block += score_bias[..., rows, keys]
+    # After the bias, so that a bias of +1e9 can't make a hidden key visible.
     np.copyto(block, -math.inf, where=~mask[..., rows, keys])
     block -= block.max(axis=-1, keepdims=True)  # softmax, as in `equations.softmax`
     np.exp(block, out=block)
     block /= block.sum(axis=-1, keepdims=True)
     if dropout_mask is not None:
-        block *= dropout_mask[..., rows, keys]
+        block *= dropout_mask[..., rows, keys]  # after softmax, so rows no longer sum to 1
     return block

@@ -50,6 +50,7 @@ class CachedRows:
     """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`."""
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
+        # The length at the start of the pass: the cache's own grows while generation goes on.
         self._rows, self._length, self._cache = rows, length, cache
 
     def extend(self, new: Array) -> Array:
@@ -61,7 +62,7 @@ class CachedRows:
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]  # T new rows
         self._rows[:, self._length : end] = new
-        return self._rows[:, :end]
+        return self._rows[:, :end]  # a view, without a copy of the earlier rows
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the unused positions
         return CachedRows, (self._rows[:, : self._length], self._length)
@@ -127,7 +128,7 @@ class Explainable(ShownResult):
                 f"tokens: trace.head(layer, head).explain({step}, {key})"
             )
         step = self._default_step if step is None else step
-        from attnlab.views.explaining.explain import explain
+        from attnlab.views.explaining.explain import explain  # here: import attnlab stays quick
 
         return explain(*step_at(self, step), token, component)
 
@@ -152,7 +153,7 @@ class MLP(Explainable):
     _default_step: ClassVar[str] = "output"
 
     # No equation: a parameter, which the run reads from the model by its path.
-    gain = Step[Array]("D")
+    gain = Step[Array]("D")  # LayerNorm's, not the linear maps'
     bias = Step[Array]("D")
     # The same number in every LayerNorm, so it is an input of the whole pass.
     epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
@@ -166,9 +167,9 @@ class MLP(Explainable):
     )
     # Each token's vector alone, without the others: only attention moves information between them.
     # x @ W, as GPT-2 stores it (PyTorch's Linear stores Wᵀ). F = 4 D in GPT-2.
-    W_1 = Step[Array]("D F")
+    W_1 = Step[Array]("D F")  # each of the F columns is a pattern in a token's vector
     b_1 = Step[Array]("F")
-    W_2 = Step[Array]("F D")
+    W_2 = Step[Array]("F D")  # row f is what is written when pattern f is found
     b_2 = Step[Array]("D")
     # Not kept: (T, F) is four times as large as the residual stream.
     hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
@@ -194,10 +195,11 @@ class BlockAttention(MultiHeadAttention):
 
     # Under its own name here: attention reads the stream, but doesn't change it.
     residual = Step[Array]("Tq D", "the block's input", equations.identity, x="parent.input")
-    gain = Step[Array]("D")
+    gain = Step[Array]("D")  # of the LayerNorm before attention
     bias = Step[Array]("D")
     epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
     n_head = Step[int]("", "H", equations.identity, x="root.n_head")
+    # LayerNorm comes before attention ("pre-LN"), so the stream itself is never normalised.
     X = Step(
         "Tq D",
         "LayerNorm(the block's input)",
@@ -260,7 +262,7 @@ class Block(Explainable):
         "T D",
         "mid + mlp.output",
         equations.residual,
-        stream="mid",
+        stream="mid",  # which has what attention wrote, so the MLP reads that too
         update="mlp.output",
         finite=True,
     )
@@ -269,7 +271,7 @@ class Block(Explainable):
     def attention(self) -> BlockAttention:
         title = Message("Layer {layer}, attention", layer=parse(self.path).layer)
         path = f"{self.path}.attention"
-        return BlockAttention(title, self._run, path)
+        return BlockAttention(title, self._run, path)  # a view of the same run
 
     @cached_property
     def mlp(self) -> MLP:
@@ -315,14 +317,14 @@ class ForwardPass(Explainable):
     config: GPT2Config
 
     # Read top to bottom: ids, embeddings, the blocks (a part with steps of its own), logits.
-    ids = Step[Ids]("T", "token ids")
+    ids = Step[Ids]("T", "token ids")  # the only input that comes from the text
     # Absolute positions: W_P has a learned row for each, up to n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True = may attend")
     cached = Step[int]("", "the number of cached tokens")  # 0 except in generation
     n_head = Step[int]("", "H")
-    epsilon = Step[float]("", "added to the variance")
-    activation = Step[Activation]("", "GELU")
+    epsilon = Step[float]("", "added to the variance")  # against division by 0
+    activation = Step[Activation]("", "GELU")  # variants of GPT-2 have others
     divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
     # A row for each token of the vocabulary, and one for each position.
     W_E = Step[Array]("vocab D")
@@ -354,7 +356,7 @@ class ForwardPass(Explainable):
         fast=fast.layer_norm,
         after_blocks=True,
     )
-    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)
+    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)  # its pickle doesn't store W_E twice
     # The output matrix is the embedding again: a token is likely if `final` points its way.
     # Row t scores every possible token t + 1; softmax of it is the model's prediction.
     logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
@@ -367,7 +369,7 @@ class ForwardPass(Explainable):
         tokens: Tokens | None = None,
     ) -> None:
         config = parameters.config
-        cached = 0 if cache is None else cache.length
+        cached = 0 if cache is None else cache.length  # tokens whose keys and values are known
         new_ids = ids_of_pass(ids, config, cached)  # (..., T)
         T = new_ids.shape[-1]
         values = {
@@ -383,7 +385,7 @@ class ForwardPass(Explainable):
             "activation": config.activation.function,
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
-            **({} if cache is None else cache.by_path()),
+            **({} if cache is None else cache.by_path()),  # two for each layer
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
         # A model with its own output matrix: W_U is read, not computed from W_E.
@@ -412,6 +414,7 @@ class ForwardPass(Explainable):
     def _computes_for_repr(self, name: str) -> bool:
         # Gradients, and all steps but the embeddings, need all blocks: each parameter is read, and
         # used for each token.
+        # An estimate of time, in multiplications.
         cost = parameter_count(self.config) * (READ_COST + self.ids.size)
         needs_blocks = self.derivative_of or not name.endswith("embedding")
         is_quick = cost <= MAX_MULTIPLICATIONS or not needs_blocks
@@ -427,7 +430,7 @@ class ForwardPass(Explainable):
             Block(Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
             for layer in range(self.config.n_layer)
         )
-        return Numbered("layer", blocks)
+        return Numbered("layer", blocks)  # which run when a step of theirs is read
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:
@@ -442,7 +445,7 @@ def formulas_of(config: GPT2Config) -> Formulas:
     # scores = raw_scores / scale, so these are the divisors.
     factors = ["√Dk"] if config.scale_attn_weights else []
     if config.scale_attn_by_inverse_layer_idx:
-        factors.append("(layer + 1)")
+        factors.append("(layer + 1)")  # later layers then have smaller scores
     name = config.activation.name
     return (
         ("scale", " · ".join(factors) or "1"),
@@ -455,7 +458,7 @@ def formulas_of(config: GPT2Config) -> Formulas:
 def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     """Check the ids of a pass and convert them to a new int64 array (..., T)."""
     array = as_array(ids, "token ids")
-    flat = check_ids(array.ravel(), config.vocab_size)
+    flat = check_ids(array.ravel(), config.vocab_size)  # NumPy would take -1 as the last token
     # A single number isn't a text.
     T = array.shape[-1] if array.ndim else 0
     # W_P has no rows for later positions.

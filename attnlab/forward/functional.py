@@ -74,7 +74,7 @@ def merge_heads(x: ArrayLike) -> Array:
     x = as_floats(x)
     if x.ndim < 3:
         raise InvalidValueError(f"x must have shape (..., H, T, Dh); got {x.shape}")
-    return equations.merge_heads(x)
+    return equations.merge_heads(x)  # undoes `split_heads`
 
 
 def attention(
@@ -124,6 +124,7 @@ def attention(
     # Copies: a later change of your arrays must not change the result.
     inputs = _floats(Q=Q, K=K, V=V)  # by the names of the steps, as `Run` takes them
     settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
+    # Shapes are checked now, so that an error names the argument, not a step far behind it.
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
@@ -185,6 +186,7 @@ def cross_attention(
     scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    # The class of self-attention, with a memory of its own: all other steps are the same.
     shape, labels = _projected_scores_shape(inputs), (tokens, memory_tokens)
     settings = scale, bias, mask, dropout, rng
     return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
@@ -254,6 +256,7 @@ def _floats(**inputs: Any) -> dict[str, Any]:
 def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
     shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
+    # Without keys there is nothing to average. A vector may mean one query, or T components.
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
     if Q.shape[-1] != K.shape[-1]:  # each score is a dot product of two rows
@@ -305,7 +308,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
         for name in ("W_K", "W_V"):
             _as_n_head(inputs[name].shape[1], n_head)  # raises if n_head doesn't divide the columns
     try:
-        leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
+        leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])  # batch axes
     except ValueError:
         raise InvalidValueError(
             f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
@@ -315,6 +318,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
 
 def _as_n_head(columns: int, n_head: int) -> int:
     """Convert the number of heads to an int that divides the columns."""
+    # Heads of different widths don't exist: the columns are cut into equal parts.
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")
@@ -335,10 +339,10 @@ def _attention_result(
     memory_tokens: Labels = None,
 ) -> AttentionType:
     """Check scale, bias, mask, dropout and labels, and create the result."""
-    dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
+    dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype, see `_floats`
     inputs["mask"] = visible = _as_mask(mask, scores_shape)
     if scale is not None:
-        inputs["scale"] = as_float(scale, "scale", least=None)
+        inputs["scale"] = as_float(scale, "scale", least=None)  # of either sign
         if not inputs["scale"]:
             raise InvalidValueError("scale must not be 0, since scores are divided by it")
     if bias is not None:
@@ -405,7 +409,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
 
 def _advice_on_mask(mask: AnyArray) -> str:
     """What to do with a mask of numbers, by its values."""
-    if mask.dtype.kind not in "iuf":
+    if mask.dtype.kind not in "iuf":  # NumPy's kinds of numbers
         return ""
     if np.isin(mask, (0, 1)).all() and mask.any():
         return ". Use mask == 1 if 1 means that a query may attend, mask == 0 if 1 hides a key"
@@ -416,6 +420,7 @@ def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -
     """The bias of the scores, broadcast to their last two axes; -inf hides a key."""
     with np.errstate(over="ignore"):  # float64's lowest number, often a mask, is -inf in float32
         array = np.array(as_floats(bias, "bias"), dtype)
+    # With +inf, softmax would compute inf - inf, which is NaN; -inf just hides a key.
     if np.isnan(array).any() or np.isposinf(array).any():
         raise InvalidValueError("bias contains NaN or +inf")
     return _for_scores(array, "bias", scores_shape)
@@ -456,7 +461,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
     axis = as_index(axis, "axis", x.ndim) if x.ndim else 0
     if x.ndim == 0 or x.shape[axis] == 0:
         raise InvalidValueError(f"x must have non-empty rows; got shape {x.shape}")
-    x = np.moveaxis(x, axis, -1)  # the equation works on the last axis
+    x = np.moveaxis(x, axis, -1)  # a view; the equation works on the last axis
     # The maximum of a row with NaN is NaN, so this finds every invalid row.
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
@@ -480,7 +485,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
             "layer_norm needs x of shape (..., D), gain and bias of shape (D,); got "
             f"{x.shape}, {gain.shape} and {bias.shape}"
         )
-    eps = as_float(eps, "eps")
+    eps = as_float(eps, "eps")  # a Python float, which doesn't turn float32 into float64
     try:
         # An infinite deviation would turn every number into 0, without a trace of the overflow.
         with np.errstate(over="raise"):

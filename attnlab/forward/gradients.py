@@ -39,6 +39,7 @@ from attnlab.text.tokens import check_ids
 
 def rows_of(x: Array) -> Array:
     """All rows as one matrix, (..., n) -> (m, n)."""
+    # Batch axes don't matter here: parameters are shared by the rows of all sequences.
     return x.reshape(-1, x.shape[-1])
 
 
@@ -138,7 +139,7 @@ def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
 
 def silu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = x σ(x): d_x = d_y · σ(x) (1 + x (1 - σ(x)))."""
-    s = sigmoid(x)
+    s = sigmoid(x)  # whose slope is s (1 - s)
     return d_y * (s * (1.0 + x * (1.0 - s)))
 
 
@@ -180,7 +181,7 @@ def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
 
 
 def scores_raw_scores(scale: float, d_y: Array) -> Array:
-    return d_y / scale
+    return d_y / scale  # a constant factor is one of the gradient too
 
 
 # y = Q Kᵀ, so d_Q = d_y K, and d_K = d_yᵀ Q.
@@ -199,6 +200,7 @@ def new_rows(memory: Array, d_y: Array) -> Array:
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
     """The gradient of W_E[ids], (vocab, D): each row sums over the positions that use it."""
+    # Most rows stay 0: a text has few of the vocabulary's tokens.
     D = d_embedding.shape[-1]
     d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
     # A sum over the positions of each id. np.add.at would do, but is far slower.
@@ -250,6 +252,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "bias": affine_b,
     },
     equations.affine: {"x": affine_x, "W": affine_W, "b": affine_b},
+    # affine, then split into heads: so the gradient is merged first.
     equations.Q: {
         "X": lambda W_Q, d_y: affine_x(W_Q, merge_heads(d_y)),
         "W_Q": lambda X, d_y: affine_W(X, merge_heads(d_y)),
@@ -267,17 +270,21 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     },
     equations.raw_scores: {"Q": raw_scores_Q, "K": raw_scores_K},
     equations.scores: {"raw_scores": scores_raw_scores},
+    # The bias is added to the scores, so both get the same gradient.
     equations.masked_scores: dict.fromkeys(("scores", "score_bias"), masked_scores_scores),
     equations.weights: {
         "masked_scores": weights_masked_scores,
         "dropout_mask": lambda masked_scores, d_y: softmax(masked_scores) * d_y,
     },
+    # Through weights to Q and K: which keys to look at. Through V: what to take from them.
     equations.context: {"weights": context_weights, "V": context_V},
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
+    # The way around each block, by which gradients reach early layers unchanged.
     equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)
     },
+    # A tied W_E gets two gradients, as embedding and as output matrix, which are added.
     equations.W_U: {"W_E": lambda d_y: transpose(d_y)},
     equations.logits: {
         "final": lambda W_U, d_y: affine_x(W_U, d_y),

@@ -39,7 +39,7 @@ def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
         "attention.b_QKV": (3 * D,),
         "attention.W_O": (D, D),  # rows by head: head 0 has the first Dh
         "attention.b_O": (D,),
-        "mlp.gain": (D,),
+        "mlp.gain": (D,),  # the second LayerNorm of a block
         "mlp.bias": (D,),
         "mlp.W_1": (D, F),
         "mlp.b_1": (F,),
@@ -56,8 +56,8 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
     D = config.n_embd
     shapes: dict[str, Shape] = {
         "W_E": (config.vocab_size, D),
-        "W_P": (config.n_positions, D),
-        "gain": (D,),
+        "W_P": (config.n_positions, D),  # learned, so there are no others
+        "gain": (D,),  # of the LayerNorm after the last block, which GPT-2 added
         "bias": (D,),
     }
     return shapes if config.tie_word_embeddings else shapes | {"W_U": (D, config.vocab_size)}
@@ -65,13 +65,14 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
 
 def parts_of(stored: str) -> tuple[str, ...]:
     """The paths of the parameters in a stored array: W_Q, W_K and W_V are the thirds of W_QKV."""
+    # OpenAI's checkpoints store the three as one matrix, `c_attn`, and so does this package.
     start = stored.removesuffix("QKV")
     return (stored,) if start == stored else tuple(f"{start}{name}" for name in "QKV")
 
 
 def stored_path(path: str) -> str:
     """The path of the stored array that a parameter is in; other paths as they are."""
-    return re.sub(r"(attention\.[Wb]_)[QKV]$", r"\1QKV", path)
+    return re.sub(r"(attention\.[Wb]_)[QKV]$", r"\1QKV", path)  # W_Q -> W_QKV, b_K -> b_QKV
 
 
 def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
@@ -136,7 +137,7 @@ class Parameters(Mapping[str, Array]):
         return self._arrays[path]
 
     def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and path in parameter_shapes(self.config)
+        return isinstance(path, str) and path in parameter_shapes(self.config)  # reads no file
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(map(parts_of, stored_shapes(self.config)))
@@ -159,7 +160,7 @@ class Parameters(Mapping[str, Array]):
 
     def frozen(self) -> Parameters:
         """The same parameters, unaffected by later changes."""
-        return self
+        return self  # arrays from a file are read-only; a training's are not, see below
 
     def equals(self, other: object) -> bool:
         """Whether both hold the same numbers."""
@@ -187,7 +188,7 @@ class ParameterVector(Parameters):
     ) -> None:
         check_kind(config, GPT2Config, "config")
         self.config, count = config, parameter_count(config)
-        if vector is None:
+        if vector is None:  # for gradients and optimizer states, which start at 0
             dtype = as_model_dtype(dtype)
             with memory_for(f"{count:,} parameters"):
                 vector = np.zeros(count, dtype)
@@ -212,7 +213,7 @@ class ParameterVector(Parameters):
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
-        return ParameterVector(self.config, self.vector.copy())
+        return ParameterVector(self.config, self.vector.copy())  # whose arrays are views of it
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""
@@ -237,6 +238,7 @@ def as_averages(averages: Any, config: GPT2Config) -> Averages:
             f"averages must have a vector for each head, from {paths[0]} to {paths[-1]}; got "
             f"{len(averages)} paths, {quoted([*averages], 100)}"
         )
+    # float32 in float64 models too: averages over a sample of texts aren't more exact than that.
     vectors = {path: as_floats(averages[path], path).astype(np.float32) for path in paths}
     for path, vector in vectors.items():
         check_shape(vector, (config.d_head,), path)

@@ -27,7 +27,7 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
     def part_of_source(_: Run, path: str, node: Node) -> Any:
         return source.value(path)[number] if is_kept(node) else None
 
-    return run.fork(elsewhere=part_of_source)
+    return run.fork(elsewhere=part_of_source)  # what it takes isn't stored twice: it is a view
 
 
 def later_rows(source: Run, start: int) -> Run:
@@ -49,7 +49,7 @@ def later_rows(source: Run, start: int) -> Run:
         for layer in range(source.graph.n_layer)
         for name in "KV"
     }
-    return Run.like(source, values=caches, elsewhere=rows_of_source)
+    return Run.like(source, values=caches, elsewhere=rows_of_source)  # each step when it is read
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:
@@ -72,7 +72,7 @@ class EarlierRows:
 
     def extend(self, new: AnyArray) -> AnyArray:
         """Append new rows (..., T, Dh) and return all, (..., count + T, Dh)."""
-        rows = self._run.value(self._path)[..., : self._count, :]
+        rows = self._run.value(self._path)[..., : self._count, :]  # (..., count, Dh)
         shape = (*new.shape[:-2], *rows.shape[-2:])  # all runs share the earlier rows
         return np.concatenate([np.broadcast_to(rows, shape), new], axis=-2)
 
@@ -80,6 +80,7 @@ class EarlierRows:
 def is_kept(node: Node) -> bool:
     """Whether a step has a row for each token, and is kept once computed."""
     has_rows = node.step.has_rows_for_tokens
+    # Transient ones are freed, so taking them would compute the source's whole array again.
     return has_rows and not node.step.transient and not is_input_or_head(node)
 
 
@@ -114,6 +115,7 @@ def final_row(run: Run) -> AnyArray:
     for layer in range(last):
         # All that later blocks need of this one.
         run._stored(f"blocks.{layer}.output")
+        # A list, since steps are removed while it is read.
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, overload
 Value = TypeVar("Value")
 
 # A step that another one needs: a path, or a function from the layer's number to a path.
-Need = str | Callable[[int], str]
+Need = str | Callable[[int], str]  # such as `lambda layer: f"root.blocks.{layer - 1}.output"`
 
 
 class Step(Generic[Value]):
@@ -72,7 +72,7 @@ class Step(Generic[Value]):
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks, self.joint, self.infinite = after_blocks, joint, infinite
-        self.inputs = inputs
+        self.inputs = inputs  # only those whose parameter has another name than the step
         # Such as ("Q", "K") for `raw_scores(Q, K)`.
         # The names of the equation's parameters are the graph's edges: nothing else declares them.
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
@@ -98,7 +98,7 @@ class Step(Generic[Value]):
 
     def as_input(self) -> Step[Value]:
         """The step where it is a parameter or an input, instead of computed."""
-        step = copy(self)
+        step = copy(self)  # this model's graph has the copy; other models' still compute the step
         step.equation, step.needs = None, ()
         return step
 
@@ -121,4 +121,4 @@ class Step(Generic[Value]):
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
     """The parameters of an equation; empty without one."""
-    return inspect.signature(function).parameters if function else {}
+    return inspect.signature(function).parameters if function else {}  # in order

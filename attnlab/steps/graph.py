@@ -39,6 +39,7 @@ class Node(NamedTuple):
     @property
     def is_input(self) -> bool:
         """Whether it is an input or a model parameter, rather than computed."""
+        # A head's W_Q has no equation either, but it is cut from the layer's.
         return self.step.equation is None and self.select is None and not self.step.optional
 
 
@@ -64,6 +65,7 @@ class Graph(dict[str, Node]):
     def _arguments(self) -> tuple[Any, ...]:
         return self.root, self.n_layer, tuple(self.formulas.items()), self.given
 
+    # Python calls this for a key that a dict lacks: most of a model's steps are never asked for.
     def __missing__(self, path: str) -> Node:
         # For blocks.3.attention.scores: the class BlockAttention declares it, and layer 3 has it.
         *prefix, name = path.split(".")

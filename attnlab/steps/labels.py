@@ -44,6 +44,7 @@ class Axis:
         """The tokens in readable form; only those of a text can share characters."""
         if not self.is_of_tokens:
             return tuple(None if token is None else token.readable for token in self.tokens)
+        # Together, since a character may be spread over several tokens.
         known = iter(Tokens(token for token in self.tokens if token is not None).readable)
         return tuple(None if token is None else next(known) for token in self.tokens)
 
@@ -55,7 +56,7 @@ class Axis:
     @property
     def columns(self) -> dict[str, Any]:
         """Its indices in a data frame, as one column or several by name; {} without a name."""
-        if self.n_head:
+        if self.n_head:  # two columns, so that a table can be grouped by layer
             prefix = "" if self.name == "head" else f"{self.name}_"
             layers, heads = np.divmod(self.positions, self.n_head)
             return {f"{prefix}layer": layers, f"{prefix}head": heads}
@@ -73,7 +74,7 @@ class Axis:
 
     @property
     def has_tokens(self) -> bool:
-        return any(token is not None for token in self.tokens)
+        return any(token is not None for token in self.tokens)  # some may be from a cache
 
     @property
     def is_of_tokens(self) -> bool:
@@ -115,7 +116,7 @@ def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[
 
 def numbered_label(number: int, text: str) -> str:
     """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
-    return str(number) if text == str(number) else f"{number} ({text})"
+    return str(number) if text == str(number) else f"{number} ({text})"  # not “5 (5)”
 
 
 def axis_of(result: Result, axis: str, length: int) -> Axis:

@@ -26,7 +26,7 @@ class StepPath:
     """
 
     path: str
-    index: str | None
+    index: str | None  # as written, since titles and errors show it
     part: str
     step: str
     layer: int | None
@@ -38,7 +38,7 @@ class StepPath:
         return None if self.head is None else self.path[: self.path.rindex("heads.")]
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=10_000)  # each access of a step parses its path again
 def parse(path: str) -> StepPath:
     """Take a path apart; it needn't exist."""
     # "blocks.3.attention.weights[-1]" -> its name and "-1", the index as written.
@@ -47,6 +47,7 @@ def parse(path: str) -> StepPath:
         name, index = found.groups()
     part, _, step = name.rpartition(".")
     words = name.split(".")
+    # A number belongs to the word before it: blocks 3, heads 5.
     numbers = {kind: int(n) for kind, n in pairwise(words) if re.fullmatch(r"\d{1,9}", n)}
     return StepPath(name, index, part, step, numbers.get("blocks"), numbers.get("heads"))
 
@@ -58,7 +59,7 @@ def starred(pattern: str) -> list[str]:
 
 def fill(pattern: str, counts: Mapping[str, int]) -> Iterator[str]:
     """The paths of a pattern: * stands for all blocks, or all heads; `counts` has their numbers."""
-    template = re.sub(r"(?<=\.)\*(?=\.|$)", "{}", pattern)
+    template = re.sub(r"(?<=\.)\*(?=\.|$)", "{}", pattern)  # a * between dots, or at the end
     for numbers in product(*(range(counts[kind]) for kind in starred(pattern))):
         yield template.format(*numbers)
 
@@ -67,6 +68,7 @@ def as_index(text: str) -> tuple[Any, ...]:
     """What NumPy indexes an array with, from an index as written: "-1", "..., 2:5"."""
     items: list[Any] = []
     try:
+        # Read, not evaluated: a path may come from a link or a file.
         for item in map(str.strip, text.split(",")):
             if item == "...":
                 items.append(...)

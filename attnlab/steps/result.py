@@ -31,7 +31,7 @@ from attnlab.support.tables import align, header
 from attnlab.text.tokens import Tokens
 
 # Tables show the steps of a layer with larger scores only if they are already computed.
-MAX_SCORES_FOR_REPR = 2**20
+MAX_SCORES_FOR_REPR = 2**20  # such as 12 heads of 295 tokens
 
 
 class Computation(NamedTuple):
@@ -45,6 +45,8 @@ class Computation(NamedTuple):
 
 class ReadOnly:
     """Attributes that can't be set or deleted."""
+
+    # Else `head.Q = new` would seem to work, and the scores would still be those of the old Q.
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
@@ -90,7 +92,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def __init__(self, title: str, run: Run, path: str = "") -> None:
         """A view of the steps of a run below a path. The arrays are in the run."""
-        # Not setattr: results are read-only.
+        # `vars` goes around __setattr__, which refuses everything.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -106,6 +108,7 @@ class Result(ReadOnly, StdoutSafe):
     __iter__: ClassVar[None] = None  # it would be iterated by numbers, since it has __getitem__
 
     def _ipython_key_completions_(self) -> list[str]:
+        # IPython and Jupyter complete `trace["blo` with these.
         return [*paths_below(self)]
 
     # Python calls this only for names that nothing else has: to say what was meant.
@@ -141,7 +144,7 @@ class Result(ReadOnly, StdoutSafe):
 
     @property
     def tokens(self) -> Tokens | None:
-        return self._run.tokens
+        return self._run.tokens  # for labels: no step depends on them
 
     @property
     def memory_tokens(self) -> Any:
@@ -181,7 +184,7 @@ class Result(ReadOnly, StdoutSafe):
     def unedited(self, name: str) -> Any:
         """A step as it was before it was edited."""
         if not self.is_edited(name):
-            return getattr(self, name)
+            return getattr(self, name)  # the array that is kept, not a second computation
         return self._run.unedited(self._path_of(name))
 
     def _computation_of(self, name: str) -> Computation:
@@ -207,6 +210,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _step(self, name: str) -> Step[Any]:
         if not isinstance(name, str) or name not in self.steps:
+            # The message lists what exists: names of steps are what a newcomer doesn't know.
             hint = ""
             if isinstance(name, str):
                 # A name may exist further down: a trace has no weights, its heads have.
@@ -224,7 +228,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def axes_of(self, name: str) -> str:
         """The names of a step's axes, without leading batch axes."""
-        return self._step(name).axes
+        return self._step(name).axes  # a subclass may know more, such as that D' is D
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description of an input."""
@@ -271,7 +275,7 @@ class Result(ReadOnly, StdoutSafe):
             if value is not None:
                 # Batch axes aren't declared: "... H Tq Tk" for several texts.
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
-                lines.append((name, leading + axes, *describe(value)))
+                lines.append((name, leading + axes, *describe(value)))  # else it was left out
         return align(lines, left=(0, 1, 2, 3, 4))
 
     def __repr__(self) -> str:
@@ -333,12 +337,13 @@ def at(result: Result, path: str) -> Any:
 def _stacked(result: Result, path: str) -> AnyArray:
     """The arrays of a path whose first * stands for all blocks, or all heads."""
     above, _, below = f".{path}.".partition(".*.")
-    numbered = at(result, above[1:]) if above else None
+    numbered = at(result, above[1:]) if above else None  # a part that has numbers, such as blocks
     if not isinstance(numbered, Numbered) or not below:
         raise InvalidValueError(
             f"in {quoted(path)}, * must stand for all blocks or all heads, before a step: "
             "blocks.*.attention.heads.*.weights"
         )
+    # The rest of the path may have another *, which adds an axis behind this one.
     return stack([at(part, below[:-1]) for part in numbered], path)
 
 
@@ -350,7 +355,7 @@ def stack(steps: list[Any], path: str) -> AnyArray:
             f"{quoted(path)} can't be stacked: it isn't one shape of array. Give a step, of texts "
             "of one length or at one position, such as 'blocks.0.output[-1]'"
         )
-    return read_only(np.stack(steps))
+    return read_only(np.stack(steps))  # a copy, which isn't kept
 
 
 def paths_below(part: Any, prefix: str = "") -> Iterator[str]:
@@ -366,7 +371,7 @@ def paths_below(part: Any, prefix: str = "") -> Iterator[str]:
 
 def parts_of(part: Any) -> list[str]:
     """The names that may follow a part in a path."""
-    if isinstance(part, Numbered):
+    if isinstance(part, Numbered):  # blocks, or heads
         return [str(n) for n in range(len(part))]
     return [*part._children, *part.steps] if isinstance(part, Result) else []
 
@@ -382,7 +387,7 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     if not isinstance(value, np.ndarray):
         return "", "", f"{value:.4g}", ""
     shape, dtype = " x ".join(map(str, value.shape)), str(value.dtype)
-    if value.dtype == bool:
+    if value.dtype == bool:  # a mask, which has no range
         return (
             shape,
             dtype,

@@ -67,6 +67,7 @@ class Run:
     def like(cls, run: Run, **attributes: Any) -> Self:
         """A run without steps yet that is like another one, except for some attributes."""
         shared = {f.name: getattr(run, f.name) for f in fields(Run) if f.init}
+        # What belongs to a run itself, and what it inherits: graph, labels, parameters.
         own: dict[str, Any] = {
             "values": {},
             "base": None,
@@ -85,13 +86,14 @@ class Run:
         # Not copy.copy, which would drop views, as pickles do.
         fork = object.__new__(type(self))
         base = self.base and self.base.fork()  # else the base would keep what the fork computes
+        # A copy of the dict, not of the arrays: both runs share what is computed so far.
         own = {"values": dict(self.values), "_ready": {}, "base": base}
         vars(fork).update(vars(self) | own | attributes)
         return fork
 
     def keep(self, path: str, value: Any) -> None:
         """Keep a step that was computed elsewhere."""
-        self.values[path] = read_only(value)
+        self.values[path] = read_only(value)  # its equation never runs
 
     def __getstate__(self) -> dict[str, Any]:
         values = dict(self.values)  # a copy: other threads may be adding to it
@@ -117,7 +119,7 @@ class Run:
 
     def unedited(self, path: str) -> Any:
         """A step as it was before it was edited."""
-        return self.value(path)
+        return self.value(path)  # a run without edits; see `EditedRun`
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
         """The edits that change a step, by path, the last one first."""
@@ -140,6 +142,7 @@ class Run:
 
     def owner(self, path: str) -> Run:
         """The run that computes a step and keeps it: the earliest one with the same result."""
+        # An edit of layer 11 leaves layers 0 to 10 to the base, where they may be known already.
         run: Run = self
         while run.base is not None and not run.depends(path):
             run = run.base
@@ -147,7 +150,7 @@ class Run:
 
     def is_stored(self, path: str) -> bool:
         """Whether a step is an input or already computed and kept."""
-        return path in self.owner(path).values
+        return path in self.owner(path).values  # without computing anything
 
     def value(self, path: str) -> Any:
         """Return a step, computed on first access and kept."""
@@ -157,7 +160,7 @@ class Run:
         try:
             with run.errstate():
                 return run._store(path)
-        except OutOfMemoryError:
+        except OutOfMemoryError:  # of a step further down, which the message already names
             raise
         except MemoryError as error:  # NumPy's says how large the array would be
             raise OutOfMemoryError(
@@ -221,7 +224,7 @@ class Run:
         if step.equation is None:  # inputs are in `values`, so this is a parameter
             if step.optional:  # or an input that was left out
                 return None
-            if self.read_parameter is None:
+            if self.read_parameter is None:  # as in the result of `attention(Q, K, V)`
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
         # Q, K and V: one product with W_Q, W_K and W_V side by side is faster than three.
@@ -253,6 +256,7 @@ class Run:
         `step.joint` returns a function for each of them. `_ready` keeps those of the others.
         """
         prefix = path.removesuffix(step.name)
+        # Popped: once a step is kept, its function would only hold memory.
         if (take := self._ready.pop(path, None)) is None:
             needed = {name: self._input(prefix + name) for name in parameters_of(step.joint)}
             functions = {prefix + name: f for name, f in step.joint(**needed).items()}
@@ -331,7 +335,7 @@ class Run:
 
 def overflow_error(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
     """An error for numbers that are too large."""
-    advice = "; float64 may hold them" if dtype == np.float32 else ""
+    advice = "; float64 may hold them" if dtype == np.float32 else ""  # up to 1e308, not 3e38
     return InvalidValueError(
         f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
     )
