@@ -216,7 +216,7 @@ class AttentionGradientRun(GradientRun):
 
 
 def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
-    """The gradient of a step of this shape, from that of y, to whose shape it was repeated."""
+    """Sum the gradient of y over the axes along which a step of this shape was broadcast to y."""
     added = d_y.ndim - len(shape)
     repeated = (n + added for n, size in enumerate(shape) if size < d_y.shape[n + added])
     total = d_y.sum(axis=(*range(added), *repeated), keepdims=True)
@@ -280,7 +280,7 @@ def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType
     """The gradients of an attention's steps."""
     last = attention._table_steps[-1]
     y = getattr(attention, last)
-    with np.errstate(over="ignore"):  # infinite, so refused
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, which is refused below
         array = as_floats(d, "d").astype(y.dtype)
     if not np.isfinite(array).all():
         raise InvalidValueError("d contains NaN or infinite numbers")
@@ -354,7 +354,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
 
 
 def unalias(graph: Graph, path: str) -> str:
-    """The path of X for that of memory, if it is another name of X."""
+    """The path of X instead of the path of memory, where memory is X under another name."""
     node = graph[path]
     is_alias = node.step.name == "memory" and node.step.equation is equations.identity
     return node.needs[0] if is_alias else path
@@ -368,7 +368,7 @@ def possible_consumers(graph: Graph, layer: int | None) -> Iterator[str]:
         prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{layer + 1}"]
     for prefix in prefixes:
         names = prefix.split(".") if prefix else []
-        if len(names) > 1 and int(names[1]) == graph.n_layer:
+        if len(names) > 1 and int(names[1]) == graph.n_layer:  # the last block has no next one
             continue
         for name in graph.class_at(names).steps:
             yield f"{prefix}.{name}" if prefix else name

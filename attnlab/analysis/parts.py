@@ -80,7 +80,7 @@ def scaled_rows(attention: BlockAttention, rows: Array) -> Array:
 
 def written_by_mlp(block: Block) -> Array:
     """What an MLP adds to the stream, (T, D)."""
-    # Both stops are kept, the MLP's output isn't: a difference is quicker than two products.
+    # Output and mid are kept, the MLP's output isn't: a difference is quicker than two products.
     return block.mlp.output if block.is_edited("output") else block.output - block.mid
 
 
@@ -108,9 +108,9 @@ def stream_terms(
     """
     block = block_at(part, layer)
     attention, scaled = block.attention, scaled_rows(block.attention, rows)
-    read = fold_layer_norm(attention, W)
+    read = fold_layer_norm(attention, W)  # what is made of a part of the stream, (D, Dh)
     total = rows.sum(axis=-1, keepdims=True)
-    of_constant = scaled.sum(axis=-1, keepdims=True)  # the factor of a part without positions
+    factor = scaled.sum(axis=-1, keepdims=True)  # of b_O, which is the same at all positions
 
     def before() -> Iterator[Term]:
         for name in ("token_embedding", "position_embedding"):
@@ -124,7 +124,7 @@ def stream_terms(
                 number = int(head.path.rpartition(".")[2])
                 opened = partial(head_terms, head, n, scaled, read)
                 yield Term(f"{head.path}.output", head_name(n, number), vector, opened)
-            bias = of_constant * (source.attention.b_O @ read)
+            bias = factor * (source.attention.b_O @ read)
             yield Term(f"{source.path}.attention.b_O", bias_name("b_O", n), bias)
             vector = weighted(scaled, written_by_mlp(source)) @ read
             opened = partial(mlp_terms, source.mlp, n, scaled, read)

@@ -139,7 +139,8 @@ class Why(Analysis):
         self, head: Head, query: int | str, key: int | str, against: int | str | None
     ) -> None:
         layer = check_head(head)
-        # The trace keeps the stream, as when a user reads it; a fork, nothing larger.
+        # The trace keeps the block's input, as if a user had read it. All that is larger is in a
+        # fork, and freed with it.
         head._run.value(f"blocks.{layer}.input")
         self._head = head._fork()
         self._axes = dict(zip(("query", "key"), token_axes(head), strict=True))
@@ -150,12 +151,14 @@ class Why(Analysis):
         self._visible = np.flatnonzero(np.broadcast_to(head.mask, (Tq, Tk))[self.query])
         self._check_keys()
         self.title = Message("{head}: {target}", head=head.title, target=self._target)
-        of_query, of_key = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
-        of_query[0, self.query] = 1
+        # The total is Q[query] · (K[key] - the mean of the others) / scale: a weighted sum of Q's
+        # rows, times a weighted sum of K's rows.
+        query_rows, key_rows = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
+        query_rows[0, self.query] = 1
         others = self._visible if self.against is None else [self.against]
-        of_key[0, others] = -1 / len(others)
-        of_key[0, self.key] += 1
-        self._rows = {"query": of_query, "key": of_key}
+        key_rows[0, others] = -1 / len(others)
+        key_rows[0, self.key] += 1
+        self._rows = {"query": query_rows, "key": key_rows}
         self.parts = terms_of([self._head], self._rows)
         self.total = self._measured(self._head)
         self._multiply()
@@ -172,6 +175,7 @@ class Why(Analysis):
                 )
 
     def _measured(self, head: Head) -> float:
+        """The total from the scores of a head, which may be that of an edited run."""
         return float(head.scores[self.query] @ self._rows["key"][0])
 
     def _multiply(self) -> None:
@@ -255,7 +259,7 @@ class Why(Analysis):
         run, attention = self._head._run, block_at(self._head, check_head(self._head)).attention
         stream = attention.residual - run.value(part)
         X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
-        # A layer multiplies all contexts by W_O at once: 0 there is 0 in the head's output.
+        # A head's output is context W_O, so that a context of 0 makes it 0.
         step = part.replace(".output", ".context") if ".heads." in part else part
         held = np.delete(np.delete(self.pairs, found["query"], 0), found["key"], 1).sum()
         recomputed, ablated = (
@@ -314,11 +318,12 @@ class Why(Analysis):
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
         # If another pair, or all others, take back at least half of the largest, no single pair is
         # the reason.
-        most = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
-        is_taken_back = 2 * max(-min(most), abs(part) - abs(self.total)) >= abs(part)
+        shares = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
+        is_taken_back = 2 * max(-min(shares), abs(part) - abs(self.total)) >= abs(part)
         if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1
-            ends = {"most": f"{sign * max(most):+z.2f}", "least": f"{sign * min(most):+z.2f}"}
+            most, least = max(shares), min(shares)
+            ends = {"most": f"{sign * most:+z.2f}", "least": f"{sign * least:+z.2f}"}
             template = (
                 "{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}."
             )
@@ -327,7 +332,7 @@ class Why(Analysis):
             rest = f"{self.total - part:+z.2f}"
             template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
             return Message(template, **numbers, rest=rest)
-        # By the numbers as shown, too, or “0.13 of 0.26” might be called less than half.
+        # Also by the rounded numbers: “0.13 of 0.26” mustn't be called less than half.
         if 2 * abs(part) >= abs(self.total) or 2 * abs(float(shown)) >= abs(float(total)):
             return Message("{lead} because of {pair}: {part} of {total}.", **numbers)
         template = (
@@ -343,8 +348,8 @@ class Why(Analysis):
             label, other = self.parts["query"][i].label, self.parts["key"][j].label
             lines.append((label, other, f"{self.pairs[i, j]:z.2f}"))
         rest = Message("the other {count} pairs", count=self.pairs.size - len(shown))
-        of_rest = self.total - sum(float(self.pairs[pair]) for pair in shown)
-        lines.append((rest, "", f"{of_rest:z.2f}"))
+        rest_sum = self.total - sum(float(self.pairs[pair]) for pair in shown)
+        lines.append((rest, "", f"{rest_sum:z.2f}"))
         yield Table([*lines, (Message("total"), "", f"{self.total:z.2f}")], left=(0, 1))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -375,7 +380,7 @@ def check_head(head: Head) -> int:
 
 
 def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
-    """The terms of a layer's heads side by side; of `rows` see `stream_terms`."""
+    """The terms of a layer's heads side by side; `rows` are as in `stream_terms`, by side."""
     layer, cached = check_head(heads[0]), heads[0].tokens_before
     is_sum = rows["key"].shape[0] == 1
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
@@ -385,7 +390,7 @@ def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[T
 
     query = stream_terms(heads[0], layer, rows["query"], joined("W_Q"), ("b_Q", joined("b_Q")))
     key = stream_terms(heads[0], layer, of_text, joined("W_K"), ("b_K", joined("b_K")))
-    if cached:  # of earlier passes, whose parts aren't in this one
+    if cached:  # one term for all cached keys: an earlier pass computed them from its own parts
         K = joined("K")
         K[cached:] = 0
         if not is_sum:

@@ -123,7 +123,7 @@ def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
 
 
 def lists(rows: Any, **columns: Any) -> Columns:
-    """These rows of columns, as lists."""
+    """Columns with only these rows, as lists."""
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
@@ -151,7 +151,7 @@ def readable(model: GPT2, ids: Any) -> list[str]:
 
 
 def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[str]]) -> Columns:
-    """The top texts: a part of a window each, and lines to its tokens' keys, some earlier."""
+    """The top texts: each is a part of a window, with lines to keys in it or before it."""
     rows: list[dict[str, Any]] = []
     for top, promotes in zip(total.best["tops"][:, head], promoted, strict=True):
         if not top["strength"] > 0:
@@ -188,6 +188,8 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
     centre = W_U.mean(axis=1)
+    # Sums over texts, as `ratio` takes them: of contexts (s), of contexts times the number of the
+    # text's positions (sn), and of products of two components (ss).
     counts, (s, sn), ss = (total.sums[x] for x in ("n_contexts", "contexts", "squares"))
     count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
     for layer, block in enumerate(trace._fork().blocks):

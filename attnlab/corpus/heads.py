@@ -79,7 +79,7 @@ class Plan(NamedTuple):
 
 
 def codes_of(ids: Ids, vocab: int) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Queries, keys but the first token, and token codes of a window's pairs, ordered by query."""
+    """A window's pairs by query, without the first key: queries, keys, codes of both tokens."""
     q, k = np.tril_indices(len(ids))
     q, k = q[k > 0], k[k > 0]
     return q, k, ids[q] * vocab + ids[k]
@@ -146,7 +146,7 @@ class TextSums:
         count = np.arange(1, T, dtype=weights.dtype)  # keys of queries 1, 2, ...
         uniform = np.add.reduceat(others, self._in_query, axis=1) / count
         largest = np.maximum.reduceat(others, self._in_query, axis=1)
-        # As `sink.excess` of each query's largest weight.
+        # What `sink.excess` gives for each query's largest weight.
         self._best.append(
             self._top(weights, (largest - uniform) * count / np.maximum(count - 1, 1))
         )
@@ -158,9 +158,11 @@ class TextSums:
         """For each head, the run of up to SHOWN queries with the largest sum of excesses."""
         H, T, _ = weights.shape
         length = min(SHOWN, T)
+        # Two zeros in front: for the first query, which is skipped, and so that a run's sum is the
+        # difference of the cumulative sums at its end and before its start.
         sums = np.cumsum(np.pad(excesses, ((0, 0), (2, 0))), axis=1, dtype=np.float64)
-        stretches = sums[:, length:] - sums[:, : T - length + 1]
-        start = stretches.argmax(axis=1)
+        run_sums = sums[:, length:] - sums[:, : T - length + 1]
+        start = run_sums.argmax(axis=1)
         queries, keys = start[:, np.newaxis] + np.arange(length), np.arange(T)
         rows = np.take_along_axis(weights, queries[..., np.newaxis], axis=1)  # (H, length, T)
         over = excess(rows, (keys > 0) & (keys <= queries[..., np.newaxis])).reshape(H, -1)
@@ -169,7 +171,7 @@ class TextSums:
         order = np.argsort(-np.take_along_axis(over, chosen, axis=1), axis=1, kind="stable")
         chosen = np.take_along_axis(chosen, order, axis=1)
         top = np.zeros(H, self.plan.top)
-        top["strength"] = stretches.max(axis=1)
+        top["strength"] = run_sums.max(axis=1)
         top["number"], top["start"], top["end"] = self._number, start, start + length
         lines = top["lines"][:, :count]
         lines["query"], lines["key"] = start[:, np.newaxis] + chosen // T, chosen % T

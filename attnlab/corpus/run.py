@@ -148,7 +148,7 @@ def atlas(
 
 
 def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
-    """The task with the pairs to tally for heads, which the first texts have, and all chunks."""
+    """Choose the pairs of tokens to tally, by the first texts; return the task and all chunks."""
     model = task.model
     config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
     for chunk in chunks:
@@ -159,7 +159,7 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
                 for _, ids in task.windows(text):
                     if count < PAIRS_READ:
                         texts[-1].append(ids)
-                        count += max(len(ids) ** 2 // 2, 64)  # so that short texts end it, too
+                        count += max(len(ids) ** 2 // 2, 64)  # texts of a few tokens count, too
         if count >= PAIRS_READ:
             break
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
@@ -262,8 +262,8 @@ def read_chunk(task: Task, file: Path) -> Tally:
 class Task:
     """What to compute for every chunk.
 
-    Its pickle has a model given by name as that name, and a model on disk as its tokenizer and the
-    weights' path.
+    Workers get it as a pickle. A model that was given by name is sent as its name; another one on
+    disk as its tokenizer and the weights' path.
     """
 
     model: GPT2

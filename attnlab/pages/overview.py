@@ -127,6 +127,7 @@ def _candidates(trace: Trace, probabilities: AnyArray) -> list[tuple[int, int]]:
     for block in trace.blocks:
         attributions += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
     config = trace.config
+    # A block has 12 D² parameters, 4 in attention and 8 in the MLP, each multiplied for each token.
     work_per_head = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
     count = max(MIN_ABLATED_HEADS, MAX_ABLATION_WORK // work_per_head)
     largest = np.argsort(-np.abs(attributions), kind="stable")[:count]

@@ -161,7 +161,8 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
     sums = blocks.sum(axis=2)
     ends = sums.cumsum(axis=1)
     limits = (ends[:, -1:] * (1 - np.array(TOP_PS)))[..., np.newaxis]  # (temperatures, topPs, 1)
-    removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # blocks; then within the next one
+    removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # whole blocks
+    # The limit is within the next block.
     rows = np.arange(len(temperatures))[:, np.newaxis]
     before = (ends - sums)[rows, removed][..., np.newaxis]
     below = blocks[rows, removed].cumsum(axis=2) + before

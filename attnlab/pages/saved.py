@@ -70,7 +70,7 @@ EXAMPLES = {
     CHINESE: ("今天天气很好，我们一起去", "从前有一只小猫，它", "这是很久之前的事情了"),
 }
 
-# Identifies a page; within its first MARK_END bytes.
+# Identifies a page that this package wrote, if it is within the file's first MARK_END bytes.
 MARK = b'<meta name="generator" content="attnlab">'
 MARK_END = 1000
 
@@ -378,9 +378,9 @@ def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
 
 
 def _silenced(trace: Trace) -> list[tuple[int, int]]:
-    """The heads whose edited context is the same in all rows, so 0 or an average.
+    """The heads whose context is edited to the same row everywhere, as silencing them does.
 
-    Of one row, any context is; then it must be 0 or the model's average.
+    If there is only one row, it must be 0 or the model's average.
     """
     averages = trace.parameters.averages or {}
     silenced = []
@@ -397,7 +397,7 @@ def _silenced(trace: Trace) -> list[tuple[int, int]]:
 def token_of(token: Token) -> dict[str, Any]:
     """A token's id, symbol, text and bytes, with control characters escaped.
 
-    Of an unknown token also what it stands for.
+    For an unknown token, also the word that it stands for.
     """
     return {
         "id": token.id,

@@ -152,8 +152,8 @@ def packs_of_pass(trace: Trace) -> list[str]:
 def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop).
 
-    The same number of each matrix, or if none fit, one of each matrix of block 0; and those of the
-    next tokens.
+    Each matrix has the same number of columns; if none fit, one column of each matrix of block 0.
+    The columns of W_U are those of the most probable next tokens.
     """
     D, F, L = _sizes(trace)
     # Gain and bias of 2 L + 1 LayerNorms, and the rows.

@@ -54,7 +54,7 @@ def words(
     language: str | None = None,
     height: int = 720,
 ) -> Page:
-    """Draw attention over words: of any model, one that looks both ways or across two texts too.
+    """Draw any model's attention over words, also if it looks both ways or at another text.
 
     Parameters
     ----------

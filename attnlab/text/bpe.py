@@ -43,8 +43,8 @@ UNSUPPORTED_MODEL_SETTINGS = (
 UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
-# Of BERT's word pieces: the types of the normalizer, pre_tokenizer, model and decoder, and the
-# model's settings by default.
+# What a tokenizer.json of BERT's word pieces has: the types of its normalizer, pre_tokenizer, model
+# and decoder, and the model's default settings.
 WORD_PIECE_TYPES = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
 WORD_PIECE_DEFAULTS = {
     "unk_token": "[UNK]",
@@ -52,7 +52,7 @@ WORD_PIECE_DEFAULTS = {
     "max_input_chars_per_word": 100,
 }
 
-# GPT-2's pattern as tiktoken has it, since version 0.9 and before; it splits as PIECES does.
+# GPT-2's pattern as tiktoken writes it, since version 0.9 and before. All split as PIECES does.
 TIKTOKEN_PIECES = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -66,6 +66,7 @@ def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tu
     ids = {"".join(symbols[byte] for byte in token): rank for token, rank in ranks.items()}
     merges = []
     for symbol in sorted(ids, key=ids.__getitem__):
+        # Join the token's bytes as tiktoken does; the last two parts are the merge that makes it.
         parts = [*symbol]
         while len(parts) > 2:
             joined = [ids.get(a + b, ids[symbol]) for a, b in itertools.pairwise(parts)]

@@ -161,7 +161,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
         for n, (_, owners) in enumerate(self._characters):
             for i in owners:
                 indices[i].append(n)
-        return tuple((of[0], of[-1] + 1) if of else (0, 0) for of in indices)
+        return tuple((own[0], own[-1] + 1) if own else (0, 0) for own in indices)
 
     @cached_property
     def words(self) -> tuple[Word, ...]:

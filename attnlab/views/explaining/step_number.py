@@ -49,7 +49,7 @@ class StepNumber:
     stored: Any  # the number
     computed: Any  # the equation's result, which differs from `stored` if the step is edited
     numbers: dict[str, Any] = field(default_factory=dict)  # the printed numbers by name, unrounded
-    # Of the formulas evaluated so far, by name
+    # The results of the formulas evaluated so far, by name
     results: dict[str, Rounded] = field(default_factory=dict)
 
     @classmethod
