@@ -146,7 +146,8 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
 def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
     """The arrays with their names in a checkpoint and as given; parts of Q, K and V are joined."""
     known: list[tuple[str, str, Any]] = []
-    # By the name of the whole, and the axis along which it joins them: nn.Linear stores Wᵀ.
+    # Separate Q, K and V, by the name of the array that they are parts of, and by the axis along
+    # which they are joined: the first one for nn.Linear, which stores Wᵀ.
     parts: dict[tuple[str, int], dict[str, tuple[str, Any]]] = {}
     for name, array in items:
         check_kind(name, str, "an array's name")

@@ -85,9 +85,9 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# Names in LLMs-from-scratch (its chapters' model, and the faster one, with qkv), and in minGPT
-# before it took transformers' names: a pattern, and the parameter's path, in a block after its
-# number. Their matrices are nn.Linear's.
+# Other implementations' names, as patterns, and the parameters' paths; in a block, without the
+# block's number. They are LLMs-from-scratch (the model of its chapters, and the faster one, with
+# qkv) and minGPT before it took transformers' names. They store matrices as nn.Linear does.
 OTHER_BLOCK = r"(?:trf_blocks|blocks)\.(\d+)\."
 OTHER_NAMES = {
     r"tok_emb\.weight": "W_E",
@@ -143,8 +143,8 @@ def tensor_name(path: str) -> str:
 def other_name(name: str) -> tuple[str, str] | None:
     """The name in a checkpoint for a name in another implementation; None for all others.
 
-    Beside it is "Q", "K" or "V" if the array is only that part of it. The name is "" for what isn't
-    a parameter.
+    With it comes "Q", "K" or "V" if the array is only that part of the checkpoint's array, else "".
+    The name is "" for an array that isn't a parameter.
     """
     for pattern, path in OTHER_NAMES.items():
         if match := re.fullmatch(pattern, bare_name(name)):
@@ -168,7 +168,7 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
     if parameters.averages:
         save_averages(parameters.averages, directory)
-    else:  # those of another model, whose file was here
+    else:  # a file that is already here belongs to another model
         (directory / AVERAGES).unlink(missing_ok=True)
 
 
@@ -178,7 +178,7 @@ def save_averages(averages: Averages, directory: Path) -> None:
 
 
 def averages_as_data(averages: Averages | None) -> dict[str, list[float]]:
-    """Averages for JSON, in the fewest digits that say each float32; {} without averages."""
+    """Averages for JSON, in the fewest digits that determine each float32; {} without averages."""
     items = averages.items() if averages else ()
     return {path: [float(str(x)) for x in vector] for path, vector in items}
 

@@ -1,9 +1,9 @@
 """An atlas as one HTML page: a map of every measure, and a part for every head.
 
-The page loads nothing. CSS shows, beside the maps, the head in
-the address's fragment; the script, `start/atlas.js`, switches the language and draws top texts as
-any page draws a sentence. A corpus's texts are untrusted: they are escaped, and a
-Content-Security-Policy allows only the page's own style and script.
+The page loads nothing. CSS shows the head that the address names beside the maps. The script,
+`start/atlas.js`, switches the language, and draws top texts as any page draws a sentence. A
+corpus's texts are untrusted: they are escaped, and a Content-Security-Policy allows only the page's
+own style and script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from attnlab.support.tables import plus_minus, printable
 # Characters of a passage that are shown.
 PASSAGE_LENGTH = 200
 
-# With as many heads in a layer or fewer, cells show their numbers.
+# With at most this many heads in a layer, cells show their numbers.
 FEW_HEADS = 8
 
 # The most texts that are listed as not measured.
@@ -221,7 +221,7 @@ def _map(measure: Measured) -> Iterator[str]:
             kind = f"c{scale.palette_indices(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
             number = f"{mean:.2f}" if is_known else ""
-            label = f"{description} ({number})"  # with what is visible
+            label = f"{description} ({number})"  # a label replaces the visible number
             cells.append(f'<td><a {link} aria-label="{label}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(measure.mean.shape[1]))

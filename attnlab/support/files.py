@@ -133,7 +133,7 @@ def make_directory(path: FilePath) -> None:
 def check_writable(path: FilePath) -> Path:
     """Raise if a file can't be written, before long work; return it, with symbolic links resolved.
 
-    Whether there is space, only writing can say.
+    Only writing shows whether there is enough space.
     """
     file = as_path(path)
     target = Path(os.path.realpath(file))

@@ -20,7 +20,7 @@ from attnlab.support.messages import Message
 
 ELLIPSIS = "…"
 
-# A result's numbers: columns by name, whose rows are long, one number or thing a row.
+# A result's numbers as columns by name. In most results, each row has one number and its indices.
 Columns: TypeAlias = dict[str, Any]
 
 # How a printed table shows a column: a format of numbers, or a function; with a heading or without.

@@ -131,8 +131,8 @@ class Tokenizer:
     def from_characters(cls, text: str) -> Tokenizer:
         """A tokenizer with a token for each character of a text, in the order of their codes.
 
-        A character that isn't ASCII is merged from bytes; these, and the first two or three of
-        them, are tokens before it.
+        A character that isn't ASCII has two to four bytes, which are merged one after the other.
+        The bytes, and what each merge but the last makes, are further tokens.
         """
         check_kind(text, str, "text")
         with reraised_as(InvalidValueError, "text has an unpaired surrogate"):

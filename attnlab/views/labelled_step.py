@@ -105,7 +105,8 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         if fork.score_bias is not None:
             hidden = hidden | np.isneginf(fork.score_bias)
         masked = np.broadcast_to(hidden, array.shape)
-        if result.steps[name].equation not in (None, identity):  # an edit may put a number there
+        # In a computed step, an edit may have put a number into a masked cell: that is shown.
+        if result.steps[name].equation not in (None, identity):
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result._heading_of(name), array, named, masked)
 
@@ -131,8 +132,8 @@ def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
     """The indices along an axis that a view shows, at most `limit`; None is a gap.
 
-    Of more tokens, the first and the last are shown, or those that `tokens` selects; other axes are
-    then shown whole.
+    If there are more tokens, the first and the last are shown. `tokens` selects others; axes that
+    aren't of tokens are then shown whole.
     """
     count = len(axis.positions)
     if tokens is None:

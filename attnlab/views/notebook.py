@@ -57,7 +57,7 @@ ROW_WIDTH = 760
 # The most characters of a text in a cell.
 TEXT_LENGTH = 12
 
-# Longer labels of columns with numbers are rotated, in characters.
+# If cells show numbers, columns with labels of more characters have them rotated.
 SHORT = 5
 
 # The steps of a head whose heatmaps are collapsed below its drawing.
