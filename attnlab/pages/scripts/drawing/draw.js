@@ -30,7 +30,7 @@ export function rowOf(heading, cells, digits) {
 /** A table; `rows` and `feet` are elements. */
 export function tableOf(caption, headings, rows, feet = []) {
   const headingOf = (name) => (name ? make("th", { scope: "col" }, name) : make("td"));
-  const table = make(
+  return make(
     "table",
     {},
     make("caption", {}, caption),
@@ -38,8 +38,6 @@ export function tableOf(caption, headings, rows, feet = []) {
     make("tbody", {}, ...rows),
     make("tfoot", {}, ...feet),
   );
-  table.ariaLabel = table.caption.textContent; // without the buttons
-  return table;
 }
 
 /** A table in a scrollable box. */

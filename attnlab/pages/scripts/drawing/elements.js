@@ -29,7 +29,7 @@ function focusOne(elements, n) {
 /** Whether a key presses the focused element. */
 export const isPress = ({ key }) => key === "Enter" || key === " ";
 
-/** Let arrow keys move the focus among elements in rows of `columnsOf()`, and Enter or the space bar click. */
+/** Let arrow keys move the focus among elements, `columnsOf()` in a row, and Enter or the space bar click. */
 export function moveByArrows(box, elementsOf, columnsOf = () => 1) {
   box.addEventListener("keydown", (event) => {
     const elements = elementsOf();

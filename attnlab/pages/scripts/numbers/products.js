@@ -122,7 +122,7 @@ export class Products {
     const isDirect = arrays.map(
       ({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isInMemory(data),
     );
-    // A row's last four numbers may reach into the next row, which may still be needed.
+    // Functions write four numbers at a time, so a row's last ones may reach into the next row, which is still needed.
     const isOutDirect = this.#isInMemory(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
     const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {

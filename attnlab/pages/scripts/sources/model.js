@@ -322,8 +322,8 @@ class Model {
     const softmaxOf = (logits) => equations.softmax(new Nd(Float64Array.from(logits), [vocab])).numbers();
     const original = softmaxOf(this.logits(run, T - 1));
     const compared = indicesOfLargest(original, COMPARED);
-    const at = (ids, probabilities) => ids.map((id) => probabilities[id]);
-    const numbers = [compared.length, ...compared, ...at(compared, original)];
+    const pick = (ids, probabilities) => ids.map((id) => probabilities[id]);
+    const numbers = [compared.length, ...compared, ...pick(compared, original)];
     const candidates = this.#candidates(run, original, compared[0]);
     const most = Math.max(1, Math.floor(MAX_ROWS / T)); // heads that are ablated at once, all in one layer
     for (let tried = 0; tried < candidates.length; ) {
@@ -335,8 +335,8 @@ class Model {
       for (const [n, head] of heads.entries()) {
         const probabilities = softmaxOf(logits.subarray(n * vocab, (n + 1) * vocab));
         const without = indicesOfLargest(probabilities, COMPARED);
-        numbers.push(layer, head, ...at(compared, probabilities));
-        numbers.push(...without, ...at(without, probabilities), ...at(without, original));
+        numbers.push(layer, head, ...pick(compared, probabilities));
+        numbers.push(...without, ...pick(without, probabilities), ...pick(without, original));
       }
       tried += heads.length;
     }
@@ -431,11 +431,10 @@ class Model {
       const { renormalized } = probabilitiesOf(candidates, settings);
       const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded to less
       const id = candidates.ids[index];
-      const probability = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
-      chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
+      chosen.push(this.tokenizer.token(id));
       all.push(id);
     }
-    return { ids: all, text: this.tokenizer.textOf(all), chosen };
+    return { chosen };
   }
 }
 

@@ -19,7 +19,7 @@ import { layerOf } from "./rows.js";
  *                                the predictions after a position, see `predictionOf`; each is read once
  *   pairs(trace, cell)           the largest pairs of a score, {layer, head, query, key, other}, see numbers/pairs.js:
  *                                [index of the query's part, of the key's, product]; null if the source lacks them
- *   generate(trace, settings)    a continuation of a trace
+ *   generate(trace, settings)    a continuation of a trace: {chosen}, its tokens
  */
 export class Source {
   /** A trace's pack, requested once. If it can't be read, the promise stays pending and the next call tries again. */

@@ -87,7 +87,8 @@ export class ModelSource extends Source {
     const changed = steps.map(({ path }) => path).filter((path) => layerPaths.includes(path));
     const isPacked = ({ path, name }) => ALWAYS_PACKED.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
     const mask = new Uint8Array(T * T);
-    for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
+    const isCausal = !paths.includes("mask"); // the only edit of all heads' mask makes every key visible
+    for (let i = 0; i < T; i++) mask.fill(1, i * T, i * T + (isCausal ? i + 1 : T));
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
       note: paths.length ? [description.model.edited, { paths: paths.join(", ") }] : "",

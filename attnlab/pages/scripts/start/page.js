@@ -29,7 +29,7 @@ function repaint() {
 const FRAME = "header *, main, main *, dialog, dialog *";
 const LABELS = ["title", "aria-label"];
 
-/** The frame's texts, each with what shows it in an element; called before the views add theirs. */
+/** The texts of `page.html`, each with a function that replaces it. Called before views add texts of their own. */
 function textsOfFrame() {
   const english = new Map(description.frame.map((text) => [say(text), text]));
   return [...document.querySelectorAll(FRAME)].flatMap((element) =>

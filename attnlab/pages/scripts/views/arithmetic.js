@@ -157,7 +157,7 @@ function chooseInTable(trace, name, value) {
 function componentsTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Q, K, V } = head;
   // Link a vector's name to its computation in the forward pass; cached tokens have none.
-  const vector = (name, position, words) => {
+  const linkTo = (name, position, words) => {
     if (position < 0) return words;
     const click = (event) => {
       event.preventDefault();
@@ -165,12 +165,12 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
     };
     return make("a", { href: "#pass", class: "leads", title: say("How it is computed"), click }, words);
   };
-  const keyVector = (name) => vector(name, j - trace.cached, `${name}[${j}]`);
+  const linkOfKey = (name) => linkTo(name, j - trace.cached, `${name}[${j}]`);
   const table = tableOfChoices(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
     [
-      "d", vector("Q", i, `Q[${i}]`), keyVector("K"), say("product"), keyVector("V"), say("weight × V"),
-      vector("concat", i, `context[${i}]`),
+      "d", linkTo("Q", i, `Q[${i}]`), linkOfKey("K"), say("product"), linkOfKey("V"), say("weight × V"),
+      linkTo("concat", i, `context[${i}]`),
     ],
     Array.from({ length: Dh }, (_, d) => {
       const [q, k, v] = [Q[i * Dh + d], K[j * Dh + d], V[j * Dh + d]];
@@ -186,9 +186,9 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
 
 function keysTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Tk, V } = head;
-  const e = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
-  const exponentials = e.numbers();
-  const sum = e.sum(LAST_AXIS).numbers()[0];
+  const row = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
+  const exponentials = row.numbers();
+  const sum = row.sum(LAST_AXIS).numbers()[0];
   const steps = ["raw_scores", "scores", "masked_scores"];
   const table = tableOfChoices(
     say("The row of query {i}: its largest masked score is {largest}", {

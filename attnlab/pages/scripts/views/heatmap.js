@@ -24,7 +24,7 @@ const LABEL_SIZE = 12; // font size of labels
 const SMALLEST_FRAME = 5; // pixels; a frame around a smaller cell is larger than the cell
 
 class Heatmap {
-  #matrix; // of the open head's selected step; null if this trace has no such head
+  #matrix; // the numbers of the open head's selected step; null if this trace has no such head
   #bitmap;
   #scale;
   #labelWidth;

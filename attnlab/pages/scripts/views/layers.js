@@ -20,7 +20,7 @@ const WIDEST_CURVE = 5;
 const MIN_WEIGHT = 0.12; // smaller weights have no curve
 const SHARE_OF_ATTENTION = 0.7; // of a layer's width; the rest is for its MLP
 
-/** Where a layer's attention starts and ends, and its MLP is. */
+/** For each layer, the x where its attention starts and ends, and the x of its MLP, halfway to the next layer. */
 function placesOf(layers, width) {
   const each = (width - NAMES_WIDTH) / (layers + 0.25);
   return Array.from({ length: layers }, (_, layer) => {
@@ -30,7 +30,7 @@ function placesOf(layers, width) {
   });
 }
 
-/** A band from x to the next x, whose width changes from one norm to the other. */
+/** A band at height y through points [x, half of its width there]. */
 function bandOf(y, points) {
   const side = (sign) => points.map(([x, half]) => `${x.toFixed(1)} ${(y + sign * half).toFixed(1)}`);
   return svg("path", { class: "band", d: `M${side(-1).join("L")}L${side(1).reverse().join("L")}Z` });

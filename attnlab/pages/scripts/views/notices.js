@@ -1,5 +1,5 @@
-// Which words of a text the model reads in small pieces or not at all, which names of special tokens it reads like
-// words, and what to do; and that a text ends in a blank. It stands above the sentence.
+// The notice above the sentence: which words the model reads in small pieces or not at all, which names of special
+// tokens it reads like words, whether the text ends in a blank, and what to do.
 
 import { percent } from "../numbers/formats.js";
 import { UNCHANGED } from "../numbers/predictions.js";

@@ -52,6 +52,7 @@ function lettersOf(token) {
   if (lineEndsIn(token)) return "\n".repeat(lineEndsIn(token));
   const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
   if (character === undefined) return textOf(token);
+  // The first token that has a part of the character shows all of it; the others show nothing.
   return number === "1" ? `${token.text.startsWith(" ") ? " " : ""}${character}` : "";
 }
 

@@ -13,8 +13,8 @@ let turn = 0; // the number of times that the page has begun to write by itself
 /** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
 export async function completionOf({ ids, changes, names }, id) {
   if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
-  const most = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
-  const { chosen } = await source.generate({ ids: [...ids, id], changes }, most);
+  const mostProbable = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
+  const { chosen } = await source.generate({ ids: [...ids, id], changes }, mostProbable);
   const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
   return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
 }
