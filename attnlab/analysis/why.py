@@ -210,32 +210,32 @@ class Why(Analysis):
         """
         opened = copy(self)
         opened.parts = dict(self.parts)
-        for one, index in self._find(part, side).items():
-            term, terms = self.parts[one][index], self.parts[one]
+        for each, index in self._find(part, side).items():
+            term, terms = self.parts[each][index], self.parts[each]
             if term.parts is None:
                 raise InvalidValueError(f"{term.name} is one part: it can't be opened")
-            inner = term.parts(term, self._other_side(one))
+            inner = term.parts(term, self._other_side(each))
             if not inner:
                 raise InvalidValueError(f"{term.name} adds 0 here: there is nothing to open")
             check_sum(stacked(inner), term.vector, term.name, self._head)
-            opened.parts[one] = (*terms[:index], *inner, *terms[index + 1 :])
+            opened.parts[each] = (*terms[:index], *inner, *terms[index + 1 :])
         opened._multiply()
         return opened
 
     def _find(self, part: Any, side: str | None = None) -> dict[str, int]:
-        """The index of a part, by the sides that have it."""
+        """The index of a part in each side that has it."""
         check_kind(part, str, "part")
         check_choice(side, ("query", "key", None), "side")
         names = {
-            one: [term.name for term in terms]
-            for one, terms in self.parts.items()
-            if side in (one, None)
+            each: [term.name for term in terms]
+            for each, terms in self.parts.items()
+            if side in (each, None)
         }
-        found = {one: known.index(part) for one, known in names.items() if part in known}
+        found = {each: known.index(part) for each, known in names.items() if part in known}
         if not found:
-            known = dict.fromkeys(name for known in names.values() for name in known)
+            valid = dict.fromkeys(name for known in names.values() for name in known)
             raise InvalidValueError(
-                f"there is no part {quoted(part)}; parts are {', '.join(known)}"
+                f"there is no part {quoted(part)}; parts are {', '.join(valid)}"
             )
         return found
 

@@ -150,10 +150,11 @@ def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Pa
 
     repository, pinned = PUBLISHED.get(SHORT_NAMES.get(name, name), (name, None))
     problem = f"{name} is neither a directory nor in the hub's cache"
-    for cached in (pinned, None) if revision is None else (revision,):
-        snapshot = _cached_snapshot(repository, cached)
+    for candidate in (pinned, None) if revision is None else (revision,):
+        snapshot = _cached_snapshot(repository, candidate)
         if snapshot is not None:
-            names = {file.name for file in snapshot.iterdir() if file.is_file()}  # no broken links
+            # `is_file` is false for a link whose file is gone from the cache.
+            names = {file.name for file in snapshot.iterdir() if file.is_file()}
             missing = _missing_files(names) + [n for n in weight_names(snapshot) if n not in names]
             if not missing:
                 return snapshot

@@ -18,9 +18,9 @@ from attnlab.steps import Node, Run
 
 
 def one_of_many(run: Run, source: Run, number: int) -> Run:
-    """The run of one of several texts side by side, number `number` on `source`'s leading axis.
+    """The run of one text, which takes steps from `source`, a run of several texts side by side.
 
-    `run` has the inputs of that text, such as its ids.
+    `run` has the inputs of the text, such as its ids; `number` is its index on the leading axis.
     """
 
     # Heads' steps and transient ones are cheap, given the others: they are computed for this text.

@@ -303,6 +303,7 @@ class ByWords(Document):
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:  # no words for the cached keys
             raise InvalidValueError("by_words needs the trace of one whole text")
+        # Tokens that continue a word or a character; each of the others begins a word.
         later = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
         later |= {i for _, owners in trace.tokens._characters for i in owners[1:]}
         self._trace, self._starts = trace, [i for i in range(len(trace.tokens)) if i not in later]
@@ -313,6 +314,7 @@ class ByWords(Document):
     @cached_property
     def weights(self) -> Array:
         weights = self._trace["blocks.*.attention.weights"]  # (layers, heads, T, T)
+        # Sums over each word's tokens, as keys and as queries; the queries' become means.
         for axis in (-1, -2):
             weights = np.add.reduceat(weights, self._starts, axis=axis)
         counts = np.array([[span.stop - span.start] for span in self.spans], weights.dtype)

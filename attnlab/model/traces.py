@@ -57,7 +57,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         parameters: Parameters,
         edits: tuple[Mapping[str, Edit], ...] = (),
     ) -> None:
-        # Attributes can't be assigned.
+        # `vars`, since attributes can't be assigned.
         vars(self).update(texts=tuple(texts), vocabulary=vocabulary, _edits=edits)
         vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
@@ -74,7 +74,9 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         try:
             pickle.dumps(self._edits)
         except (AttributeError, pickle.PicklingError) as error:
-            raise InvalidTypeError(f"these edits of several texts: {error}") from None
+            raise InvalidTypeError(
+                f"several texts can't be pickled with these edits: {error}"
+            ) from None
         return vars(self)
 
     def __deepcopy__(self, _: object = None) -> Traces:

@@ -56,8 +56,8 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     language = language_of(language)
     other = CHINESE if language == ENGLISH else ENGLISH
     bodies = list[str]()
-    for said in (language, other):
-        with using_language(said):
+    for each in (language, other):
+        with using_language(each):
             bodies.append("\n".join(_body(atlas)))
     spoken = texts_said(ATLAS)
     chinese = {text: words for text, words in translations().items() if text in spoken}
@@ -86,7 +86,7 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:
-    """The texts of another language, each with its places among those of a body."""
+    """Another language's texts that differ, each with its places among the texts of a body."""
     places: dict[str, list[int]] = {}
     pairs = zip(READABLE.findall(body), READABLE.findall(other), strict=True)
     for n, (own, translated) in enumerate(pairs):
