@@ -55,7 +55,7 @@ function vectorsOfParts(run, layer, rows, W, b) {
   const gained = nd.multiply(column(run.value(`${prefix}attention.gain`)), W).swapaxes(0, 1);
   const folded = nd.subtract(gained, equations.mean(gained)).swapaxes(0, 1);
   const vectors = nd.matmul(new Nd(concatenated(parts), [parts.length, D]), folded);
-  const total = rows.sum({ axis: -1, keepdims: true }); // biases are added once for each unit of weight
+  const total = rows.sum({ axis: -1, keepdims: true }); // a bias is in every row
   const ofBias = nd.matmul(run.value(`${prefix}attention.bias`).reshape(1, D), W);
   const ofProjection = b === null ? nd.multiply(ofBias, 0) : nd.multiply(b.reshape(1, b.size), total);
   return new Nd(concatenated([vectors, nd.multiply(ofBias, total), ofProjection]), [
@@ -125,7 +125,8 @@ export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, q
   const column = named.map((row) => row[isMean ? key : Tk + Math.min(rank, otherRank)]);
   const [leading, opposing] = [column.slice(0, 3), column.slice(3)];
   const isOpposed = leading[2] * opposing[2] < 0; // else all pairs have one sign
-  for (const [m, n, x] of hasNamed ? [leading, ...(isOpposed ? [opposing] : [])] : [])
+  const sentencePairs = [...(hasNamed ? [leading] : []), ...(hasNamed && isOpposed ? [opposing] : [])];
+  for (const [m, n, x] of sentencePairs)
     if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && rank > otherRank ? -x : x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
 }

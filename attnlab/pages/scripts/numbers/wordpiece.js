@@ -79,6 +79,7 @@ class WordPieceTokenizer extends Tokenizer {
   }
 
   textOf(ids) {
+    // The first word's token has a space before it, too: see `bytesOf`.
     return super.textOf(ids).replace(/^ /, "");
   }
 }

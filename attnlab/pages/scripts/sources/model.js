@@ -189,7 +189,7 @@ class Model {
     const edits = this.#editsOf(changes);
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
-    this.#traces.set(id, trace);
+    this.#traces.set(id, trace); // now the most recently used
     let bytes = 0;
     for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
       bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // the kept steps

@@ -36,7 +36,7 @@ function requestTrace(text, changes) {
     const trace = await source.open(text, changes, signal);
     return () => {
       const hasSameIds = latest().ids.join() === trace.ids.join();
-      // A next word was written; what the reader has typed since stays.
+      // If a next word was written, the text area shows the new text, unless the reader has typed since.
       if (text.text === undefined && !hasSameIds && selection.typed === typed) set({ typed: trace.text });
       showTrace({ ...trace, typed: text.text ?? (hasSameIds ? latest().typed : undefined) });
     };

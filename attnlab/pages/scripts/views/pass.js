@@ -311,7 +311,7 @@ async function explanationOf(pass, step, c) {
   if (step.equation === "softmax") return explainProbability(pass, step, c);
   const variants = { activated: trace.hyperparameters.activation.name, Q: "affine", K: "affine", V: "affine" };
   const declared = description.explanations[variants[step.equation] ?? step.equation];
-  const column = step.name === "logits" ? pass.following.ids[c] : c;
+  const column = step.name === "logits" ? pass.following.ids[c] : c; // the row of logits here has the largest ones
   const inputs = await readInputs(pass, step, c, column, declared.parameters);
   if (!inputs) return undefined;
   const x = Object.values(inputs).find((input) => input?.step); // the only step among a product's inputs
@@ -320,7 +320,7 @@ async function explanationOf(pass, step, c) {
   return linesOfNumber(working, declared, { heading, result, lead });
 }
 
-/** A number's inputs by parameter, as `Working` takes them; undefined if one isn't available. */
+/** The inputs of number c of a row, by parameter, as `Working` takes them; undefined if one isn't available. */
 async function readInputs(pass, step, c, column, parameters) {
   const { trace, position } = pass;
   const paths = trace.graph.node(step.path).needs;

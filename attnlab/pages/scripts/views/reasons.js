@@ -1,4 +1,5 @@
-// Why this score, below a cell's arithmetic: its largest pairs of parts as bars, each part a link.
+// The part “Why this score” below a cell's arithmetic. It shows the score's largest pairs of parts as bars; a part is a
+// link to where it is computed.
 
 import { fixed } from "../numbers/formats.js";
 import { countOfParts } from "../numbers/pairs.js";
