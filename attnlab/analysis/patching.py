@@ -431,21 +431,17 @@ def attribution_patch(
         description = describe_metric(clean, target, at)
         return AttributionPatching(corrupted[0], parts, by_position, description, *measured)
     check_traces(clean, corrupted)
-    measure, description, of_logits = parse_metric(clean, target, at)
-    if of_logits is None:
-        raise InvalidTypeError(
-            "target must be a token or a pair of tokens for attribution_patch; got a function"
-        )
+    of_logits = Target.of(clean, target, at)
     check_parts(corrupted, parts, by_position)
     if (name := parse(parts).step) in CONSTANTS:
         raise InvalidValueError(f"{name} has no gradient. Use attnlab.patch, which runs the model")
-    baselines = baselines_of(measure, clean, corrupted)
+    baselines = baselines_of(of_logits.value, clean, corrupted)
     gradients, estimates = Gradients(corrupted, of_logits), []
     for path, rows in patches_of(corrupted, parts, by_position):
         change = (clean[path] - corrupted[path]) * gradients[path]
         # Not every step has rows: biases don't.
         estimates.append(float((change[..., rows, :] if by_position else change).sum()))
-    effects = np.array([estimates])
+    effects, description = np.array([estimates]), of_logits.message
     return AttributionPatching(corrupted, parts, by_position, description, effects, baselines)
 
 
