@@ -22,6 +22,7 @@ from attnlab import GPT2
 from attnlab.cli.command import main
 from attnlab.errors import InvalidValueError
 from attnlab.forward.parameters import stored_shapes
+from attnlab.pages import explore
 from attnlab.pages.explore import Server
 from attnlab.support.language import using_language
 
@@ -135,14 +136,14 @@ def test_the_page_reads_the_model_and_computes(name: str, watched: Watched, tmp_
     ],
 )
 def test_a_server_that_stops_while_the_page_reads(
-    language: str, message: str, browser: Any
+    language: str, message: str, browser: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopping() -> Iterator[bytes]:
+    def stopping(model: GPT2) -> Iterator[bytes]:
         yield b"1234"
         raise ConnectionResetError
 
+    monkeypatch.setattr(explore, "numbers_of", stopping)
     with served(REFERENCE / "odd", TEXT, language) as running:
-        running.parameters = stopping  # type: ignore[method-assign]
         tab = browser.new_page()
         tab.goto(f"http://{running.host}/")
         until(tab, "!document.querySelector('#opening progress')")

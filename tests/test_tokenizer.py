@@ -247,17 +247,6 @@ def test_repr_of_many_tokens_shows_the_first_and_last() -> None:
     assert len(lines) == 1026
 
 
-def test_texts_that_cannot_fit_are_refused_before_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = GPT2.from_pretrained("pocket")
-    longest = max(map(len, model.tokenizer.tokens(range(len(model.tokenizer))).bytes))
-    room = longest * model.config.n_positions
-    model.tokenizer.check_length("x" * room, model.config.n_positions)
-    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it is cut"))
-    for call in (model.trace, lambda text: model.generate(text, 1)):
-        with pytest.raises(InvalidValueError, match=rf"{room + 1:,} characters, which is too"):
-            call("x" * (room + 1))
-
-
 def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
     with pytest.raises(InvalidValueError, match="text can't be encoded: ValueError"):

@@ -268,8 +268,6 @@ class GPT2:
 
     def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
-        if isinstance(text_or_ids, str):  # without encoding a text that is far too long
-            self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids, special)
         if not tokens:
             raise InvalidValueError(
@@ -466,9 +464,6 @@ class GPT2:
         from attnlab.model.sampling import as_sampling
 
         sampling = as_sampling(*settings)  # temperature, top_k, top_p, seed
-
-        if isinstance(prompt, str) and not drop_oldest:
-            self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt, special), stop_bytes(stop)
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:

@@ -19,11 +19,11 @@ import numpy as np
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured
 from attnlab.errors import InvalidValueError
-from attnlab.pages.modules import ATLAS, scripts_of, texts_said
-from attnlab.pages.saved import MARK, as_json, digest, style
+from attnlab.pages.modules import ATLAS
+from attnlab.pages.saved import TAGS, page_with_one_script, style
 from attnlab.support.colours import DARK, LIGHT, ink_on
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import say, translations
+from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
 
@@ -36,13 +36,7 @@ FEW_HEADS = 8
 # The most texts that are listed as not measured.
 FAULTS_LISTED = 50
 
-POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
-    "img-src data:; base-uri 'none'"
-)
-
-# The languages as attributes, which select fonts, and their names.
-TAGS = {ENGLISH: "en", CHINESE: "zh-Hans"}
+# The names of the languages.
 NAMES = {ENGLISH: "English", CHINESE: "中文"}
 
 # What a reader can read or hear in a body: texts and labels, in the order of the document.
@@ -59,30 +53,14 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     for each in (language, other):
         with using_language(each):
             bodies.append("\n".join(_body(atlas)))
-    spoken = texts_said(ATLAS)
-    chinese = {text: words for text, words in translations().items() if text in spoken}
     data = {
         "texts": _differing(*bodies),
         "description": [_shown(one) for one in atlas.details],
-        "words": chinese,
     }
-    parts = [
-        f'<!doctype html>\n<html lang="{TAGS[language]}">',
-        '<head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'{MARK.decode()}<link rel="icon" href="data:,">',
-        f"<title>{_escaped(say(atlas.title, language).splitlines()[0])}</title>",
-        f"<style>{_style()}</style></head>",
-        bodies[0],
-        *(
-            f'<script type="application/json" id="{id}">{as_json(one, ensure_ascii=False)}</script>'
-            for id, one in data.items()
-        ),
-        f"<script>{_script()}</script>",
-        "</body></html>",
-    ]
-    return "\n".join(parts)
+    with using_language(language):
+        title = say(atlas.title).splitlines()[0]
+        css = style("words.css", "atlas.css") + _colours()
+        return page_with_one_script(title, css, bodies[0], data, "", ATLAS)
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:
@@ -93,20 +71,6 @@ def _differing(body: str, other: str) -> dict[str, list[int]]:
         if own != translated:
             places.setdefault(html.unescape("".join(translated)), []).append(n)
     return places
-
-
-def policy() -> str:
-    """The Content-Security-Policy."""
-    return POLICY.format(style=digest(_style()), script=digest(_script()))
-
-
-def _style() -> str:
-    return style("words.css", "atlas.css") + _colours()
-
-
-def _script() -> str:
-    [script] = scripts_of(ATLAS)
-    return script
 
 
 def _body(atlas: Atlas) -> Iterator[str]:

@@ -7,11 +7,13 @@ the page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import averages_as_data
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import EDITED
 from attnlab.forward.parameters import stored_shapes
@@ -27,22 +29,26 @@ MOST_BYTES = 300_000_000
 
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:
     """The page as HTML, which opens with a text; see `attnlab.playground`."""
-    shapes = stored_shapes(model.config)
     size = size_of(model)
     if size > MOST_BYTES:
         raise InvalidValueError(
             f"the model has {size:,} bytes of parameters, and a page can include at most "
             f"{MOST_BYTES:,}. Use attnlab explore for larger models"
         )
-    with np.errstate(over="ignore"):
-        stored = [np.ravel(model.parameters.stored(path)) for path in shapes]
-        numbers = np.concatenate(stored, dtype="<f4")
+    numbers = np.concatenate([*numbers_of(model)])
     if not np.isfinite(numbers).all():
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers.tobytes())}</script>'
     return page_with_model(model, text_or_ids, pack)
+
+
+def numbers_of(model: GPT2) -> Iterator[AnyArray]:
+    """A model's parameters in float32, one stored array after another."""
+    for path in stored_shapes(model.config):
+        with np.errstate(over="ignore"):  # the page reports numbers that float32 can't hold
+            yield model.parameters.stored(path).astype("<f4", copy=False).ravel()
 
 
 def size_of(model: GPT2) -> int:

@@ -79,6 +79,9 @@ SUFFIXES = ("", ".html", ".htm")
 # A text of the frame, `page.html`, to translate.
 FRAME_TEXT = re.compile(r"\[\[(.+?)\]\]")
 
+# The languages as attributes, which select fonts.
+TAGS = {ENGLISH: "en", CHINESE: "zh-Hans"}
+
 POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
@@ -151,7 +154,6 @@ def assembled(
     examples : from `examples_of`
     model : the description of the model that it runs, for `model.js`
     """
-    language = language_of()
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": asdict(WEIGHTS), "difference": asdict(DIFFERENCE)},
@@ -164,7 +166,7 @@ def assembled(
         "examples": examples,
     }
     parts = {
-        "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
+        "language": TAGS[language_of()],
         "policy": policy_of(entries, has_server=bool(model and model["isServed"])),
         "title": html.escape(_title(result)),
         "style": style("base.css", "words.css", "page.css"),
@@ -178,6 +180,39 @@ def assembled(
     }
     frame = FRAME_TEXT.sub(lambda match: say(match[1]), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
+
+
+def page_with_one_script(
+    title: str, css: str, body: str, data: Mapping[str, Any], packs: str, entries: tuple[str, ...]
+) -> str:
+    """The HTML of a kind of page that has no frame in `page.html`, such as an atlas's.
+
+    Parameters
+    ----------
+    body : up to, but not including, its end tag
+    data : for elements of JSON, by id
+    packs : more elements, see `assembled`
+    entries : the script of this kind of page, see `modules`
+    """
+    [script] = scripts_of(entries)
+    policy = POLICY.format(scripts=f"'sha256-{digest(script)}'", style=digest(css))
+    parts = [
+        f'<!doctype html>\n<html lang="{TAGS[language_of()]}">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'{MARK.decode()}<link rel="icon" href="data:,">',
+        f"<title>{html.escape(printable(title))}</title>",
+        f"<style>{css}</style></head>",
+        body,
+        *(
+            f'<script type="application/json" id="{id}">{as_json(one, ensure_ascii=False)}</script>'
+            for id, one in {**data, "words": _words({}, entries)}.items()
+        ),
+        packs,
+        f"<script>{script}</script></body></html>",
+    ]
+    return "\n".join(parts)
 
 
 def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, str]:

@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.pages.modules import WORDS, scripts_of, texts_said
+from attnlab.pages.modules import WORDS
 from attnlab.pages.packs import embedded
 from attnlab.pages.page import Page
-from attnlab.pages.saved import MARK, POLICY, as_json, digest, style
+from attnlab.pages.saved import page_with_one_script, style
 from attnlab.support.checks import as_count, check_kind
-from attnlab.support.language import CHINESE, language_of, using_language
-from attnlab.support.messages import say, translations
+from attnlab.support.language import using_language
+from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import BYTES
 
@@ -204,37 +204,20 @@ def _page(
         "next": None if next_words is None else _probabilities(next_words),
         "effects": None if effects is None else _effects(effects, layers, heads),
     }
-    said = texts_said(WORDS)
-    chinese = {text: words for text, words in translations().items() if text in said}
-    [script] = scripts_of(WORDS)
-    css = style("base.css", "words.css")
-    language = language_of()
-    name = printable(title)
-    policy = POLICY.format(scripts=f"'sha256-{digest(script)}'", style=digest(css))
-    parts = [
-        f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
-        '<head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'{MARK.decode()}<link rel="icon" href="data:,">',
-        f"<title>{html.escape(' '.join(filter(None, ('attnlab', name))))}</title>",
-        f"<style>{css}</style></head><body>",
-        '<header class="masthead"><h1><span class="wordmark">attnlab</span> '
-        f"{html.escape(name)}</h1></header><main>",
+    body = (
+        '<body><header class="masthead"><h1><span class="wordmark">attnlab</span> '
+        f"{html.escape(printable(title))}</h1></header><main>"
         '<section id="stage" class="sentence-stage" '
-        f'aria-label="{say("The sentence and its attention")}"></section>',
-        '<p id="said" role="status"></p><p id="seen"></p><div id="softmax-row"></div>',
+        f'aria-label="{say("The sentence and its attention")}"></section>'
+        '<p id="said" role="status"></p><p id="seen"></p><div id="softmax-row"></div>'
         '<section><h2 id="every-head-title"></h2>'
         '<div id="every-head" role="group" aria-labelledby="every-head-title"></div>'
-        "</section></main>",
-        f'<script type="application/json" id="description">{as_json(description)}</script>',
-        '<script type="application/json" id="words">'
-        f"{as_json(chinese, ensure_ascii=False)}</script>",
-        '<script type="text/plain" id="weights">'
-        f"{embedded(np.ascontiguousarray(weights, '<f4').tobytes())}</script>",
-        f"<script>{script}</script></body></html>",
-    ]
-    return "\n".join(parts)
+        "</section></main>"
+    )
+    numbers = embedded(np.ascontiguousarray(weights, "<f4").tobytes())
+    pack = f'<script type="text/plain" id="weights">{numbers}</script>'
+    name, css = f"attnlab {title}".strip(), style("base.css", "words.css")
+    return page_with_one_script(name, css, body, {"description": description}, pack, WORDS)
 
 
 def _probabilities(given: Mapping[str, float]) -> list[dict[str, Any]]:

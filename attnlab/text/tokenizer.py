@@ -241,17 +241,6 @@ class Tokenizer:
         with reraised_as(InvalidValueError, "text can't be encoded"):
             return list(library.encode(text).ids)
 
-    def check_length(self, text: str, n_positions: int) -> None:
-        """Raise if a text certainly has more tokens than n_positions, without encoding it."""
-        if len(text) <= n_positions or self._gpt2 is None:
-            return
-        limit = n_positions * self.vocabulary.longest  # a token's text isn't longer than its symbol
-        if len(text) > limit:
-            raise InvalidValueError(
-                f"the text has {len(text):,} characters, which is too long: the model's "
-                f"{n_positions} positions allow at most {limit:,}. Give a shorter text"
-            )
-
     def decode(self, ids: ArrayLike) -> str:
         """Decode token ids to text; invalid UTF-8 becomes �.
 

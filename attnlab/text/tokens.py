@@ -306,10 +306,6 @@ class Vocabulary:
         """The ids of tokens, int64, without unused rows of the embedding."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
 
-    @cached_property
-    def longest(self) -> int:
-        return max(map(len, self._symbols.values()), default=0)
-
     def for_rows(self, rows: int) -> Vocabulary:
         """Return a copy for an embedding with this number of rows."""
         if len(self) > rows:
