@@ -17,7 +17,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import combinations, product
 from typing import Any, TypeAlias
 
@@ -104,7 +104,7 @@ def names_in(lines: Lines) -> Iterator[str]:
 
 
 def compiled(expression: ast.expr) -> Any:
-    return compile(ast.fix_missing_locations(ast.Expression(expression)), "<code>", "eval")
+    return compile(ast.Expression(expression), "<code>", "eval")
 
 
 def parsed(text: str) -> ast.expr:
@@ -174,7 +174,8 @@ class WritingOut(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         node.left, node.right = self.visit(node.left), self.visit(node.right)
-        return node.left if ast.unparse(node).endswith(" * 1") else node
+        is_1 = isinstance(node.right, ast.Constant) and repr(node.right.value) == "1"
+        return node.left if is_1 and isinstance(node.op, ast.Mult) else node
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
@@ -331,8 +332,12 @@ def filled(template: str, **parts: ast.expr) -> ast.expr:
     return new
 
 
+# Where code that isn't parsed stands, which `compile` must know.
+PLACE = {"lineno": 1, "col_offset": 0}
+
+
 def named(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())  # also for names with dots
+    return ast.Name(name, ast.Load(), **PLACE)  # also for names with dots
 
 
 # ---- mutants -------------------------------------------------------------------------------------
@@ -345,7 +350,8 @@ class Mutant:
     code: Code
     changed: tuple[int, ...]  # the indices of the changed lines
     cost: float
-    message: Message  # what the change is
+    # What the change is: only of the few mutants that are reported, since code as text takes long.
+    message: Callable[[], Message]
     key: tuple[Any, ...]  # the same for the same change of another step's code
 
 
@@ -359,8 +365,11 @@ class Other:
     is_parameter: bool
 
 
-def message_of(sentence: str, old: str, new: str) -> Message:
+def message_of(sentence: str, step: str, line: Any, *change: ast.expr) -> Message:
     """A sentence with the old and the new code; without one, what the code shows."""
+    old, new = map(shown, change)
+    if line is change[0]:  # a whole step is shown by its name
+        old, new = (text.replace(shown(line), step) for text in (old, new))
     if not sentence and (old.startswith(new) or old.endswith(new)):
         return Message(MISSING, old=old.replace(new, "", 1).strip())
     if not sentence and new.startswith(old):
@@ -393,10 +402,8 @@ class Rules:
             for place, old, (new, cost, sentence, rule) in found:
                 lines = [*code.lines]
                 lines[number] = step, replaced(line, old, new)
-                texts = [shown(old), shown(new)]
-                if place < 0:  # a whole step is shown by its name
-                    texts = [text.replace(shown(line), step) for text in texts]
-                message = message_of(sentence, *texts)
+                whole = line if place < 0 else None
+                message = partial(message_of, sentence, step, whole, old, new)
                 yield Mutant(Code(lines), (number,), cost, message, (number, place, rule))
 
     # ---- one expression ----
@@ -414,7 +421,7 @@ class Rules:
         elif isinstance(node, ast.Constant) and isinstance(node.value, float):
             numbers = other_numbers(node.value)
         for number, cost in numbers.items():
-            yield ast.Constant(number), cost, "", f"{number}"
+            yield ast.Constant(number, None, **PLACE), cost, "", f"{number}"
 
     def of_operand(self, name: str) -> Iterator[Rewrite]:
         """Another step or parameter in the place of one, or added to it."""
@@ -508,7 +515,7 @@ class Rules:
 
             def over(node: Any, axes: str = axes) -> Any:
                 is_axis = isinstance(node, ast.keyword) and node.arg == "axis"
-                return ast.keyword("axis", parsed(axes)) if is_axis else None
+                return ast.keyword("axis", parsed(axes), **PLACE) if is_axis else None
 
             for numbers in ((*range(len(code.lines)),), *((n,) for n in range(len(code.lines)))):
                 yield in_lines(code, over, numbers, 0.9, Message(AXIS), ("axis", axes, numbers))
@@ -533,7 +540,7 @@ def in_lines(
     for number in numbers:
         lines[number] = lines[number][0], rewritten(lines[number][1], change)
     changed = tuple(n for n in numbers if shown(lines[n][1]) != shown(code.lines[n][1]))
-    return Mutant(Code(lines), changed, cost, message, key)
+    return Mutant(Code(lines), changed, cost, lambda: message, key)
 
 
 def replaced(line: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:

@@ -8,15 +8,25 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlab import equations as eq
 from attnlab.checking.comparison import block_of, perturbed_runs
-from attnlab.checking.mutants import Code, Lines, Mutant, Other, Rules, WritingOut, named, parsed
+from attnlab.checking.mutants import (
+    PLACE,
+    Code,
+    Lines,
+    Mutant,
+    Other,
+    Rules,
+    WritingOut,
+    named,
+    parsed,
+)
 from attnlab.checking.orders import scale_in, table_name
 from attnlab.checking.relations import (
     GROUPS,
@@ -74,6 +84,7 @@ def first_differing(submitted: Sequence[Submission]) -> Submission:
 # ---- the code of a step, in a run ----------------------------------------------------------------
 
 
+@cache  # asked for each step of each variant
 def number_of(path: str) -> int:
     """The number of a step's block; -1 if it has none."""
     return int(block_of(path).removeprefix("blocks.") or -1)
@@ -109,7 +120,7 @@ class StepCode:
         self.values = {name: other.value for name, other in self.others.items()}
         self.values |= self.sizes | {"equation": self.equation}
         arguments = [self.argument(need) for need in node.needs]
-        self.code = self.written(ast.Call(named("equation"), arguments, []))
+        self.code = self.written(ast.Call(named("equation"), arguments, [], **PLACE))
 
     def argument(self, need: str) -> ast.expr:
         """A step that the equation needs, by its name, which gets its value; numbers as code."""
@@ -119,7 +130,7 @@ class StepCode:
         step, name = graph[path].step, name_in_code(path, self.path)
         if not step.axes and step.equation and not is_fixed(self.run, path):
             arguments = [self.argument(x) for x in graph[path].needs]
-            return ast.Call(named(step.equation.__name__), arguments, [])
+            return ast.Call(named(step.equation.__name__), arguments, [], **PLACE)
         self.values[name], self.paths[name] = self.run.value(path), path
         return named(name)
 
@@ -314,19 +325,22 @@ class Search:
                     self.runs += 1
                     try:
                         run = self.run_with(variant)
-                        found += self.confirmed(run, self.mistake(variant), variant.cost)
+                        mistake = partial(self.mistake, variant)  # as text, it takes long
+                        found += self.confirmed(run, mistake, variant.cost)
                     except ERRORS:
                         continue
         return found
 
-    def confirmed(self, run: Run, mistake: Mistake, cost: float) -> Iterator[Explanation]:
+    def confirmed(
+        self, run: Run, mistake: Callable[[], Mistake], cost: float
+    ) -> Iterator[Explanation]:
         """The explanation by a mistake whose run has the user's numbers, within rounding."""
         if self.first.remaining_with(self.first.value_in(run)) > MAX_REMAINING:
             return
         variants = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
         if all(step.matches(run, variants) for step in (self.first, *self.agreeing)):
             names = tuple(step.name for step in self.later if not step.matches(run, variants))
-            yield Explanation((mistake,), run, names, cost)
+            yield Explanation((mistake(),), run, names, cost)
 
     def mistake(self, variant: Variant) -> Mistake:
         """What to say about a variant."""
@@ -337,7 +351,7 @@ class Search:
         if others:
             formula = Message(LIKEWISE, line=formula, others=", ".join(x for x, _ in others))
         right = tuple(step.code.shown(n) for n in mutant.changed if n < len(step.code.lines))
-        hint = mutant.message
+        hint = mutant.message()
         if more := next((x for code, x in HINTS.items() if re.search(code, formula)), ""):
             activation = self.run.graph.formulas.get("activation", Message(TANH))
             values = {"scale": scale_in(self.run), "activation": activation, **self.sizes}
@@ -358,7 +372,7 @@ class Search:
             variants = [*self.variants([*dict.fromkeys(table_name(graph, x) for x in paths)])]
             found = []
             for mistake, run in runs_with_mistakes(self.run, self.submitted):
-                found += self.confirmed(run, mistake, 1.0)
+                found += self.confirmed(run, partial(eq.identity, mistake), 1.0)
             # Numbers of one block are usually computed from its right input.
             blocks = {number_of(step.path) for step in (first, *self.later)}
             for self.block in (*blocks, None) if len(blocks) == 1 else (None,):
@@ -376,7 +390,7 @@ def group_mutant(step: StepCode, text: str, sentence: str) -> Mutant:
     """A step computed by other code; in its text, x is the first name of the right code."""
     names = {name.replace(".", "_"): named(name) for name in step.paths}
     code = step.written(parsed(text), **names, x=named(step.code.names[0]))
-    return Mutant(code, (len(code.lines) - 1,), 1.0, Message(sentence), (text,))
+    return Mutant(code, (len(code.lines) - 1,), 1.0, partial(Message, sentence), (text,))
 
 
 def call(code: Code, sizes: Mapping[str, Any], names: Sequence[str], *values: Any) -> Any:
