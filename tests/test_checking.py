@@ -126,7 +126,7 @@ SAME = {
 UNSEEN = {"fill_50"}
 
 
-@pytest.mark.parametrize("mistake", every(24, [*MISTAKES][::3]))
+@pytest.mark.parametrize("mistake", every(36, [*MISTAKES][::3]))
 def test_each_mistake_is_named_from_the_logits(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")

@@ -60,6 +60,7 @@ def test_exercise_2(answer: str) -> None:
     assert "`(0, 0)` of the weights" in answer
 
 
+@pytest.mark.slow
 def test_exercise_3(answer: str) -> None:
     printed = said(3, "context.swapaxes(0, 1).reshape(T, -1)", "context.reshape(T, -1)")
     assert "the first that differs is concat" in printed
