@@ -8,10 +8,9 @@ GPT-2, the published head.
 The model is GPT-2 if it is in the Hugging Face cache, otherwise `english`, the small GPT-2 inside
 attnlab that reads simple English. To use another, name it in the environment variable
 ATTNLAB_MODEL. Also writes a page with every head, attention.html, and opens it if you are at a
-terminal. `--lang zh` speaks Chinese.
+terminal with a screen. `--lang zh` speaks Chinese.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from attnlab import walkthrough
 from attnlab.checkpoints.hub import built_in_model
 from attnlab.cli.arguments import Parser
 from attnlab.pages.overview import head_to_describe
-from attnlab.support.console import prepare_script, show_in_browser
+from attnlab.support.console import is_watched, prepare_script, show_in_browser
 from attnlab.support.files import check_writable
 from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
@@ -54,7 +53,7 @@ is_chosen = options.layer is None is options.head and not verdict.tables  # thos
 layer, n = head_to_describe(trace) if is_chosen else (options.layer or 0, options.head or 0)
 head, block = trace.head(layer, n), trace.blocks[layer]
 attnlab.page(trace).save(page)
-if sys.stdout.isatty() and not options.no_open:
+if is_watched() and not options.no_open:
     show_in_browser(page.as_uri())
 
 symbols = trace.tokens.readable

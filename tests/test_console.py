@@ -14,7 +14,7 @@ from streams import streams
 
 import attnlab
 from attnlab.errors import InvalidValueError
-from attnlab.support.console import exit_status, progress_bar
+from attnlab.support.console import exit_status, is_watched, progress_bar
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 VERIFY = ("-m", "attnlab", "verify", "--model", "pocket")
@@ -59,6 +59,40 @@ def test_ctrl_c() -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30) == (b"", b"Interrupted\n")
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0", "CI": "true"}, False),
+        ("linux", {"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "a 1 b 22"}, True),
+        ("darwin", {}, True),
+        ("darwin", {"SSH_CONNECTION": "a 1 b 22"}, False),
+        ("win32", {}, True),
+        ("win32", {"CI": "1"}, False),
+    ],
+    ids=str,
+)
+def test_who_sees_a_window(
+    platform: str,
+    variables: dict[str, str],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CI", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    terminal, pipe = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    for stdin, stdout in ((terminal, terminal), (terminal, pipe), (pipe, terminal)):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert is_watched() is (expected and pipe not in (stdin, stdout))
 
 
 def test_ctrl_c_while_the_package_is_imported(tmp_path: Path) -> None:

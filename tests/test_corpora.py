@@ -40,10 +40,13 @@ def written(name: str, content: str, encoding: str = "utf-8") -> str:
 
 
 def test_files_of_records() -> None:
-    """JSON Lines are read as records, in a directory too."""
+    """JSON Lines and tables are read as records, in a directory too."""
     check(measured("pocket", "corpus.jsonl"))
-    [text] = texts_of(written("marked.jsonl", '{"text": "A dog"}', "utf-8-sig"))
-    assert text.content == "A dog"
+    quoted = "".join(f'{n},"{text}"\r\n' for n, text in enumerate(TEXTS))
+    check(measured("pocket", written("corpus.csv", f"id,text\r\n{quoted}", "utf-8-sig")))
+    long = "The dog barked. " * 10_000  # more than csv's limit of 131,072 characters
+    [text] = texts_of(written("long.csv", f'text\n"{long}"\n'))
+    assert text.content == long
     Path("folder").mkdir()
     Path("corpus.jsonl").rename("folder/a.jsonl")
     check(measured("pocket", "folder"))
@@ -54,9 +57,33 @@ def contents(name: str, content: str) -> list[str]:
     return [text.content or text.fault for text in texts_of(written(name, content))]
 
 
+def test_a_tables_cells_are_those_of_its_columns() -> None:
+    """A comma or a quotation mark in the wrong place never cuts or joins texts."""
+    table = "text,id\nThe cat,0\nHello, world, this is it,1\n\nThe dog,2\nA ball\n"
+    assert contents("a.csv", table) == [
+        "The cat",
+        "a.csv, row 2, line 3, has 4 cells for 2 columns; quote a cell that has a comma",
+        "The dog",
+        "a.csv, row 4, line 6, has 1 cells for 2 columns; quote a cell that has a comma",
+    ]
+    tabs = 'id\ttext\n1\t"The cat\n2\t"The dog" and, a cat\n3\tA ball\t4\n'
+    assert contents("a.tsv", tabs) == [
+        '"The cat',
+        '"The dog" and, a cat',
+        "a.tsv, row 3, line 4, has 3 cells for 2 columns",
+    ]
+    unclosed = 'id,text\n1,"The cat\nsat"\n2,"The dog\n3,A ball\n'
+    for content in (unclosed, unclosed.replace("dog", 'dog" sat')):
+        with pytest.raises(InvalidValueError, match=r"a\.csv can't be read .* from line 4 on"):
+            contents("a.csv", content)
+    with pytest.raises(InvalidValueError, match=r"a\.csv has two columns"):
+        contents("a.csv", "text,text\nThe cat,The dog\n")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_may_end_in_three_ways(end: str) -> None:
     assert contents("a.txt", f"The cat{end}{end}A dog") == ["The cat", "A dog"]
+    assert contents("a.csv", f'text{end}The cat{end}"A{end}dog"{end}') == ["The cat", "A\ndog"]
     assert contents("a.jsonl", f'"The cat"{end}"A dog"') == ["The cat", "A dog"]
 
 
@@ -64,7 +91,7 @@ def test_file_names_never_reach_the_terminal_raw() -> None:
     """Names with escapes, a bell and a mark that turns text round, of a directory's files."""
     Path("folder").mkdir()
     written("folder/a\x1b[31m\x07\u202e.txt", "The dog chased the ball. The dog barked.")
-    written("folder/b\x1b.jsonl", '{"body": "The cat"}')
+    written("folder/b\x1b.csv", "body\nThe cat")
     atlas = measured("pocket", "folder", ["induction", "loss"])
     (passage,) = atlas["induction"].most(1, 2)
     assert passage.text == r"a\x1b[31m\x07\u202e.txt"
@@ -96,8 +123,7 @@ def test_links_out_of_a_directory_are_not_followed() -> None:
             "a.jsonl, line 1, has no .text. field .* 'id', 'body'",
         ),
         ("a.json", '[\n"The cat"\n]', "a.json, line 1, isn't a record in JSON. Write one"),
-        ("a.csv", "id,text\n1,The cat", "a.csv is a table, which isn't read. Give its texts"),
-        ("a.TSV", "id\ttext\n1\tThe cat", "a.TSV is a table, which isn't read"),
+        ("a.csv", "id,body\n1,The cat", "a.csv, row 1, has no .text. column .* 'id', 'body'"),
         ("a.txt", "PK\3\4\0", "a.txt can't be read as text: it is binary"),
     ],
 )

@@ -158,6 +158,17 @@ def test_workbooks_have_a_sheet_for_each_step(pocket: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workbooks")  # skips it without LibreOffice
+def test_a_heads_workbook_prints_on_six_pages(pocket: Any, tmp_path: Path) -> None:
+    pocket.head(1, 2).to_xlsx(tmp_path / "head.xlsx")
+    profile = f"-env:UserInstallation={(tmp_path / 'home').as_uri()}"
+    run = ["soffice", profile, "--headless", "--convert-to", "pdf", tmp_path / "head.xlsx"]
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True, timeout=600)
+    counts = re.findall(rb"/Count (\d+)", (tmp_path / "head.pdf").read_bytes())
+    assert max(map(int, counts)) == 6
+
+
+@pytest.mark.slow
 def test_libreoffice_computes_a_heads_numbers(pocket: Any, workbooks: Callable[[str], Any]) -> None:
     head, book = pocket.head(1, 2), workbooks("head")
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")

@@ -126,8 +126,8 @@ def parser() -> Parser:
     atlas = command("atlas", "measure every head over a corpus, with standard errors")
     atlas.add_argument(
         "corpus",
-        help='a file with one text per line, a .jsonl file with the field "text", or a directory '
-        "with one text per file",
+        help="a file with one text per line, a .jsonl or .csv file with the field or column "
+        '"text", or a directory with one text per file',
     )
     atlas.add_argument("--workers", type=int, default=1, help="number of processes (default: 1)")
     atlas.add_argument("--window", type=int, help="tokens to trace at once (default: 128)")

@@ -73,10 +73,10 @@ def atlas(
     ----------
     model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, opened by each worker
     texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
-        skipped); a .jsonl file, whose texts are in the field "text"; or a directory of such records
-        and of other files with one text each, searched recursively (hidden files are skipped). In
-        files of text, in UTF-8, line breaks become `\\n`, and a final one is dropped. Texts are
-        read as a stream.
+        skipped); a .jsonl, .csv or .tsv file, whose texts are in the field or column "text"; or a
+        directory of such records and of other files with one text each, searched recursively
+        (hidden files are skipped). In files of text, in UTF-8, line breaks become `\\n`,
+        and a final one is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
         each head, (L, H), NaN where undefined; a function counts once per window. None means all
         named measures.

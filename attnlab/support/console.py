@@ -86,6 +86,20 @@ def prepare_script(language: str = "en") -> None:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
+def is_watched() -> bool:
+    """Whether a person at a terminal can see a window that the program opens.
+
+    Not in CI, not with pipes, and on a remote machine only if it shows windows here (X forwarding).
+    """
+    if os.environ.get("CI") or not all(
+        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)
+    ):
+        return False
+    if sys.platform in ("win32", "darwin"):
+        return "SSH_CONNECTION" not in os.environ
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def show_in_browser(url: str) -> None:
     """Open a page in the browser; if there is none, say so."""
     import webbrowser  # here, so that `import attnlab` is quick

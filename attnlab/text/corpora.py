@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -39,10 +40,10 @@ EXPECTED = (
     "one text per file"
 )
 
-# Files of records, whose texts are in the field with this name; and files that are refused.
+# Files of records, whose texts are in the field or column with this name; tables by delimiter.
 FIELD = "text"
-RECORDS = (".jsonl", ".ndjson", ".json")
-TABLES = (".csv", ".tsv")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+TABLES = {".csv": ",", ".tsv": "\t"}
 EXAMPLE = '{"text": "Hello"}'
 
 # How many bytes tell a text from other files.
@@ -148,43 +149,26 @@ def _texts_in_directory(directory: Path) -> Iterator[Text]:
 
 
 def _has_records(path: Path) -> bool:
-    suffix = path.suffix.lower()
-    if suffix in TABLES:  # as lines of text, its texts would be cut, and its other columns read
-        raise InvalidValueError(
-            f"{path.name} is a table, which isn't read. Give its texts instead: "
-            "(row['text'] for row in csv.DictReader(open(path, newline='')))"
-        )
-    return suffix in RECORDS
+    return path.suffix.lower() in (*JSON_LINES, *TABLES)
 
 
 def _texts_in_records(path: Path) -> Iterator[Text]:
-    """The texts of JSON Lines; raise if the first record has none."""
-    is_first = True
-    for number, line in enumerate(_lines_of(path), 1):
-        if not line.strip():
-            continue
-        # Bytes that aren't UTF-8 become lone surrogates, reported when a text is measured.
-        text, fault = _text_of(line.decode(UTF_8, "surrogateescape"))
-        if fault:
-            fault = f"{path.name}, line {number}, {fault}"
-        if fault and is_first:
+    """The texts of JSON Lines or of a table; raise if the first record has none."""
+    is_table = path.suffix.lower() in TABLES
+    for number, text in enumerate(_texts_in_table(path) if is_table else _texts_in_json(path)):
+        fault = text.fault and f"{path.name}, {text.name}, {text.fault}"
+        if fault and number == 0:
             raise InvalidValueError(f"{fault}, or pass the texts themselves: a list of strings")
-        yield Text(f"line {number}", text, fault)
-        is_first = False
+        yield text._replace(fault=fault)
 
 
-def _text_of(record: str) -> tuple[str, str]:
-    """The text of a record, which is a string or an object with a field of text; or its fault."""
-    try:
-        text = json.loads(record)
-    except (ValueError, RecursionError):
-        text = None
-    fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
-    if isinstance(text, dict):
-        names = ", ".join(map(quoted, text))
-        fault = f'has no "{FIELD}" field with a text; it has {names}. Rename the field'
-        text = text.get(FIELD)
-    return (text, "") if isinstance(text, str) else ("", fault)
+def _text_of(record: Mapping[str, Any], name: str, kind: str) -> Text:
+    """The text of a record, or its fault."""
+    if isinstance(text := record.get(FIELD), str):
+        return Text(name, text)
+    names = ", ".join(map(quoted, record))
+    fault = f'has no "{FIELD}" {kind} with a text; it has {names}. Rename the {kind}'
+    return Text(name, "", fault)
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
@@ -208,6 +192,64 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
                 yield Text(name, text.removesuffix("\n"))
             except InvalidValueError as error:
                 yield Text(name, "", str(error))
+
+
+def _decoded_lines_of(path: Path) -> Iterator[str]:
+    # Bytes that aren't UTF-8 become lone surrogates, which are reported when a text is measured.
+    return (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
+
+
+def _texts_in_json(path: Path) -> Iterator[Text]:
+    """The texts of JSON Lines: strings, or objects with a field of texts."""
+    for number, line in enumerate(_decoded_lines_of(path), 1):
+        if not line.strip():
+            continue
+        name = f"line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            yield _text_of(value, name, "field")
+        elif isinstance(value, str):
+            yield Text(name, value)
+        else:
+            fault = f"isn't a record in JSON. Write one in each line, such as {EXAMPLE}"
+            yield Text(name, "", fault)
+
+
+def _texts_in_table(path: Path) -> Iterator[Text]:
+    """The texts of a table's rows; a row whose cells aren't the columns' has a fault."""
+    # Of the process, which may have raised it further; a C long has 32 bits on Windows.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+    delimiter = TABLES[path.suffix.lower()]
+    rows = csv.reader(
+        _decoded_lines_of(path),
+        delimiter=delimiter,
+        # In a .tsv, a quotation mark is a character like others.
+        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
+    line = 1  # the first of a row
+    try:
+        header = next(rows, [])
+        if header.count(FIELD) > 1:
+            raise InvalidValueError(f'{path} has two columns "{FIELD}". Rename one of them')
+        line = rows.line_num + 1
+        for number, row in enumerate(filter(None, rows), 1):  # without blank lines
+            name = f"row {number}"
+            if len(row) == len(header):
+                yield _text_of(dict(zip(header, row, strict=True)), name, "column")
+            else:
+                advice = "" if delimiter == "\t" else "; quote a cell that has a comma"
+                fault = f"line {line}, has {len(row)} cells for {len(header)} columns{advice}"
+                yield Text(name, "", fault)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise InvalidValueError(
+            f"{path} can't be read as a table from line {line} on: {error}. Look for a quotation "
+            "mark too many or too few"
+        ) from None
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:

@@ -153,7 +153,7 @@ def train(
     ----------
     config : the model's sizes
     corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory
-        of files: text, or .jsonl with a "text" field
+        of files: text, .jsonl with a "text" field, .csv with a "text" column
     tokenizer : for the text, and the model. None means bytes as tokens if vocab_size is 256,
         otherwise no tokenizer: the corpus must be ids, and the model takes ids
     steps : number of updates

@@ -29,12 +29,17 @@ NOTES = (
     "Change a number or formula, and everything that depends on it changes.",
     "Spreadsheets compute with 15 digits, a float32 model with 7, so the last digits differ.",
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
+    "Q, K, V, scores, weights and context are printed; other sheets have an empty print area.",
 )
 
 ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
+
+# The steps that are printed, each on a page. An empty cell to print leaves a sheet out.
+PRINTED = ("Q", "K", "V", "scores", "weights", "context")
+NOTHING = (2**20 - 1, 0, 2**20 - 1, 0)
 
 # Widths of columns in characters.
 LABEL_WIDTH, NUMBER_WIDTH = 14, 6.5
@@ -139,6 +144,7 @@ class Book:
         sheet.write_string(0, 0, head.title, self.bold)
         for row, note in enumerate(NOTES, 1):
             sheet.write_string(row, 0, note)
+        sheet.print_area(*NOTHING)
 
     def put_step(self, name: str) -> None:
         """Write a step: as formulas if it is computed, as numbers if it is given or edited."""
@@ -211,6 +217,9 @@ class Book:
                 sheet.write_formula(*place, f"={formula(i, j)}", None, number)
         last = FIRST_ROW + rows - 1, FIRST_COLUMN + columns - 1
         sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, *last, self.masked)
+        sheet.fit_to_pages(1, 1)
+        if name not in PRINTED:
+            sheet.print_area(*NOTHING)
 
     def _names(self, axis: str, count: int) -> Sequence[str]:
         """The labels along an axis."""
