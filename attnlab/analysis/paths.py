@@ -50,7 +50,8 @@ def patch_path(
 ) -> Trace:
     """The corrupted trace, with receivers that read a sender's clean output."""
     parts = ("attention",) if recompute_mlps else ("attention", "mlp")
-    # All that is written to the residual stream keeps its value, so the change passes by it.
+    # What all parts write to the residual stream is held, so the change reaches the receivers only
+    # through the stream itself.
     written = {
         path: corrupted[path]
         for layer in range(corrupted.config.n_layer)

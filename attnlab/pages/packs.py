@@ -1,7 +1,7 @@
 """The page's numbers, in named packs, which a file includes. A page with a model computes its own.
 
 "attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then each head's edited
-                 steps, (T, Tk) each, the context (T, Dh)
+                 steps, which are (T, Tk), or (T, Dh) for the context
 "prediction.9"   predictions after position 9, see `prediction`
 "pass.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                  for the steps of a token, see `token_pass`
@@ -83,9 +83,9 @@ def elements(traces: Sequence[Trace], stories: Sequence[bytes]) -> str:
 def embedded(numbers: bytes) -> str:
     """A pack as text, for `source.js`.
 
-    Numbers' first bytes come first, then their second bytes, and so on, so that similar exponents
-    are adjacent. It uses Huffman coding only, with a code for each of the four, because mantissas
-    don't repeat.
+    The first bytes of all numbers come first, then all second bytes, and so on, so that similar
+    exponents are adjacent. Each of these four parts has its own Huffman code. deflate's search for
+    repetitions is left out, since mantissas don't repeat.
     """
     deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
     planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T

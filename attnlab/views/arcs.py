@@ -20,20 +20,19 @@ from attnlab.support.colours import LIGHT
 from attnlab.support.markup import safe
 from attnlab.support.tables import display_width
 
-# From a line to the next one, above the first one, half the height of the letters, and the width of
-# a letter in a monospaced font.
-LINE, ABOVE, HALF, LETTER = 3.2, 3.8, 0.6, 0.6
+LINE = 3.2  # from a line to the next one
+ABOVE = 3.8  # the room above the first line
+HALF = 0.6  # half the height of the letters
+LETTER = 0.6  # the width of a letter in a monospaced font
+LONGEST_LINE, PIXELS = 48, 16  # the longest line, and the size of the letters in pixels
 
-# The longest line, and the size of the letters in pixels.
-LONGEST_LINE, PIXELS = 48, 16
-
-# Of a longer text, the last words are drawn, and those that are looked at most.
+# A text of more words shows its last words, and those that are looked at most.
 MANY_WORDS, LAST_WORDS, MOST_LOOKED_AT = 60, 24, 12
 
-# Smaller shares aren't written below a word; the room that a share takes.
-MIN_SHARE, SHARE_WIDTH = 0.01, 2.4
+MIN_SHARE = 0.01  # smaller shares aren't written below a word
+SHARE_WIDTH = 2.4  # the room that a share takes
 
-# A small drawing of one head, in its own units; of longer texts only the last word's arcs.
+# A small drawing of one head has its own units. A text of more words has the last word's arcs only.
 SMALL_WIDTH, SMALL_HEIGHT, GAP, MANY_ROWS = 100, 30, 4, 64
 
 

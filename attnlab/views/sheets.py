@@ -37,7 +37,7 @@ ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# The steps that are printed, each on a page. An empty cell to print leaves a sheet out.
+# The steps that are printed, each on a page. Other sheets print only an empty cell, so nothing.
 PRINTED = ("Q", "K", "V", "scores", "weights", "context")
 NOTHING = (2**20 - 1, 0, 2**20 - 1, 0)
 
