@@ -120,9 +120,7 @@ def test_edits_by_functions_are_pickled_if_their_functions_can_be(pocket: GPT2) 
         assert np.array_equal(copied[1].next_logits, edited[1].next_logits)
         assert copied.loss == edited.loss
         local = traces.edited({path: lambda x: -x for path in paths})
-        with pytest.raises(
-            InvalidTypeError, match="pickled with these edits: Can't pickle local"
-        ):
+        with pytest.raises(InvalidTypeError, match="pickled with these edits: Can't pickle local"):
             pickle.dumps(local)
         assert copy.deepcopy(local).loss == copy.copy(local).loss == edited.loss
 
