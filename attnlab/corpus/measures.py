@@ -99,7 +99,7 @@ def measure_trace(
 def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
     """Yield a fork of each block in order; the trace keeps only the blocks' outputs.
 
-    The last one's, of which the logits are computed, if they are needed.
+    It keeps the last block's output only if `keep_last`, for the logits.
     """
     for n, block in enumerate(trace.blocks, 1):
         fork = block._fork()

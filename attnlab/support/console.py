@@ -89,7 +89,8 @@ def prepare_script(language: str = "en") -> None:
 def is_watched() -> bool:
     """Whether a person at a terminal can see a window that the program opens.
 
-    Not in CI, not with pipes, and on a remote machine only if it shows windows here (X forwarding).
+    It is false in CI and with pipes, and true on a remote machine only if that shows its windows
+    here (X forwarding).
     """
     if os.environ.get("CI") or not all(
         stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)

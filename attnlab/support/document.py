@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Document(StdoutSafe):
     """An object printed as headings, tables and paragraphs; a terminal fits them to its width.
 
-    It declares its numbers once, as columns: they are its data frame, and `listed` prints them.
+    It declares its numbers once, as columns. They are its data frame, and `listed` prints them.
     """
 
     # The columns that are printed in a format or under another heading; without `_data`, all.
@@ -46,9 +46,9 @@ class Document(StdoutSafe):
         return self
 
     def to_dataframe(self) -> DataFrame:
-        """Return the numbers as a pandas DataFrame: all of them, unrounded, one a row.
+        """Return the numbers as a pandas DataFrame: all of them, unrounded, one in each row.
 
-        Other columns say what each number is of, such as `layer`, `head` and `position`.
+        Other columns say where each number belongs, such as `layer`, `head` and `position`.
         """
         return frame_of(self._data(), getattr(self, "title", ""))
 

@@ -1,6 +1,6 @@
 """Colour scales: how numbers become colours, the same in every view.
 
-`intensity` and `palette_index` are also translated to JavaScript, by `page.translate`.
+`intensity` and `palette_index` are also translated to JavaScript, by `pages.translate`.
 """
 
 from __future__ import annotations
