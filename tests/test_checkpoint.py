@@ -785,3 +785,23 @@ def test_untied_model_saved_over_itself(tmp_path: Path) -> None:
     model.save(tmp_path)
     for either in (model, GPT2.from_pretrained(tmp_path)):
         assert np.array_equal(either.trace([1, 2, 3]).logits, expected)
+
+
+def test_rows_are_read_at_any_distance() -> None:
+    W_E = load_file(REFERENCE / "odd" / WEIGHTS)["transformer.wte.weight"]
+    for ids in ([0, 2], [6, 3, 5, 1], [9, 4, 9, 8]):
+        trace = GPT2.from_pretrained(REFERENCE / "odd").trace(ids)
+        np.testing.assert_array_equal(trace.token_embedding, W_E[ids])
+
+
+def test_a_whole_file_is_read_though_there_are_shards(tmp_path: Path) -> None:
+    """As in transformers, which looks for model.safetensors first."""
+    directory = copy_model("sharded", tmp_path / "sharded")
+    tensors: dict[str, Any] = {}
+    for shard in directory.glob("model-*.safetensors"):
+        tensors |= load_file(shard)
+    name = next(name for name in tensors if name.endswith("wpe.weight"))
+    tensors[name] = tensors[name] + 1
+    save_file(tensors, directory / WEIGHTS)
+    parameters = GPT2.from_pretrained(directory).parameters
+    np.testing.assert_array_equal(parameters["W_P"], tensors[name])

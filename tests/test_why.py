@@ -451,3 +451,20 @@ def test_float32_stays_float32() -> None:
     why, expected = (attnlab.why(one.head(2, 1), 3, 1) for one in (trace, exact))
     assert why.pairs.dtype == np.float32
     np.testing.assert_allclose(why.pairs, expected.pairs, atol=1e-5)
+
+
+def test_a_new_token_opens_beside_cached_ones() -> None:
+    """As in a trace of the whole text, which has no cache."""
+    model, head = precise("odd"), "blocks.0.attention.heads.1"
+    generation = model.generate([5, 7, 100], 2, temperature=0, trace=True)
+    step = generation.steps[1].trace
+    assert (step.cached, len(step.tokens)) == (3, 1)
+    whole = model.trace(generation.tokens.ids[:4])
+    opened = []
+    for trace in (step, whole):
+        why = attnlab.why(trace.head(1, 2), -1, 1).open(f"{head}.output", "query")
+        parts = why.open(f"{head}.V[3]", "query").parts["query"]
+        opened.append({part.name: part.vector for part in parts if " < " in part.name})
+    assert [*opened[0]] == [*opened[1]] != []
+    for name, vector in opened[1].items():
+        close(opened[0][name], vector, err_msg=name)
