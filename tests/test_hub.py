@@ -40,22 +40,16 @@ Files = dict[str, bytes]
 
 
 class Hub(ThreadingHTTPServer):
-    """The part of the Hugging Face hub's API that a model download needs.
-
-    Attributes
-    ----------
-    commits : the commit and the files, by repository and revision
-    log : the paths of the requests for contents
-    instead : answers a request in another way and returns True, or returns False
-    closing : set when the test ends
-    """
+    """The part of the Hugging Face hub's API that a model download needs."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Request)
+        # The commit and the files, by repository and revision; the paths of requests for contents.
         self.commits: dict[tuple[str, str], tuple[str, Files]] = {}
         self.log: list[str] = []
+        # Answers a request in another way and returns True, or returns False.
         self.instead: Callable[[Request], object] = lambda request: False
-        self.closing = threading.Event()
+        self.closing = threading.Event()  # set when the test ends
 
     def add(self, repository: str, files: Files, commit: str = A, name: str = "main") -> None:
         """Publish files under a commit, and under the name of a branch or a tag."""
@@ -64,9 +58,8 @@ class Hub(ThreadingHTTPServer):
 
     def sent(self) -> Counter[str]:
         """How often each file was requested."""
-        return Counter(
-            p.split("/resolve/")[1].split("/", 1)[1] for p in self.log if "/resolve/" in p
-        )
+        paths = [path.split("/resolve/")[1] for path in self.log if "/resolve/" in path]
+        return Counter(path.split("/", 1)[1] for path in paths)
 
 
 class Request(BaseHTTPRequestHandler):
@@ -92,32 +85,27 @@ class Request(BaseHTTPRequestHandler):
         repository, rest = match[1], match[2] or "main"
         revisions = [revision for name, revision in self.server.commits if name == repository]
         revision = next((r for r in revisions if f"{rest}/".startswith(f"{r}/")), "")
-        commit, files = self.server.commits.get((repository, revision), ("", {}))
         if not revision:
-            self.refuse(404, "RevisionNotFound" if revisions else "RepoNotFound")
-        elif self.path.startswith("/api/"):
+            self.send(404, {"X-Error-Code": "RevisionNotFound" if revisions else "RepoNotFound"})
+            return
+        commit, files = self.server.commits[repository, revision]
+        if self.path.startswith("/api/"):
             siblings = [{"rfilename": name} for name in files]
-            content = {"id": repository, "sha": commit, "siblings": siblings}
-            self.send(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
-        else:
-            self.send_file(commit, files[rest.removeprefix(f"{revision}/")])
+            content = json.dumps({"id": repository, "sha": commit, "siblings": siblings}).encode()
+            self.send(200, {"Content-Type": "application/json"}, content)
+            return
+        # Large files have the hash of their content as ETag, which is checked.
+        content = files[rest.removeprefix(f"{revision}/")]
+        hash = hashlib.sha256 if self.path.endswith(".safetensors") else hashlib.sha1
+        self.send(200, {"ETag": f'"{hash(content).hexdigest()}"', "X-Repo-Commit": commit}, content)
 
-    def send(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
+    def send(self, status: int, headers: dict[str, str], content: bytes = b"") -> bool:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(content)
-
-    def send_file(self, commit: str, content: bytes) -> None:
-        # Large files have the hash of their content as ETag, which is checked.
-        hash = hashlib.sha256 if self.path.endswith(".safetensors") else hashlib.sha1
-        etag = f'"{hash(content).hexdigest()}"'
-        self.send(200, {"ETag": etag, "X-Repo-Commit": commit}, content)
-
-    def refuse(self, status: int, code: str = "") -> bool:
-        self.send(status, {"X-Error-Code": code} if code else {})
         return True
 
 
@@ -293,6 +281,7 @@ def test_cached_models_open_without_network_code(hub: Hub) -> None:
 OFFLINE = {"local_files_only": True}
 NAMED = "The models that come with attnlab need no network: 'english', 'pocket'"
 MISSING = "MissingFileError"
+NAME = ("a model's name or path",)
 
 
 @pytest.mark.parametrize(
@@ -306,11 +295,8 @@ MISSING = "MissingFileError"
         (Path(TINY), {}, MISSING, ("there is no directory",)),
         ("model/config.json", {}, MISSING, ("got a file: model/config.json", "directory")),
         ("model", {"revision": "main"}, "InvalidValueError", ("model", "with a directory")),
-        *(
-            (wrong, {}, "InvalidTypeError", ("a model's name or path",))
-            for wrong in (None, 5, b"x")
-        ),
-        *((wrong, {}, "InvalidValueError", ("a model's name or path",)) for wrong in ("", "a\0b")),
+        *((wrong, {}, "InvalidTypeError", NAME) for wrong in (None, 5, b"x")),
+        *((wrong, {}, "InvalidValueError", NAME) for wrong in ("", "a\0b")),
     ],
 )
 def test_names(
@@ -333,7 +319,8 @@ def check_refused(name: Any, error: str, *words: str, **options: Any) -> None:
 
 def refusing(status: int, code: str = "", part: str = "") -> Callable[[Request], object]:
     """Refuse the requests whose path contains a part."""
-    return lambda request: part in request.path and request.refuse(status, code)
+    headers = {"X-Error-Code": code} if code else {}
+    return lambda request: part in request.path and request.send(status, headers)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from attnlab.corpus.heads import PAIRS, SHOWN, Plan
 from attnlab.corpus.tally import MIN_TEXTS, Tally, ratio, require
 from attnlab.equations import AnyArray
 from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import largest_ids
 from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import Columns
@@ -201,7 +202,9 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
         v = gain * (output - output.mean(axis=-1, keepdims=True))
         effects = v @ W_U - (v @ centre)[..., np.newaxis]  # (1 + TOPS, H, vocab)
         for h, head in enumerate(range(heads.start, heads.stop)):
-            rows = np.concatenate([largest(effects[0, h], count), largest(-effects[0, h], count)])
+            rows = np.concatenate(
+                [largest_ids(effects[0, h], count), largest_ids(-effects[0, h], count)]
+            )
             # What a context is multiplied by to give these effects, (Dh, rows): so the sums of
             # contexts, and of their products, give those of effects.
             u = gain[:, np.newaxis] * (W_U[:, rows] - centre[:, np.newaxis])
@@ -211,12 +214,5 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
             mean, error = ratio(N, n, nn, s[head] @ p, squares, sn[head] @ p)
             writes: Columns = {"token": readable(model, known[rows]), "id": known[rows].tolist()}
             writes |= {"mean": mean.tolist(), "error": error.tolist()}
-            promoted = [readable(model, known[largest(x[h], PROMOTED)]) for x in effects[1:]]
+            promoted = [readable(model, known[largest_ids(x[h], PROMOTED)]) for x in effects[1:]]
             yield writes, promoted
-
-
-def largest(numbers: AnyArray, count: int) -> AnyArray:
-    """The indices of the largest numbers, largest first."""
-    candidates = np.argpartition(-numbers, min(count, len(numbers) - 1))[:count]
-    ordered: AnyArray = candidates[np.argsort(-numbers[candidates], kind="stable")]
-    return ordered

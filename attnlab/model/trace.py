@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from attnlab import equations
-from attnlab.equations import Array
+from attnlab.equations import Array, Ids
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward import fast
 from attnlab.forward.edits import Edit, edit_run
@@ -190,9 +190,7 @@ class Trace(ForwardPass):
         # Divided by the sum over the whole vocabulary, not over the k shown.
         # (vocab,) each
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
-        # Only the candidates are sorted; ties go to the lowest id.
-        candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
-        ids = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
+        ids = largest_ids(logits, k)
         found = NextTokens(self._candidate(int(id), float(probabilities[id])) for id in ids)
         found._before = self.tokens[1 - LONGEST_CHARACTER :]
         return found
@@ -333,6 +331,14 @@ class ByWords(Document):
             "tokens": [span.stop - span.start for span in self.spans],
             "loss": np.append(self.losses.dtype.type(np.nan), self.losses),
         }
+
+
+def largest_ids(numbers: Array, n: int) -> Ids:
+    """The ids of the n largest logits or probabilities, largest first; ties by ascending id."""
+    n = min(n, numbers.size)
+    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])  # only these are sorted
+    best: Ids = candidates[np.argsort(-numbers[candidates], kind="stable")][:n]
+    return best
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:

@@ -12,8 +12,8 @@ import numpy as np
 
 from attnlab.analysis.ablation import next_logits_without
 from attnlab.equations import AnyArray, Array, softmax
-from attnlab.model.trace import Trace
-from attnlab.pages.prediction import largest_ids, logits_after
+from attnlab.model.trace import Trace, largest_ids
+from attnlab.pages.prediction import logits_after
 
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5

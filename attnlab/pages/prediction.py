@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.equations import Array, Ids
+from attnlab.equations import Array
 from attnlab.forward.forward_pass import KeyValueCache
-from attnlab.model.trace import Trace
+from attnlab.model.trace import Trace, largest_ids
 from attnlab.support.messages import message_as_data
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
@@ -132,14 +132,6 @@ def logits_after(trace: Trace, position: int) -> Array:
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
-
-
-def largest_ids(numbers: Array, n: int) -> Ids:
-    """The ids of the n largest logits or probabilities, largest first; ties by ascending id."""
-    n = min(n, numbers.size)
-    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])
-    best: Ids = candidates[np.argsort(-numbers[candidates], kind="stable")][:n]
-    return best
 
 
 def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:

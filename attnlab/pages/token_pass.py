@@ -162,16 +162,12 @@ def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
     floats_per_column = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - other_floats) // floats_per_column
     columns = [
-        (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
-        for path in _matrices_of_first(L if count > 0 else 1)
+        (f"blocks.{layer}.{name}", 0, min(max(count, 1), F if name == "mlp.W_1" else D))
+        for layer in range(L if count > 0 else 1)
+        for name in MATRICES
     ]
     next_tokens = trace.next_tokens(min(NEXT_TOKENS, trace.config.vocab_size))
     return columns + [("W_U", id, id + 1) for id in sorted(token.id for token in next_tokens)]
-
-
-def _matrices_of_first(blocks: int) -> list[str]:
-    """The paths of the matrices of the first blocks."""
-    return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
 
 
 def _count_of_positions(trace: Trace) -> int:
