@@ -51,16 +51,10 @@ class OutOfRangeError(AttnlabError, IndexError):
     """No layer, head or position has the given index."""
 
 
-class UnknownParameterError(AttnlabError, KeyError):
-    """No parameter has the given path."""
+class UnknownNameError(AttnlabError, KeyError):
+    """No parameter has the given path, or the atlas doesn't have the given measure."""
 
     __str__ = Exception.__str__  # KeyError's would be the message's repr
-
-
-class UnknownMeasureError(AttnlabError, KeyError):
-    """The atlas doesn't have the given measure."""
-
-    __str__ = Exception.__str__
 
 
 class OutOfMemoryError(InvalidValueError, MemoryError):

@@ -18,7 +18,7 @@ from attnlab.corpus import Atlas
 from attnlab.corpus.details import PROMOTED, WRITTEN
 from attnlab.corpus.heads import SHOWN, TOPS
 from attnlab.corpus.result import RESULT
-from attnlab.errors import UnknownMeasureError
+from attnlab.errors import UnknownNameError
 
 measured = partial(attnlab.atlas, measures=["first", "loss"], progress=False, heads=True)
 
@@ -188,7 +188,7 @@ def test_tables_of_few_texts_and_refused_arguments() -> None:
     assert errors == [None, None]  # not NaN, which JSON doesn't have
     plain = measured("pocket", ["The dog"], heads=False)
     assert 'id="details"' not in attnlab.page(plain).html
-    with pytest.raises(UnknownMeasureError, match="heads=True"):
+    with pytest.raises(UnknownNameError, match="heads=True"):
         plain.head(0, 0)
 
 

@@ -33,7 +33,7 @@ from attnlab.errors import (
     CheckpointError,
     InvalidValueError,
     MissingFileError,
-    UnknownParameterError,
+    UnknownNameError,
     VocabularyError,
 )
 from attnlab.forward.config import LARGEST
@@ -657,7 +657,7 @@ def test_unknown_parameters(path: Any) -> None:
     on_disk = GPT2.from_pretrained(REFERENCE / "odd").parameters
     for parameters in (on_disk, ParameterVector(on_disk.config)):
         for call in (parameters.read, parameters.rows, parameters.__getitem__):
-            with pytest.raises(UnknownParameterError, match=r"no parameter .*parameters are W_E,"):
+            with pytest.raises(UnknownNameError, match=r"no parameter .*parameters are W_E,"):
                 call(path)
         assert path not in parameters
         assert parameters.get(path) is None

@@ -29,7 +29,7 @@ from attnlab.errors import (
     ConfigError,
     InvalidTypeError,
     InvalidValueError,
-    UnknownParameterError,
+    UnknownNameError,
     VocabularyError,
 )
 from attnlab.forward.config import GPT2Config
@@ -154,7 +154,7 @@ def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]
         stored = stored_path(name)
         try:
             bare, part, axis = tensor_name(stored), "" if stored == name else name[-1], -1
-        except UnknownParameterError:
+        except UnknownNameError:
             (bare, part), axis = other_name(name) or (bare_name(name), ""), 0
         if part:
             parts.setdefault((bare, axis), {})[part] = name, array

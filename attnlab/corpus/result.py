@@ -17,7 +17,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import (
     AtlasError,
     InvalidTypeError,
-    UnknownMeasureError,
+    UnknownNameError,
     quoted,
 )
 from attnlab.steps import Numbered, read_only
@@ -171,7 +171,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
-            raise UnknownMeasureError(
+            raise UnknownNameError(
                 f"this atlas has no measure {quoted(name)}; it has {', '.join(self.measures)}"
             )
         return self._measured[name]
@@ -195,7 +195,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """
         index = self._index(layer, head)
         if not self.details:
-            raise UnknownMeasureError(
+            raise UnknownNameError(
                 "this atlas has no details of heads; make it with atlas(..., heads=True)"
             )
         return self.details[index]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
+from attnlab.errors import InvalidValueError, UnknownNameError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_floats, as_model_dtype, check_kind, check_shape, memory_for
 
@@ -248,9 +248,9 @@ def as_averages(averages: Any, config: GPT2Config) -> Averages:
     return vectors
 
 
-def no_parameter(path: object) -> UnknownParameterError:
+def no_parameter(path: object) -> UnknownNameError:
     """An error that lists the names of parameters."""
-    return UnknownParameterError(
+    return UnknownNameError(
         f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, "
         "blocks.0.attention.W_Q and so on. list(parameters) has all of them"
     )
