@@ -23,15 +23,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import jupytext  # type: ignore[import-untyped]
 from api import reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
 from editions import CHAPTERS, EXAMPLES, LATER, lesson, notebook
 from execute import execute
-from jinja2 import Template
 from links import ROOT, in_book
-from markdown_it import MarkdownIt
 
 import attnlab
 from attnlab.pages.saved import source
@@ -64,6 +61,9 @@ PICTURE = re.compile(r"^(.+)\n\n!\[(.+)\]\(.*?(\w+\.png)\)", re.MULTILINE)
 
 def door(language: str) -> str:
     """The book's front page in a language: what this is, for whom, and the README's ways in."""
+    from jinja2 import Template
+    from markdown_it import MarkdownIt
+
     _, readme, _, whom, book, picture = DOORS[language]
     text = readme.read_text(encoding="utf-8")
     what, alt, file = re.findall(PICTURE, text)[0]
@@ -100,6 +100,8 @@ def say(what: str, how_long: str) -> None:
 
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
+    import jupytext  # type: ignore[import-untyped]
+
     pages = HERE / "pages" / language
     shutil.copytree(pages, source)
     for file in source.glob("*.md"):
