@@ -1,6 +1,7 @@
 """Why this score, on the page: the pairs of parts that a score is a sum of."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def agrees(section: Any, trace: Trace, layer: int, head: int, *places: int | Non
     rows, feet = bars(section)
     labels = {term.name: str(term.label) for terms in why.parts.values() for term in terms}
     # A file may have fewer of the largest pairs, and the largest of each sign.
-    pairs = why.largest(why.pairs.size)
+    parts = product(*([term.name for term in terms] for terms in why.parts.values()))
+    pairs = [(*names, float(x)) for names, x in zip(parts, why.pairs.ravel(), strict=True)]
+    pairs.sort(key=lambda pair: -abs(pair[2]))
     named = {next(pair for pair in pairs if pair[2] * sign > 0) for sign in (1, -1)}
     unions = [named.union(pairs[:known]) for known in range(len(rows), -1, -1)]
     union = next(union for union in unions if len(union) <= len(rows))

@@ -20,7 +20,7 @@ from attnlab.forward.edits import edit_run
 from attnlab.steps import read_only
 from attnlab.steps.labels import Axis, long_columns, token_axes, token_index
 from attnlab.steps.paths import parse
-from attnlab.support.checks import as_count, check_choice, check_kind
+from attnlab.support.checks import check_choice, check_kind
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Format, Table, header, printable
@@ -187,14 +187,6 @@ class Why(Analysis):
         """What the vectors of a side are multiplied by, (Dh,)."""
         terms = self.parts["key" if side == "query" else "query"]
         return scores(stacked(terms).sum(axis=(0, 1)), self._head.scale)
-
-    def largest(self, count: int = PAIRS_SHOWN) -> list[tuple[str, str, float]]:
-        """The pairs with the largest absolute values: the names of both parts, and the number."""
-        pairs = largest_of(self.pairs, as_count(count, "count", least=1))
-        return [
-            (self.parts["query"][i].name, self.parts["key"][j].name, float(self.pairs[i, j]))
-            for i, j in pairs
-        ]
 
     def open(self, part: str, side: str | None = None) -> Why:
         """Replace a part by the parts that it is a sum of.
