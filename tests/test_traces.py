@@ -10,7 +10,7 @@ import pytest
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.analysis.many import ratio_of_means, standard_error
+from attnlab.analysis.metrics import ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces, group_equal
 from attnlab.steps import at

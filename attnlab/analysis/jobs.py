@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.analysis.base import Analysis, heads_axis, named_axis, numbered_axis
-from attnlab.analysis.many import ratio_of_means
+from attnlab.analysis.metrics import ratio_of_means
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace

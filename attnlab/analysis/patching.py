@@ -20,7 +20,6 @@ from attnlab.analysis.base import (
     positions_of,
 )
 from attnlab.analysis.gradients import CONSTANTS, Gradients
-from attnlab.analysis.many import ratio_of_means, standard_error
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
@@ -31,6 +30,8 @@ from attnlab.analysis.metrics import (
     effects_of_pairs,
     in_pair,
     parse_metric,
+    ratio_of_means,
+    standard_error,
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted

@@ -24,10 +24,9 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
-from attnlab.steps.paths import as_index, fill, parse
+from attnlab.steps.paths import as_index, dots_hint, fill, parse, with_dots
 from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
-from attnlab.support.names import dots_hint, with_dots
 
 EDITED = ", edited: {paths}"  # follows a title
 

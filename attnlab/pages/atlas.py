@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.analysis.base import head_name
 from attnlab.corpus.details import TABLES, Details, meaning_of, title_of
 from attnlab.corpus.result import Atlas, Measured
 from attnlab.errors import InvalidValueError
@@ -92,7 +93,7 @@ def _body(atlas: Atlas) -> Iterator[str]:
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
         close = say("Close")
         yield f'<a class="close" href="#beside" title="{close}" aria-label="{close}">×</a>'
-        yield f"<h2>{_escaped(_name_of_head(layer, head))}</h2>"
+        yield f"<h2>{_escaped(say(head_name(layer, head)))}</h2>"
         for measure in atlas.per_head:
             yield from _head_measure(measure, layer, head)
         example = next(iter(atlas.values()))
@@ -163,10 +164,6 @@ def _maps(atlas: Atlas) -> Iterator[str]:
     yield "</div></section>"
 
 
-def _name_of_head(layer: int, head: int) -> str:
-    return say("layer {layer} head {head}", layer=layer, head=head)
-
-
 def _map(measure: Measured) -> Iterator[str]:
     """A measure of all heads as a heatmap."""
     scale = measure.scale
@@ -179,7 +176,7 @@ def _map(measure: Measured) -> Iterator[str]:
     for layer, row in enumerate(measure.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
-            name = _name_of_head(layer, head)
+            name = say(head_name(layer, head))
             description = _escaped(f"{name}: {_formatted(measure, layer, head)}")
             is_known = not math.isnan(mean)
             kind = f"c{scale.palette_indices(mean)}" if is_known else "none"

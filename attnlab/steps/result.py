@@ -20,12 +20,11 @@ from attnlab.errors import (
 )
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import steps_below
-from attnlab.steps.paths import as_index, parse
+from attnlab.steps.paths import as_index, dots_hint, parse
 from attnlab.steps.run import Run
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
-from attnlab.support.names import dots_hint
 from attnlab.support.parts import Numbered, read_only
 from attnlab.support.tables import align, header
 from attnlab.text.tokens import Tokens
