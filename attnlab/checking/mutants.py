@@ -14,7 +14,6 @@ import ast
 import copy
 import inspect
 import math
-import operator
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,19 +120,14 @@ def shown(expression: ast.AST) -> str:
 
 
 def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A tree in which `change` replaces nodes, unless it returns None; it shares all others."""
-    if isinstance(node, list):
-        items = [rewritten(item, change) for item in node]
-        return node if all(map(operator.is_, items, node)) else items
+    """A copy of a tree in which `change` replaces nodes, unless it returns None."""
     if not isinstance(node, ast.AST):
-        return node
+        return [rewritten(part, change) for part in node] if isinstance(node, list) else node
     if (new := change(node)) is not None:
         return new
-    parts = {name: rewritten(part, change) for name, part in ast.iter_fields(node)}
-    if all(part is getattr(node, name) for name, part in parts.items()):
-        return node
     result = copy.copy(node)
-    vars(result).update(parts)
+    for name, part in ast.iter_fields(node):
+        setattr(result, name, rewritten(part, change))
     return result
 
 
