@@ -83,6 +83,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "scale_Dk": ("scores = raw_scores / Dk", DIVISION, "raw / Dh"),
     "scale_H": ("scores = raw_scores / np.sqrt(H)", DIVISION, "raw / H**0.5"),
     "scale_T": ("scores = raw_scores / np.sqrt(T)", DIVISION, "raw / T**0.5"),
+    "scale_8": ("raw_scores / 8.0", DIVISION, "raw / 8"),
+    "scale_2": ("raw_scores / np.sqrt(Dk) / 2", DIVISION, "raw / Dh**0.5 / 2"),
     "scale_multiplied": ("scores = raw_scores * np.sqrt(Dk)", DIVISION, "raw * Dh**0.5"),
     "scale_inverted": ("scores = np.sqrt(Dk) / raw_scores", DIVISION, "Dh**0.5 / raw"),
     "scale_subtracted": ("scores = raw_scores - np.sqrt(Dk)", DIVISION, "raw - Dh**0.5"),
@@ -154,6 +156,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "softmax_by_max": ("weights = e", SOFTMAX, "w = e / e.max(-1, keepdims=True)"),
     "softmax_base_2": ("np.exp2(", "np.exp(masked", "np.exp2(masked"),
     "exp_alone": ("weights = np.exp(masked_scores)", SOFTMAX, "w = np.exp(masked)"),
+    "weights_even": ("mask / mask.sum(", SOFTMAX, "w = ~future / (i + 1) + 0 * e"),
+    "weights_1_over_T": ("1 / T", SOFTMAX, "w = 1 / T + 0 * e"),
     "weights_divided": ("/ np.sqrt(Dk)", SOFTMAX, SOFTMAX + " / Dh**0.5"),
     "weights_transposed": ("weights.swapaxes", '"hij,hjd->hid", w, V', '"hji,hjd->hid", w, V'),
     "context_of_keys": ("weights @ K", "w, V)", "w, K)"),
@@ -357,6 +361,11 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         "token + position",
         "token * position",
     ),
+    "logits_scaled": (
+        "/ np.sqrt(D)",
+        'steps |= {"final"',
+        'logits = logits / D**0.5\nsteps |= {"final"',
+    ),
     "softmax_of_logits": (
         "logits = softmax(",
         'steps |= {"final"',
@@ -454,13 +463,8 @@ def program(*mistakes: str) -> Any:
     return compile(text, "<student>", "exec")
 
 
-# Dropout of a step, with p = 1/4, and a token in front.
+# Dropout of a step, with p = 1/4.
 OTHER_PASSES = {
-    "prepended_token": (
-        "",
-        "T, D = len(ids)",
-        'ids = np.concatenate([[len(p["W_E"]) - 1], ids]); T, D = len(ids)',
-    ),
     "dropout_embedding": ("", "token + position", "drop(token + position)"),
     "dropout_weights": ("", SOFTMAX, SOFTMAX + "; w = drop(w)"),
     "dropout_mid": ("", "mid = x + out", "mid = x + drop(out)"),

@@ -177,6 +177,21 @@ def test_raw_scores_and_scores_are_one_term(pocket: GPT2) -> None:
     assert check(submitted, layer).mistakes == ()
 
 
+def test_numbers_that_coincide_are_all_named(pocket: GPT2) -> None:
+    """Of 8 tokens, 8 is T; and √D = 2 √Dk."""
+    trace = pocket.trace(TEXT)
+    for mistake, other in (("scale_8", "raw_scores / T"), ("scale_2", "raw_scores / np.sqrt(D)")):
+        verdict = check(of_layer(steps_of(pocket, trace.ids, mistake)), trace.blocks[0].attention)
+        assert names(verdict, mistake)
+        assert f"scores = {other}" in formulas(verdict)
+
+
+def test_sums_are_of_what_the_step_is_computed_from(pocket: GPT2) -> None:
+    block = pocket.trace(TEXT).blocks[1]
+    verdict = check({"mid": block.input + block.attention.output / 3}, block)
+    assert formulas(verdict) == ["mid = 1 * input + 0.33333 * attention.output"]
+
+
 @pytest.mark.slow
 def test_a_multiple_must_explain_the_difference(pocket: GPT2) -> None:
     """These numbers are 1.0000 times the right ones, which says nothing."""
@@ -213,7 +228,7 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-# ---- dropout, and a prepended token --------------------------------------------------------------
+# ---- dropout -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,21 +266,12 @@ def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
-@pytest.mark.slow
-def test_prepended_tokens_are_identified(odd: GPT2) -> None:
-    """The row of its own, as in TransformerLens, is refused; the others are named."""
+def test_a_token_in_front_is_refused(odd: GPT2) -> None:
+    """As TransformerLens prepends one."""
     trace = odd.trace(ids_of("odd"))
-    name = "ids = <|endoftext|>, then the text's ids"
-    steps = steps_of(odd, trace.ids, "prepended_token")
-    for submitted in (
-        {"logits": steps["logits"][1:]},
-        {"blocks.1.attention.weights": steps["blocks.1.attention.weights"][:, 1:, 1:]},
-    ):
-        assert formulas(check(submitted, trace)) == [name]
-    with pytest.raises(
-        InvalidValueError, match=r"your embedding must .* a token that is prepended"
-    ):
-        check({"embedding": steps["embedding"]}, trace)
+    longer = np.concatenate([trace.embedding[:1], trace.embedding])
+    with pytest.raises(InvalidValueError, match=r"your embedding must .* without a token in front"):
+        check({"embedding": longer}, trace)
 
 
 # ---- several mistakes ----------------------------------------------------------------------------
@@ -421,16 +427,25 @@ def test_array_layouts_and_types(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_half_precision_is_compared_but_no_mistake_is_named(odd: GPT2, dtype: str) -> None:
+def test_gross_mistakes_are_named_in_half_precision(odd: GPT2, dtype: str) -> None:
     """The student in NumPy's float16, and its numbers converted to float32."""
     trace = odd.trace(ids_of("odd"))
-    steps = steps_of(odd, trace.ids, dtype="float16")
-    assert check({path: x.astype(dtype) for path, x in steps.items()}, trace).agrees
-    larger = (steps["logits"] * np.float16(1.2)).astype(dtype)
-    verdict = check({"logits": larger}, trace)
-    assert not verdict.agrees
-    assert verdict.mistakes == ()
-    assert "compute in float32" in repr(verdict)
+    for mistakes in ((), ("mask_ahead",)):
+        steps = steps_of(odd, trace.ids, *mistakes, dtype="float16")
+        verdict = check({path: x.astype(dtype) for path, x in steps.items()}, trace)
+        assert verdict.agrees == (not mistakes)
+        assert all(names(verdict, mistake) for mistake in mistakes)
+        assert "compute in float32" in repr(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", OTHERS)
+def test_half_precision_explains_no_unknown_mistake(pocket: GPT2, mistake: str) -> None:
+    trace = pocket.trace(TEXT)
+    steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
+    half = {path: x.astype("float16").astype("float32") for path, x in steps.items()}
+    for submitted in (half, {"logits": half["logits"]}):
+        assert check(submitted, trace).mistakes == ()
 
 
 def test_masked_scores_may_have_any_large_negative_value(odd: GPT2) -> None:

@@ -20,7 +20,7 @@ from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.replaced import Change, is_fixed, upstream, with_changes
 from attnlab.equations import AnyArray, Array, activated, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.steps import Result, Run, at
+from attnlab.steps import Result, Run, step_at
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
@@ -190,19 +190,12 @@ def join_words(words: Iterable[str]) -> str:
 
 def axes_of(result: Result, name: str) -> list[str]:
     """The names of a step's axes, without leading batch axes."""
-    path, _, step = name.rpartition(".")
-    part: Result = at(result, path) if path else result
+    part, step = step_at(result, name)
     return part.axes_of(step).split()
 
 
-def block_of(path: str) -> str:
-    """The block of a step, such as blocks.3; "" if it has none."""
-    match = re.match(r"blocks\.\d+", path)
-    return match[0] if match else ""
-
-
 def path_in_block(path: str) -> str:
-    return path.removeprefix(f"{block_of(path)}.")
+    return re.sub(r"^blocks\.\d+\.", "", path)
 
 
 def forward_order(result: Result, names: Iterable[str]) -> list[str]:

@@ -11,11 +11,10 @@ import numpy as np
 from attnlab.checking.comparison import (
     Stage,
     Stages,
-    forward_order,
     join_words,
     path_in_block,
 )
-from attnlab.checking.submission import array_and_epsilon, submissions
+from attnlab.checking.submission import submissions
 from attnlab.equations import AnyArray
 from attnlab.errors import CheckpointError, MissingExtraError
 from attnlab.model.gpt2 import GPT2
@@ -108,7 +107,11 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
     encoded = [model.tokenizer.encode(text, special=True) for text in texts]
     others = [ids != tokenizer(text)["input_ids"] for ids, text in zip(encoded, texts, strict=True)]
     traces = [model.trace(ids[: model.config.n_positions]) for ids in encoded]
-    compared = [stage for trace in traces for stage in compare_with(theirs, trace)]
+    compared = [
+        step.stage
+        for trace in traces
+        for step in submissions(trace, trace._run.fork(), steps_of(theirs, trace))
+    ]
     title = Message(
         "{model}\nand transformers {version}",
         model=repr(model).partition("\n")[0],
@@ -126,13 +129,6 @@ def worst(stages: Iterable[Stage], key: Callable[[Stage], str]) -> tuple[Stage, 
         if stage.rounding > other.rounding:
             found[key(stage)] = stage
     return tuple(found.values())
-
-
-def compare_with(theirs: Any, trace: Trace) -> list[Stage]:
-    """Compare each step that transformers shows with the trace's, in the forward pass's order."""
-    steps = steps_of(theirs, trace)
-    numbers = {name: array_and_epsilon(name, steps[name]) for name in forward_order(trace, steps)}
-    return [step.stage for step in submissions(trace, trace._run.fork(), numbers)]
 
 
 def steps_of(theirs: Any, trace: Trace) -> dict[str, AnyArray]:

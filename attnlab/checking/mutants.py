@@ -17,7 +17,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations, product
 from typing import Any, TypeAlias
 
@@ -103,6 +103,7 @@ def names_in(lines: Lines) -> Iterator[str]:
         yield from (node.id for node in ast.walk(line) if isinstance(node, ast.Name))
 
 
+@lru_cache(maxsize=1000)  # mutants share the lines that don't change
 def compiled(expression: ast.expr) -> Any:
     return compile(ast.Expression(expression), "<code>", "eval")
 
@@ -120,14 +121,19 @@ def shown(expression: ast.AST) -> str:
 
 
 def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of a tree in which `change` replaces nodes, unless it returns None."""
+    """A tree in which `change` replaces nodes, unless it returns None; other nodes are shared."""
+    if isinstance(node, list):
+        return [rewritten(part, change) for part in node]
     if not isinstance(node, ast.AST):
-        return [rewritten(part, change) for part in node] if isinstance(node, list) else node
+        return node
     if (new := change(node)) is not None:
         return new
+    old = vars(node)
+    parts = {name: rewritten(old[name], change) for name in node._fields if name in old}
+    if all(part == old[name] for name, part in parts.items()):
+        return node
     result = copy.copy(node)
-    for name, part in ast.iter_fields(node):
-        setattr(result, name, rewritten(part, change))
+    vars(result).update(parts)
     return result
 
 
@@ -213,7 +219,8 @@ RULES = {
         a * b => 0.9 a | 1.1 b | 1.0 a / b | 2.0 a + b
         a / b => 0.9 a | 1.1 b | 1.0 a * b | 1.2 b / a | 2.0 a - b
         a / k => 1.0 a / math.sqrt(Dk) | 1.0 a / math.sqrt(D) | 1.0 a / math.sqrt(T)
-        a / k => 1.0 a / math.sqrt(H) | 1.0 a / Dk | 1.0 a / D | 1.0 a / T | 1.0 a / H
+        a / k => 1.0 a / math.sqrt(H) | 1.0 a / Dk | 1.0 a / D | 1.0 a / T | 1.0 a / H | 1.0 a / 8.0
+        a / k => 1.1 a / k / 2 | 1.1 2 * a / k
         a @ b => 0.9 a | 1.1 b
         a**3 => 1.0 a**2 | 1.0 a
         np.exp(a) => 1.0 a | 1.3 np.exp2(a)
@@ -228,7 +235,8 @@ RULES = {
         a.sum(axis=-1, keepdims=True) => 1.3 a.max(axis=-1, keepdims=True)
         a.mean(axis=-1, keepdims=True) => 1.3 a.sum(axis=-1, keepdims=True)
         np.where(m, a, b) => 0.9 a | 1.2 np.where(m, b, a) | 1.4 np.where(m, a, -a)
-        n => 1.3 n + 1 | 1.3 n - 1 | 1.3 0 * n | 1.3 n[::-1] | 1.3 np.roll(n, 1)
+        n => 1.3 n + 1 | 1.3 n - 1 | 1.3 0 * n | 1.3 n[::-1]
+        n => 1.3 np.roll(n, 1) | 1.3 np.roll(n, -1)
         v => 1.4 1.0 + v | 1.8 H * v
         x => 1.35 x * math.sqrt(D) | 1.9 x / H | 1.9 x / math.sqrt(Dk)
         x => 2.0 softmax(x) | 2.0 normalised(x, 1e-5) | 2.0 np.tril(x) | 2.0 np.roll(x, 1, axis=-2)
@@ -238,7 +246,8 @@ RULES = {
         u => 1.0 u / (1.0 + np.exp(-u)) | 1.0 np.where(u > 0, u, 0.01 * u)
         u => 1.0 0.5 * u * (1.0 + erf(u / math.sqrt(2.0))) | 1.0 u / (1.0 + np.exp(-1.702 * u))
         s => 1.0 softmax(s) | 1.2 s.swapaxes(-2, -1) | 1.2 np.log(softmax(s)) | 1.3 -s
-        s => 1.3 s * math.sqrt(D) | 1.4 s / math.sqrt(Dk) | 1.5 s / Dk | 1.6 2 * s | 1.6 s / 2
+        s => 1.3 s * math.sqrt(D) | 1.3 s / math.sqrt(D) | 1.4 s / math.sqrt(Dk) | 1.5 s / Dk
+        s => 1.6 2 * s | 1.6 s / 2
         s => 1.5 normalised(s, 1e-5) | 1.5 gelu(s) | 1.5 np.maximum(s, 0.0) | 1.4 np.log(s)
         s => 1.6 np.exp(s) | 1.6 np.tanh(s) | 1.6 np.tril(s) | 1.6 s.astype(int) | 1.7 s**2
         s => 1.6 s / np.linalg.norm(s, axis=-1, keepdims=True)
@@ -350,8 +359,7 @@ class Mutant:
     code: Code
     changed: tuple[int, ...]  # the indices of the changed lines
     cost: float
-    # What the change is: only of the few mutants that are reported, since code as text takes long.
-    message: Callable[[], Message]
+    message: Callable[[], Message]  # says what the change is
     key: tuple[Any, ...]  # the same for the same change of another step's code
 
 
@@ -365,11 +373,14 @@ class Other:
     is_parameter: bool
 
 
-def message_of(sentence: str, step: str, line: Any, *change: ast.expr) -> Message:
-    """A sentence with the old and the new code; without one, what the code shows."""
-    old, new = map(shown, change)
-    if line is change[0]:  # a whole step is shown by its name
-        old, new = (text.replace(shown(line), step) for text in (old, new))
+def message_of(sentence: str, old_code: ast.expr, new_code: ast.expr, step: str) -> Message:
+    """A sentence with the old and the new code; without one, what the code shows.
+
+    If the old code is a whole step, it is shown by the step's name.
+    """
+    old, new = shown(old_code), shown(new_code)
+    if step:
+        old, new = step, new.replace(old, step)
     if not sentence and (old.startswith(new) or old.endswith(new)):
         return Message(MISSING, old=old.replace(new, "", 1).strip())
     if not sentence and new.startswith(old):
@@ -402,8 +413,7 @@ class Rules:
             for place, old, (new, cost, sentence, rule) in found:
                 lines = [*code.lines]
                 lines[number] = step, replaced(line, old, new)
-                whole = line if place < 0 else None
-                message = partial(message_of, sentence, step, whole, old, new)
+                message = partial(message_of, sentence, old, new, step if place < 0 else "")
                 yield Mutant(Code(lines), (number,), cost, message, (number, place, rule))
 
     # ---- one expression ----
@@ -496,10 +506,10 @@ class Rules:
         used = [*names_in(code.lines)]
         for a, b in combinations(own, 2):
             if is_like(self.values[a], self.values[b]):
-                yield renamed(code, {a: b, b: a}, 1.2, Message(EXCHANGED, old=f"{a}, {b}"))
+                yield renamed(code, {a: b, b: a}, 1.2, partial(Message, EXCHANGED, old=f"{a}, {b}"))
         for old, (new, other) in product(own, self.others.items()):
             if used.count(old) > 1 and new != old and is_like(other.value, self.values[old]):
-                message = Message(REPLACED, old=old, new=new)
+                message = partial(Message, REPLACED, old=old, new=new)
                 yield renamed(code, {old: new}, self.cost_and_role(new)[0], message)
         mine = [n for n in own if n in self.others and self.others[n].is_parameter]
         parts = {x.path.rpartition(".")[0] for x in self.others.values() if x.is_parameter}
@@ -510,7 +520,7 @@ class Rules:
             names = {paths[x.path]: new for new, x in self.others.items() if x.path in paths}
             pairs = [(self.values[n], self.values[new]) for n, new in names.items()]
             if len(names) == len(mine) and all(is_like(*pair) for pair in pairs):
-                yield renamed(code, names, 0.95, Message(OTHERS, new=part or "final"))
+                yield renamed(code, names, 0.95, partial(Message, OTHERS, new=part or "final"))
         for axes in ("-2", "-3", "(-2, -1)", "(-3, -2, -1)"):
 
             def over(node: Any, axes: str = axes) -> Any:
@@ -518,10 +528,12 @@ class Rules:
                 return ast.keyword("axis", parsed(axes), **PLACE) if is_axis else None
 
             for numbers in ((*range(len(code.lines)),), *((n,) for n in range(len(code.lines)))):
-                yield in_lines(code, over, numbers, 0.9, Message(AXIS), ("axis", axes, numbers))
+                yield in_lines(
+                    code, over, numbers, 0.9, partial(Message, AXIS), ("axis", axes, numbers)
+                )
 
 
-def renamed(code: Code, names: Mapping[str, str], cost: float, message: Message) -> Mutant:
+def renamed(code: Code, names: Mapping[str, str], cost: float, message: Any) -> Mutant:
     """The code with other names."""
 
     def other_name(node: Any) -> Any:
@@ -533,14 +545,14 @@ def renamed(code: Code, names: Mapping[str, str], cost: float, message: Message)
 
 
 def in_lines(
-    code: Code, change: Any, numbers: Sequence[int], cost: float, message: Message, key: Any
+    code: Code, change: Any, numbers: Sequence[int], cost: float, message: Any, key: Any
 ) -> Mutant:
     """The code with the same change in some lines."""
     lines = [*code.lines]
     for number in numbers:
         lines[number] = lines[number][0], rewritten(lines[number][1], change)
-    changed = tuple(n for n in numbers if shown(lines[n][1]) != shown(code.lines[n][1]))
-    return Mutant(Code(lines), changed, cost, lambda: message, key)
+    changed = tuple(n for n in numbers if lines[n][1] is not code.lines[n][1])
+    return Mutant(Code(lines), changed, cost, message, key)
 
 
 def replaced(line: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:

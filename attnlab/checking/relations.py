@@ -1,5 +1,5 @@
-"""Words for mistakes, and mistakes that aren't in the code of one step: groups of steps, another
-text or place, dropout, and what numbers are to the right ones if no code produces them."""
+"""Words for mistakes, and mistakes that aren't in the code of one step: groups of steps,
+another place, dropout, and what numbers are to the right ones if no code produces them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.checking.comparison import MASKED, block_of, distance
+from attnlab.checking.comparison import MASKED, distance
 from attnlab.checking.mutants import B_QKV, W_QKV, Other
 from attnlab.checking.orders import table_name
-from attnlab.checking.replaced import Change, upstream, with_changes
+from attnlab.checking.replaced import upstream, with_changes
 from attnlab.checking.submission import MAX_REMAINING, Submission, as_float16, numbers_at
-from attnlab.forward.functional import causal_mask
 from attnlab.steps import Run, steps_below
+from attnlab.steps.paths import parse
 from attnlab.support.messages import Message
 
 
@@ -38,6 +38,7 @@ POST_NORM = (
 RMS_NORM = "This is RMSNorm. LayerNorm subtracts the mean first, and adds a bias."
 NO_GAIN = "The gain and the bias are missing."
 NO_SUM = "The rows don't sum to 1. Divide each by its sum."
+EVEN = "All keys get the same weight: the scores have no effect."
 MASKED_LATE = (
     "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before the "
     "softmax."
@@ -47,11 +48,6 @@ PER_HEAD = (
     "The columns of QKV are Q of all heads, then K of all heads, then V. Split it into three "
     "parts first, then each part into heads."
 )
-PREPENDED = (
-    "A beginning-of-text token is prepended, which shifts all positions. GPT-2 doesn't need one: "
-    "leave it out (in TransformerLens, prepend_bos=False)."
-)
-PREPENDED_TOKEN = Mistake("ids = <|endoftext|>, then the text's ids", PREPENDED, ("ids = ids[1:]",))
 LOAD_FLOAT32 = "The weights were converted to half precision. Load them as float32."
 OF_BLOCKS = "Each block has parameters of its own, in order."
 OTHER_PLACE = "Both layers and heads are counted from 0; check the index."
@@ -117,6 +113,8 @@ GROUPS: list[tuple[str, dict[str, str]]] = [
     (RMS_NORM, dict.fromkeys(NORMS, "x / np.sqrt(mean(np.square(x)) + epsilon) * gain")),
     (NO_GAIN, dict.fromkeys(NORMS, "normalised(x, epsilon)")),
     (NO_SUM, {"attention.weights": "np.exp(masked_scores)"}),
+    (EVEN, {"attention.weights": "mask / mask.sum(axis=-1, keepdims=True) + 0 * scores"}),
+    (EVEN, {"attention.weights": "1 / T + 0 * scores"}),
     (MASKED_LATE, {"attention.weights": "softmax(scores) * mask"}),
     (PER_HEAD, {f"attention.{x}": f"{OF_EACH_HEAD}[{n}]" for n, x in enumerate("QKV")}),
 ]
@@ -126,7 +124,7 @@ for order in ("QVK", "KQV", "VKQ", "KVQ", "VQK"):
 
 
 def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tuple[Mistake, Run]]:
-    """Mistakes with all parameters, and with the text, each with its run."""
+    """Mistakes with all parameters, each with its run."""
     blocks = range(run.graph.n_layer)
     parameters = [
         path
@@ -138,22 +136,12 @@ def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tu
     orders = {"n_layer - 1 - n": blocks[::-1], "0": [0] * len(blocks)}
     for text, order in orders.items() if len(blocks) > 1 else ():
         others = {
-            path: run.value(path.replace(own, f"blocks.{order[int(own[7:])]}", 1))
+            path: run.value(path.replace(f"blocks.{layer}", f"blocks.{order[layer]}"))
             for path in parameters
-            if (own := block_of(path))
+            if (layer := parse(path).layer) is not None
         }
         mistake = Mistake(f"parameters[n] = parameters[{text}]", Message(OF_BLOCKS))
         yield mistake, with_changes(run, others)
-    if "ids" in run.graph.root.steps:
-        yield PREPENDED_TOKEN, with_changes(run, prepended_token(run))
-
-
-def prepended_token(run: Run) -> dict[str, Change]:
-    """The changes to a text with the vocabulary's last token in front, GPT-2's <|endoftext|>."""
-    ids = run.value("ids")
-    longer = np.concatenate([np.full_like(ids[..., :1], len(run.value("W_E")) - 1), ids], axis=-1)
-    count = longer.shape[-1]
-    return {"ids": longer, "positions": np.arange(count), "mask": causal_mask(count)}
 
 
 # ---- relations of numbers ------------------------------------------------------------------------
@@ -195,13 +183,14 @@ def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
             yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(hint))
 
 
-def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[Mistake]:
+def relations(
+    submission: Submission, others: Mapping[str, Other], operands: Sequence[str]
+) -> Iterator[Mistake]:
     """What the user's numbers are to the right ones, and to those of other steps, by name."""
     name = submission.path.rpartition(".")[2]
     mine, expected = (np.asarray(x, np.float64) for x in (submission.nearest, submission.expected))
     # Neither masked nor so large that a ratio overflows; false of NaN.
-    is_ordinary = max(np.abs(mine).max(), np.abs(expected).max()) < -MASKED
-    if few_differ(submission) or not is_ordinary:
+    if few_differ(submission) or not max(np.abs(mine).max(), np.abs(expected).max()) < -MASKED:
         return
     # Dropout with probability p scales what it keeps by 1 / (1 - p).
     is_zero = np.abs(mine) <= submission.tolerance
@@ -213,13 +202,15 @@ def relations(submission: Submission, others: Mapping[str, Other]) -> Iterator[M
         formula = Message("{name} with dropout, p = {p:.2g}", name=name, p=1 - 1 / ratio)
         yield Mistake(formula, Message(DROPOUT), ("model.eval()",))
         return
-    terms = {name: expected} | {
-        n: np.asarray(x.value, np.float64)
-        for n, x in others.items()
-        if x.value.shape == expected.shape and np.isfinite(x.value).all()
+    terms = {
+        n: np.asarray(others[n].value, np.float64)
+        for n in sorted(others, key=lambda n: n not in operands)
+        if others[n].value.shape == expected.shape and np.isfinite(others[n].value).all()
     }
+    terms[name] = expected
     sums = [(name,), *itertools.combinations(terms, 2)]
-    for some in sums if expected.size >= MIN_CELLS_OF_SUM else sums[:1]:
+    is_enough = expected.size >= MIN_CELLS_OF_SUM and not submission.is_half
+    for some in sums if is_enough else sums[:1]:
         columns = np.stack([terms[n].ravel() for n in some], axis=1)
         factors, _, rank, _ = np.linalg.lstsq(columns, mine.ravel(), rcond=MIN_SINGULAR)
         if rank < len(some):

@@ -15,18 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab import equations as eq
-from attnlab.checking.comparison import block_of, perturbed_runs
-from attnlab.checking.mutants import (
-    PLACE,
-    Code,
-    Lines,
-    Mutant,
-    Other,
-    Rules,
-    WritingOut,
-    named,
-    parsed,
-)
+from attnlab.checking.comparison import path_in_block, perturbed_runs
+from attnlab.checking.mutants import Code, Lines, Mutant, Other, Rules, WritingOut, named, parsed
 from attnlab.checking.orders import scale_in, table_name
 from attnlab.checking.relations import (
     GROUPS,
@@ -38,9 +28,9 @@ from attnlab.checking.relations import (
     same_numbers,
 )
 from attnlab.checking.replaced import is_fixed, upstream, with_equation, with_nodes
-from attnlab.checking.submission import MAX_REMAINING, Submission, compare_in_run
-from attnlab.errors import AttnlabError
-from attnlab.steps import Result, Run, steps_below
+from attnlab.checking.submission import ERRORS, MAX_REMAINING, Submission
+from attnlab.steps import Run, steps_below
+from attnlab.steps.paths import parse
 from attnlab.support.messages import Message, joined
 
 # Mistakes are searched for one after another, up to this number.
@@ -64,9 +54,6 @@ NOT_ALL = "To save time, not all candidates were tried."
 TANH = "GELU in its tanh form"
 LIKEWISE = "{line}, likewise {others}"
 
-# Errors of code with a mistake: shapes that don't match, names that this model doesn't have.
-ERRORS = (AttnlabError, ArithmeticError, ValueError, LookupError, TypeError, NameError, MemoryError)
-
 
 class Explanation(NamedTuple):
     """Mistakes that produce the same numbers in the first differing step."""
@@ -87,7 +74,8 @@ def first_differing(submitted: Sequence[Submission]) -> Submission:
 @cache  # asked for each step of each variant
 def number_of(path: str) -> int:
     """The number of a step's block; -1 if it has none."""
-    return int(block_of(path).removeprefix("blocks.") or -1)
+    layer = parse(path).layer
+    return -1 if layer is None else layer
 
 
 def name_in_code(path: str, of: str) -> str:
@@ -101,7 +89,7 @@ def name_in_code(path: str, of: str) -> str:
         return name.replace("n_head", "H")
     if number < 0:
         return f"final.{name}" if path in ("gain", "bias") else path
-    name = path.removeprefix(f"{block_of(path)}.")
+    name = path_in_block(path)
     if number == own:
         return f"block.{name}" if name == "output" else name
     return f"blocks[n - {own - number}].{name}" if own > number else f"blocks[{number}].{name}"
@@ -182,10 +170,9 @@ class StepCode:
     def by_key(self) -> dict[tuple[Any, ...], Mutant]:
         return {mutant.key: mutant for mutant in reversed(self.mutants)}
 
-    def is_like(self, other: StepCode | None) -> bool:
+    def is_like(self, other: StepCode) -> bool:
         """Whether a step is computed alike, such as all LayerNorms, or Q, K and V."""
-        names = {self.name, other.name} if other else {""}
-        return bool(other and self.equation is other.equation) or names <= {"Q", "K", "V"}
+        return self.equation is other.equation or {self.name, other.name} <= {"Q", "K", "V"}
 
 
 def model_sizes(run: Run) -> dict[str, Any]:
@@ -225,6 +212,7 @@ class Search:
                 numbers += np.size(run.value(path)) if graph[path].is_input else 0
         self.sizes = model_sizes(run)
         self.codes: dict[str, StepCode] = {}
+        self.alike: dict[str, list[tuple[str, StepCode]]] = {}  # steps that are computed alike
         self.block: int | None = None  # the only one that variants change; None for all
         self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
 
@@ -245,31 +233,32 @@ class Search:
         return None
 
     def run_with(self, variant: Variant) -> Run:
-        """The run in which a variant's steps have other code."""
+        """The run in which a variant's steps have other code.
+
+        A LookupError is raised if the block that is changed hasn't all of its steps.
+        """
         nodes = {}
         for name, mutant in variant.mutants.items():
-            for path in self.paths_of[name]:
+            paths = [x for x in self.paths_of[name] if self.block in (None, number_of(x))]
+            if not paths:
+                raise LookupError(name)
+            for path in paths:
                 step = self.code(path)
                 names = [n for n in mutant.code.names if n not in step.sizes]
-                is_changed = self.block in (None, number_of(path))
-                if is_changed and step.paths.keys() >= {*names}:  # block 0 has none before it
+                if step.paths.keys() >= {*names}:  # block 0 has none before it
                     equation = partial(call, mutant.code, step.sizes, names)
                     needs = [step.paths[n] for n in names]
                     nodes[path] = with_equation(self.run.graph[path], equation, needs)
         return with_nodes(self.run, nodes)
 
-    def changes_all(self, variant: Variant) -> bool:
-        """Whether the block that is changed has all steps of a variant."""
-        paths = [self.paths_of[name] for name in variant.mutants]
-        return self.block is None or all(self.block in map(number_of, some) for some in paths)
-
     def variants(self, names: Sequence[str]) -> Iterator[Variant]:
         """The mutants of these steps, each alone and with the same change in other steps."""
         done: set[Any] = set()
         for name in names:
-            step, seen = self.step(name), dict[bytes, float]()
-            for mutant in step.mutants if step else ():
-                assert step
+            if not (step := self.step(name)):
+                continue
+            seen: dict[bytes, float] = {}
+            for mutant in step.mutants:
                 try:
                     value = np.asarray(mutant.code.value(step.values))
                 except ERRORS:
@@ -302,10 +291,13 @@ class Search:
 
     def shared(self, name: str, mutant: Mutant) -> Iterator[dict[str, Mutant]]:
         """The same change in all steps that are computed alike, in blocks, or in the same part."""
-        own, part = self.step(name), name.rpartition(".")[0]
-        alike = {x: step for x in self.paths_of if (step := self.step(x)) and step.is_like(own)}
-        same = {x: s.by_key[mutant.key] for x, s in alike.items() if mutant.key in s.by_key}
-        in_blocks = {x: other for x, other in same.items() if block_of(self.paths_of[x][0])}
+        if name not in self.alike:
+            steps = [(x, step) for x in self.paths_of if (step := self.step(x))]
+            self.alike[name] = [x for x in steps if x[1].is_like(dict(steps)[name])]
+        found = [(x, step.by_key.get(mutant.key)) for x, step in self.alike[name]]
+        same = {x: other for x, other in found if other}
+        part = name.rpartition(".")[0]
+        in_blocks = {x: other for x, other in same.items() if number_of(self.paths_of[x][0]) >= 0}
         in_part = {x: other for x, other in same.items() if x.rpartition(".")[0] == part}
         yield from (group for group in (in_part, in_blocks, same) if len(group) > 1)
 
@@ -321,26 +313,31 @@ class Search:
                 is_near = variant.rest <= MAX_REMAINING or (
                     self.block is None and number_of(self.first.path) > 0
                 )
-                if is_tried and is_near and self.changes_all(variant):
-                    self.runs += 1
+                if is_tried and is_near:
                     try:
                         run = self.run_with(variant)
-                        mistake = partial(self.mistake, variant)  # as text, it takes long
-                        found += self.confirmed(run, mistake, variant.cost)
+                        left = self.left_by(run)
                     except ERRORS:
                         continue
+                    self.runs += 1
+                    if left is not None:
+                        mistake = self.mistake(variant)
+                        found.append(Explanation((mistake,), run, left, variant.cost))
         return found
 
-    def confirmed(
-        self, run: Run, mistake: Callable[[], Mistake], cost: float
-    ) -> Iterator[Explanation]:
-        """The explanation by a mistake whose run has the user's numbers, within rounding."""
+    def left_by(self, run: Run) -> tuple[str, ...] | None:
+        """The later steps that differ from a run's; None if it hasn't the user's other numbers."""
         if self.first.remaining_with(self.first.value_in(run)) > MAX_REMAINING:
-            return
-        variants = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
-        if all(step.matches(run, variants) for step in (self.first, *self.agreeing)):
-            names = tuple(step.name for step in self.later if not step.matches(run, variants))
-            yield Explanation((mistake(),), run, names, cost)
+            return None
+        perturbed = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
+
+        def matches(step: Submission) -> bool:
+            read = step.in_run(run, perturbed)
+            return read is not None and read.agrees
+
+        if not all(map(matches, (self.first, *self.agreeing))):
+            return None
+        return tuple(step.name for step in self.later if not matches(step))
 
     def mistake(self, variant: Variant) -> Mistake:
         """What to say about a variant."""
@@ -372,7 +369,8 @@ class Search:
             variants = [*self.variants([*dict.fromkeys(table_name(graph, x) for x in paths)])]
             found = []
             for mistake, run in runs_with_mistakes(self.run, self.submitted):
-                found += self.confirmed(run, partial(eq.identity, mistake), 1.0)
+                if (names := self.left_by(run)) is not None:
+                    found.append(Explanation((mistake,), run, names, 1.0))
             # Numbers of one block are usually computed from its right input.
             blocks = {number_of(step.path) for step in (first, *self.later)}
             for self.block in (*blocks, None) if len(blocks) == 1 else (None,):
@@ -381,7 +379,8 @@ class Search:
                 break
         if not found:
             step = self.step(table_name(graph, first.path))
-            mistakes = relations(first, step.others if step else {})
+            others, operands = (step.others, step.code.names) if step else ({}, [])
+            mistakes = relations(first, others, operands)
             found = [Explanation((mistake,), self.run) for mistake in mistakes]
         return found
 
@@ -411,7 +410,7 @@ def is_new(value: Any, right: Any, cost: float, seen: dict[bytes, float]) -> boo
     return not is_right and seen.setdefault(value.tobytes(), cost) >= cost - TIE
 
 
-def explain(result: Result, submitted: Sequence[Submission], notes: list[str]) -> list[Explanation]:
+def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanation]:
     """The mistakes that explain the numbers, one after another; [] if none is known.
 
     A note is appended to `notes` if not all candidates were tried. If a mistake leaves steps
@@ -439,5 +438,5 @@ def explain(result: Result, submitted: Sequence[Submission], notes: list[str]) -
         if not best.unexplained or best.run is run:
             break
         run = best.run
-        compared = [compare_in_run(result, run, step) for step in compared]
+        compared = [step.in_run(run) or step for step in compared]
     return explanations

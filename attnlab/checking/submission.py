@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from attnlab.checking.comparison import (
     compare_values,
     distance,
     epsilon_of,
+    forward_order,
     perturbed_runs,
     tolerance_of,
 )
@@ -29,63 +31,70 @@ from attnlab.support.checks import as_reals, is_masked_array
 # A mistake is considered only if at most this fraction of the difference remains with it.
 MAX_REMAINING = 1 / 16
 
+# Errors of code with a mistake: shapes that don't match, names that this model doesn't have.
+ERRORS = (AttnlabError, ArithmeticError, ValueError, LookupError, TypeError, NameError, MemoryError)
+
 FLOAT32_EPSILON = 2.0**-23
 
 # Fewer numbers than this may be representable in half precision, or have few decimals, by chance.
 MIN_NUMBERS = 8
 
-# Numbers with up to so many decimals were rounded, such as for printing.
-MAX_DECIMALS = 4
+# Numbers with so few decimals were rounded, such as for printing.
+DECIMALS = (2, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """The user's numbers for one step."""
+class Submission:
+    """The user's numbers for one step, compared with those of a run."""
 
+    result: Result
     name: str  # the step's path in the result
     path: str  # its path in the whole trace
     # The array in the step's order of axes; several if more than one fits
     layouts: tuple[AnyArray, ...]
-    epsilon: float  # that of the coarser dtype, the user's or the model's
+    epsilon: float  # that of the coarsest dtype, the user's or the model's
     decimals: int  # to which the user's numbers are rounded; 0 if they aren't
+    run: Run  # computes the expected numbers; in half precision from the user's other steps
+    perturbed: Sequence[Run] = ()  # the run with perturbations, which show the effect of rounding
 
+    @cached_property
+    def expected(self) -> AnyArray:
+        value = self.value_in(self.run)
+        assert value is not None
+        return value
 
-@dataclass(frozen=True, eq=False)
-class Submission(Given):
-    """The user's numbers for one step, and the numbers expected."""
+    @cached_property
+    def tolerance(self) -> Array:
+        """The tolerance for rounding, of each row."""
+        variants = [x for x in map(self.value_in, self.perturbed) if x is not None]
+        return tolerance_of(self.expected, variants, self.epsilon) + half_unit(self.decimals)
 
-    expected: AnyArray
-    tolerance: Array  # of each row, for rounding
-    stage: Stage
-    run: Run  # which computed `expected`; in half precision from the user's other steps
-
-    @property
+    @cached_property
     def agrees(self) -> bool:
-        return self.stage.agrees
+        return self.equals(self.expected)
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The comparison as users see it."""
+        return compare_values(self.result, self.name, self.nearest, self.expected, self.tolerance)
 
     @property
     def is_half(self) -> bool:
         """Whether it was computed in half precision, float16 or bfloat16."""
         return self.epsilon > HALF_EPSILON
 
-    @property
+    @cached_property
     def nearest(self) -> AnyArray:
         """The layout that is closest to the expected numbers."""
         return min(self.layouts, key=lambda x: float(distance(x, self.expected).max()))
 
     def value_in(self, run: Run) -> AnyArray | None:
-        """The step in another run, without prepended tokens; None if it can't be computed."""
-        shape = self.expected.shape
+        """The step in a run; None if it can't be computed, such as with another shape."""
         try:
             value = numbers_at(run, self.path)
-        except (AttnlabError, ArithmeticError, ValueError, IndexError, TypeError):
-            return None  # for example, shapes that don't match after a mistake
-        if value is None or value.ndim != len(shape):
+        except ERRORS:
             return None
-        # A prepended token adds leading rows and columns.
-        extra = [max(m - n, 0) for m, n in zip(value.shape, shape, strict=True)]
-        value = value[tuple(slice(n, None) for n in extra)]
-        return value if value.shape == shape else None
+        return None if value is None or value.shape != self.layouts[0].shape else value
 
     def remaining_with(self, value: AnyArray | None) -> float:
         """The part of the user's difference from the expected numbers that remains with others."""
@@ -102,14 +111,13 @@ class Submission(Given):
         tolerance = self.tolerance if tolerance is None else tolerance
         return any((distance(x, value) <= tolerance).all() for x in self.layouts)
 
-    def matches(self, run: Run, variants: Sequence[Run]) -> bool:
-        """Whether the user's numbers equal a run's, within the rounding of its variants."""
-        value = self.value_in(run)
-        perturbed = [x for x in map(self.value_in, variants) if x is not None]
-        if value is None or len(perturbed) < len(variants):
-            return False
-        tolerance = tolerance_of(value, perturbed, self.epsilon) + half_unit(self.decimals)
-        return self.equals(value, tolerance)
+    def in_run(self, run: Run, perturbed: Sequence[Run] = ()) -> Submission | None:
+        """The user's numbers compared with another run's; None if it can't compute the step."""
+        if self.value_in(run) is None:
+            return None
+        perturbed = perturbed or perturbed_runs(run, [self.path], self.epsilon)
+        is_computed = all(self.value_in(x) is not None for x in perturbed)
+        return replace(self, run=run, perturbed=perturbed) if is_computed else None
 
 
 # ---- the user's numbers --------------------------------------------------------------------------
@@ -135,30 +143,18 @@ def as_bfloat16(value: Any) -> Any:
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
-def half_epsilon(array: AnyArray, expected: AnyArray) -> float:
-    """The epsilon of the half precision that an array was converted from, or 0.
-
-    It was converted if half precision can represent all its numbers, but not all correct ones.
-    """
-    for rounded, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
-        with np.errstate(over="ignore"):
-            is_exact = [((x == rounded(x)) | (x <= MASKED)).all() for x in (array, expected)]
-        if is_exact == [True, False]:
-            return epsilon
-    return 0.0
+# The functions that round to half precision, by the machine epsilon; the coarser one first.
+HALVES = {2.0**-7: as_bfloat16, 2.0**-10: as_float16}
 
 
-def decimals_of(array: AnyArray, expected: AnyArray) -> int:
-    """To how many decimals an array is rounded, as if printed; 0 if it isn't."""
-    for decimals in range(2, MAX_DECIMALS + 1):
-        with np.errstate(all="ignore"):
-            is_rounded = [
-                np.isclose(x, np.round(x, decimals), 2 * epsilon_of(x), 0) | ~np.isfinite(x)
-                for x in (array, expected)
-            ]
-        if is_rounded[0].all():
-            return 0 if is_rounded[1].all() else decimals
-    return 0
+def is_rounded(by: Callable[[Any], Any], array: AnyArray, expected: AnyArray) -> bool:
+    """Whether rounding changes none of an array's numbers, but some of the correct ones."""
+    with np.errstate(all="ignore"):
+        is_same = [
+            (np.isclose(x, by(x), 2 * epsilon_of(x), 0) | (x <= MASKED)).all()
+            for x in (array, expected)
+        ]
+    return is_same == [True, False]
 
 
 def half_unit(decimals: int) -> float:
@@ -183,34 +179,32 @@ def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     return tuple(layout for layout in layouts if layout.shape == shape)
 
 
-def submissions(
-    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
-) -> list[Submission]:
-    """Compare each of the user's arrays with its step."""
-    given: list[Given] = []
+def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submission]:
+    """Compare each of the user's arrays with its step, in the order of the forward pass."""
+    given: list[Submission] = []
     coarsest = 0.0  # precision lost in one step is lost in all later ones
     copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
-    for name, (array, epsilon) in numbers.items():
+    for name in forward_order(result, mine):
+        array, epsilon = array_and_epsilon(name, mine[name])
         path = result._prefix + name
         expected, layouts = checked_layouts(result, run, name, array)
         half, decimals = 0.0, 0
         if array.dtype.kind == "f" and np.unique(array).size >= MIN_NUMBERS:
-            decimals = decimals_of(array, expected)
+            rounds = {n: partial(np.round, decimals=n) for n in DECIMALS}
+            decimals = next((n for n in rounds if is_rounded(rounds[n], array, expected)), 0)
             if run.graph[path].step.equation not in copies:
-                half = half_epsilon(array, expected)
+                half = next((x for x in HALVES if is_rounded(HALVES[x], array, expected)), 0.0)
         coarsest = max(coarsest, epsilon, half)
         with np.errstate(over="ignore"):  # float64 arrays may be converted from float32
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
                 epsilon = max(epsilon, FLOAT32_EPSILON)
-        given.append(Given(name, path, layouts, max(epsilon, epsilon_of(expected)), decimals))
-    variants = perturbed_runs(run, [step.path for step in given], coarsest)
-    submitted = []
-    for step in given:
-        perturbed = [np.atleast_1d(variant.value(step.path)) for variant in variants]
-        coarse = replace(step, epsilon=max(step.epsilon, coarsest))
-        expected = np.atleast_1d(run.value(step.path))
-        submitted.append(compare(result, coarse, run, expected, perturbed))
-    return with_own_inputs(result, run, submitted)
+        epsilon = max(epsilon, epsilon_of(expected))
+        given.append(Submission(result, name, path, layouts, epsilon, decimals, run))
+    perturbed = perturbed_runs(run, [step.path for step in given], coarsest)
+    submitted = [
+        replace(step, epsilon=max(step.epsilon, coarsest), perturbed=perturbed) for step in given
+    ]
+    return with_own_inputs(run, submitted)
 
 
 def checked_layouts(
@@ -233,7 +227,7 @@ def checked_layouts(
             )
         axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
         longer = [n for n, m in zip(array.shape, expected.shape, strict=False) if n == m + 1]
-        advice = ". Leave out a token that is prepended, as by prepend_bos" if longer else ""
+        advice = ". Run it without a token in front (prepend_bos=False)" if longer else ""
         raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}{advice}")
     if np.isnan(array).any():
         index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
@@ -245,34 +239,7 @@ def checked_layouts(
     return expected, layouts
 
 
-# ---- comparison ----------------------------------------------------------------------------------
-
-
-def compare(
-    result: Result, step: Given, run: Run, expected: AnyArray, perturbed: Sequence[AnyArray]
-) -> Submission:
-    """Compare a step with the user's array, in the layout that differs least.
-
-    `expected` and `perturbed` are the step in the run and in each perturbed run.
-    """
-    tolerance = tolerance_of(expected, perturbed, step.epsilon) + half_unit(step.decimals)
-    stages = (compare_values(result, step.name, x, expected, tolerance) for x in step.layouts)
-    stage = min(stages, key=lambda stage: stage.rounding)
-    given = (step.name, step.path, step.layouts, step.epsilon, step.decimals)
-    return Submission(*given, expected, tolerance, stage, run)
-
-
-def compare_in_run(result: Result, run: Run, step: Submission) -> Submission:
-    """Compare the user's numbers with another run's."""
-    expected = step.value_in(run)
-    if expected is None:
-        return step
-    runs = perturbed_runs(run, [step.path], step.epsilon)
-    perturbed = [x for x in map(step.value_in, runs) if x is not None]
-    return compare(result, step, run, expected, perturbed)
-
-
-def with_own_inputs(result: Result, run: Run, submitted: list[Submission]) -> list[Submission]:
+def with_own_inputs(run: Run, submitted: list[Submission]) -> list[Submission]:
     """In half precision, compare each step with what follows from the user's other steps.
 
     Accumulated rounding would hide mistakes, and accuse correct code where a softmax is sharp.
@@ -288,7 +255,7 @@ def with_own_inputs(result: Result, run: Run, submitted: list[Submission]) -> li
         with_changes(run, {path: x for path, x in own.items() if path != step.path})
         for step in submitted
     ]
-    return [compare_in_run(result, *pair) for pair in zip(runs, submitted, strict=True)]
+    return [step.in_run(own) or step for step, own in zip(submitted, runs, strict=True)]
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:

@@ -13,17 +13,16 @@ from attnlab.checking.comparison import (
     Stages,
     check_comparable,
     distance,
-    forward_order,
     index_in_words,
     join_words,
 )
 from attnlab.checking.orders import Reading, in_another_order, scale_in
 from attnlab.checking.relations import Mistake
 from attnlab.checking.search import Explanation, explain, first_differing
-from attnlab.checking.submission import FLOAT32_EPSILON, Submission, array_and_epsilon, submissions
+from attnlab.checking.submission import FLOAT32_EPSILON, Submission, submissions
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import check_path
-from attnlab.steps import Result, Run, steps_below
+from attnlab.steps import Result, steps_below
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
@@ -41,7 +40,7 @@ OTHER_NAMES = {
 
 HALF = (
     "These numbers were computed in half precision. Mistakes smaller than its rounding can't be "
-    "seen, nor which mistake it is: compute in float32."
+    "seen: compute in float32."
 )
 
 # Differing cells that a report lists if no known mistake explains them.
@@ -161,7 +160,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     If a mistake explains only some of the differing steps, the search continues for the others.
 
     Numbers in, or converted from, float16 or bfloat16 are compared with the results of your own
-    earlier steps; no mistakes are named there, since rounding hides which it is.
+    earlier steps.
 
     Parameters
     ----------
@@ -209,24 +208,20 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
                 raise InvalidValueError(f"{quoted(name)} is called {ours} here")
         check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
-    numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
-    submitted = submissions(trace, run, numbers)
-    if all(step.agrees for step in submitted):
-        return verdict_on(trace, run, submitted)
-    read, readings = in_another_order(trace, run, submitted)
+    submitted = submissions(trace, run, mine)
+    read, readings = in_another_order(run, submitted)
     is_right = all(step.agrees for step in read)
     if is_right and all(reading.confirmed_by for reading in readings):
-        return verdict_on(trace, run, read, readings)
+        return verdict_on(trace, read, readings)
     notes: list[str] = []
-    is_half = any(step.is_half for step in submitted)  # rounding would hide which mistake it is
-    explanations = [] if is_half else explain(trace, submitted, notes)
-    if readings and not is_right and not is_half and rank(explanations) > (0, 1):
-        others = explain(trace, read, [])
+    explanations = explain(submitted, notes)
+    if readings and not is_right and rank(explanations) > (0, 1):
+        others = explain(read, [])
         if rank(others) < rank(explanations):
-            return verdict_on(trace, run, read, readings, others)
+            return verdict_on(trace, read, readings, others)
     if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
         explanations = []  # another order is likelier
-    verdict = verdict_on(trace, run, submitted, readings if is_right else (), explanations)
+    verdict = verdict_on(trace, submitted, readings if is_right else (), explanations)
     return replace(verdict, notes=(*verdict.notes, *notes), is_uncertain=is_right)
 
 
@@ -239,12 +234,11 @@ def rank(explanations: list[Explanation]) -> tuple[int, int]:
 
 def verdict_on(
     trace: Result,
-    run: Run,
     submitted: Sequence[Submission],
     readings: Sequence[Reading] = (),
     explanations: Sequence[Explanation] = (),
 ) -> Verdict:
-    scale = scale_in(run)
+    scale = scale_in(submitted[0].run)
     notes = [reading.sentence(scale) for reading in readings]
     if any(step.is_half for step in submitted):
         notes.append(Message(HALF))
@@ -260,7 +254,7 @@ def verdict_on(
         return verdict
     first = first_differing(submitted)
     if not explanations:
-        return replace(verdict, **describe_cells(trace, first))
+        return replace(verdict, **describe_cells(first))
     mistakes, *further = (explanation.mistakes for explanation in explanations)
     unexplained = explanations[-1].unexplained
     return replace(verdict, mistakes=mistakes, further=tuple(further), unexplained=unexplained)
@@ -284,15 +278,18 @@ def checked(
 # ---- the report ----------------------------------------------------------------------------------
 
 
-def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
+def describe_cells(submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
     array = submission.nearest
     difference = distance(array, submission.expected)
     indices = np.argwhere(difference > submission.tolerance)
-    words = index_in_words(result, submission.name, tuple(indices[0]))
+
+    def words(index: Any) -> list[str]:
+        return index_in_words(submission.result, submission.name, tuple(index))
+
     # The axes on which all differing cells have the same index.
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
-    common = join_words(itertools.compress(words, is_common))
+    common = join_words(itertools.compress(words(indices[0]), is_common))
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
@@ -304,14 +301,7 @@ def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
         )
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
     largest = map(tuple, indices[order[:CELLS_SHOWN]])
-    return {
-        "differing": differing,
-        "cells": tuple(
-            Cell(
-                join_words(index_in_words(result, submission.name, index)),
-                float(array[index]),
-                float(submission.expected[index]),
-            )
-            for index in largest
-        ),
-    }
+    cells = [
+        Cell(join_words(words(x)), float(array[x]), float(submission.expected[x])) for x in largest
+    ]
+    return {"differing": differing, "cells": tuple(cells)}
