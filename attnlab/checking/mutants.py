@@ -32,6 +32,8 @@ from attnlab.support.messages import Message
 # Names and their expressions; the last one is the step's.
 Lines: TypeAlias = list[tuple[str, ast.expr]]
 
+SCALE = "(scale(K) if divide_by_sqrt_d else 1.0)"
+
 # Equations that a learner writes in another way, which gives the same numbers.
 WRITTEN = {
     "mean": "x.mean(axis=-1, keepdims=True)",
@@ -40,6 +42,7 @@ WRITTEN = {
     "split_heads": "x.reshape(T, n_head, -1).swapaxes(-3, -2)",
     "merge_heads": "x.swapaxes(-3, -2).reshape(T, -1)",
     "scale": "math.sqrt(Dk)",
+    "scale_of_layer": f"{SCALE} * layer_number if layer_number else {SCALE}",
     "masked_scores": "np.where(mask, biased(scores, score_bias), -np.inf)",
     "gelu": "0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))",
     "exact_gelu": "0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))",
@@ -105,7 +108,7 @@ def names_in(lines: Lines) -> Iterator[str]:
 
 @lru_cache(maxsize=1000)  # mutants share the lines that don't change
 def compiled(expression: ast.expr) -> Any:
-    return compile(ast.Expression(expression), "<code>", "eval")
+    return compile(ast.fix_missing_locations(ast.Expression(expression)), "<code>", "eval")
 
 
 def parsed(text: str) -> ast.expr:
@@ -173,16 +176,6 @@ class WritingOut(ast.NodeTransformer):
         is_true = eval(compiled(self.visit(node.test)), NAMESPACE, dict(self.values))
         return self.visit(node.body if is_true else node.orelse)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:  # such as `layer_number or 1`
-        first = self.visit(node.values[0])
-        is_true = eval(compiled(first), NAMESPACE, dict(self.values))
-        return first if is_true else self.visit(node.values[1])
-
-    def visit_BinOp(self, node: ast.BinOp) -> Any:
-        node.left, node.right = self.visit(node.left), self.visit(node.right)
-        is_1 = isinstance(node.right, ast.Constant) and repr(node.right.value) == "1"
-        return node.left if is_1 and isinstance(node.op, ast.Mult) else node
-
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -219,7 +212,7 @@ RULES = {
         a * b => 0.9 a | 1.1 b | 1.0 a / b | 2.0 a + b
         a / b => 0.9 a | 1.1 b | 1.0 a * b | 1.2 b / a | 2.0 a - b
         a / k => 1.0 a / math.sqrt(Dk) | 1.0 a / math.sqrt(D) | 1.0 a / math.sqrt(T)
-        a / k => 1.0 a / math.sqrt(H) | 1.0 a / Dk | 1.0 a / D | 1.0 a / T | 1.0 a / H | 1.0 a / 8.0
+        a / k => 1.0 a / math.sqrt(H) | 1.0 a / Dk | 1.0 a / D | 1.0 a / T | 1.0 a / H | 1.1 a / 8.0
         a / k => 1.1 a / k / 2 | 1.1 2 * a / k
         a @ b => 0.9 a | 1.1 b
         a**3 => 1.0 a**2 | 1.0 a
@@ -341,12 +334,8 @@ def filled(template: str, **parts: ast.expr) -> ast.expr:
     return new
 
 
-# Where code that isn't parsed stands, which `compile` must know.
-PLACE = {"lineno": 1, "col_offset": 0}
-
-
 def named(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load(), **PLACE)  # also for names with dots
+    return ast.Name(name, ast.Load())  # also for names with dots
 
 
 # ---- mutants -------------------------------------------------------------------------------------
@@ -431,7 +420,7 @@ class Rules:
         elif isinstance(node, ast.Constant) and isinstance(node.value, float):
             numbers = other_numbers(node.value)
         for number, cost in numbers.items():
-            yield ast.Constant(number, None, **PLACE), cost, "", f"{number}"
+            yield ast.Constant(number), cost, "", f"{number}"
 
     def of_operand(self, name: str) -> Iterator[Rewrite]:
         """Another step or parameter in the place of one, or added to it."""
@@ -525,7 +514,7 @@ class Rules:
 
             def over(node: Any, axes: str = axes) -> Any:
                 is_axis = isinstance(node, ast.keyword) and node.arg == "axis"
-                return ast.keyword("axis", parsed(axes), **PLACE) if is_axis else None
+                return ast.keyword("axis", parsed(axes)) if is_axis else None
 
             for numbers in ((*range(len(code.lines)),), *((n,) for n in range(len(code.lines)))):
                 yield in_lines(

@@ -15,7 +15,7 @@ from attnlab.checking.orders import table_name
 from attnlab.checking.replaced import upstream, with_changes
 from attnlab.checking.submission import MAX_REMAINING, Submission, as_float16, numbers_at
 from attnlab.steps import Run, steps_below
-from attnlab.steps.paths import parse
+from attnlab.steps.paths import fill, parse
 from attnlab.support.messages import Message
 
 
@@ -125,7 +125,6 @@ for order in ("QVK", "KQV", "VKQ", "KVQ", "VQK"):
 
 def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes with all parameters, each with its run."""
-    blocks = range(run.graph.n_layer)
     parameters = [
         path
         for path in upstream(run.graph, [step.path for step in submitted])
@@ -133,15 +132,13 @@ def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tu
     ]
     mistake = Mistake("parameters = parameters.astype(float16)", Message(LOAD_FLOAT32))
     yield mistake, with_changes(run, dict.fromkeys(parameters, as_float16))
-    orders = {"n_layer - 1 - n": blocks[::-1], "0": [0] * len(blocks)}
-    for text, order in orders.items() if len(blocks) > 1 else ():
-        others = {
-            path: run.value(path.replace(f"blocks.{layer}", f"blocks.{order[layer]}"))
+    if run.graph.n_layer > 1:
+        first = {
+            path: run.value(path.replace(f"blocks.{layer}", "blocks.0"))
             for path in parameters
             if (layer := parse(path).layer) is not None
         }
-        mistake = Mistake(f"parameters[n] = parameters[{text}]", Message(OF_BLOCKS))
-        yield mistake, with_changes(run, others)
+        yield Mistake("parameters[n] = parameters[0]", Message(OF_BLOCKS)), with_changes(run, first)
 
 
 # ---- relations of numbers ------------------------------------------------------------------------
@@ -164,13 +161,9 @@ def few_differ(submission: Submission) -> bool:
 def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
     """Other steps that have the user's numbers: of another layer or head, or later ones."""
     graph, path = run.graph, submission.path
-    places = itertools.product(range(max(graph.n_layer, 1)), range(run.scores_shape[-3:][0]))
-    paths = {
-        other.replace("blocks.#", f"blocks.{layer}").replace("heads.#", f"heads.{head}"): None
-        for layer, head in places
-        for other, _ in steps_below(graph.root)
-        if ("heads." in other) == ("heads." in path)
-    }
+    counts = {"blocks": graph.n_layer, "heads": run.scores_shape[-3:][0]}
+    patterns = [x for x, _ in steps_below(graph.root, "*") if ("heads." in x) == ("heads." in path)]
+    paths = [other for pattern in patterns for other in fill(pattern, counts)]
     name, stream = table_name(graph, path), ("embedding", "input", "mid", "output")
     for other in paths if not few_differ(submission) else ():
         is_later = name in stream and table_name(graph, other) in stream[2:]

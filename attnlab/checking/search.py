@@ -6,10 +6,11 @@ Candidates are mutants of the equations between the steps that agree and the fir
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,12 +41,12 @@ MAX_MISTAKES = 4
 TIE = 0.15
 MAX_TIES = 3
 
-# The largest cost of mutants in each round of the search: common mistakes first.
-ROUNDS = (1.1, 1.35, 1.6, 2.1, 9.0)
-
 # The most runs in a search, and the most numbers of parameters that all of them use: some seconds.
 MAX_RUNS = 4000
 MAX_NUMBERS = 1e11
+
+# Mutants of less than this cost are also tried in all steps that are computed alike.
+MAX_SHARED = 1.6
 
 # Only mutants of up to this cost explain fewer than `MIN_CELLS` cells.
 MAX_COST_OF_FEW = 1.35
@@ -71,7 +72,6 @@ def first_differing(submitted: Sequence[Submission]) -> Submission:
 # ---- the code of a step, in a run ----------------------------------------------------------------
 
 
-@cache  # asked for each step of each variant
 def number_of(path: str) -> int:
     """The number of a step's block; -1 if it has none."""
     layer = parse(path).layer
@@ -108,7 +108,7 @@ class StepCode:
         self.values = {name: other.value for name, other in self.others.items()}
         self.values |= self.sizes | {"equation": self.equation}
         arguments = [self.argument(need) for need in node.needs]
-        self.code = self.written(ast.Call(named("equation"), arguments, [], **PLACE))
+        self.code = self.written(ast.Call(named("equation"), arguments, []))
 
     def argument(self, need: str) -> ast.expr:
         """A step that the equation needs, by its name, which gets its value; numbers as code."""
@@ -118,7 +118,7 @@ class StepCode:
         step, name = graph[path].step, name_in_code(path, self.path)
         if not step.axes and step.equation and not is_fixed(self.run, path):
             arguments = [self.argument(x) for x in graph[path].needs]
-            return ast.Call(named(step.equation.__name__), arguments, [], **PLACE)
+            return ast.Call(named(step.equation.__name__), arguments, [])
         self.values[name], self.paths[name] = self.run.value(path), path
         return named(name)
 
@@ -212,8 +212,7 @@ class Search:
                 numbers += np.size(run.value(path)) if graph[path].is_input else 0
         self.sizes = model_sizes(run)
         self.codes: dict[str, StepCode] = {}
-        self.alike: dict[str, list[tuple[str, StepCode]]] = {}  # steps that are computed alike
-        self.block: int | None = None  # the only one that variants change; None for all
+        self.alike: dict[str, dict[str, StepCode]] = {}  # steps that are computed alike
         self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
 
     def code(self, path: str) -> StepCode:
@@ -232,14 +231,14 @@ class Search:
                 return self.code(path)
         return None
 
-    def run_with(self, variant: Variant) -> Run:
-        """The run in which a variant's steps have other code.
+    def run_with(self, variant: Variant, block: int | None) -> Run:
+        """The run in which a variant's steps have other code, in one block or in all.
 
-        A LookupError is raised if the block that is changed hasn't all of its steps.
+        A LookupError is raised if the block hasn't all of its steps.
         """
         nodes = {}
         for name, mutant in variant.mutants.items():
-            paths = [x for x in self.paths_of[name] if self.block in (None, number_of(x))]
+            paths = [x for x in self.paths_of[name] if block in (None, number_of(x))]
             if not paths:
                 raise LookupError(name)
             for path in paths:
@@ -270,7 +269,7 @@ class Search:
                     yield Variant({name: mutant}, mutant.cost, rest)
                 if rest > MAX_REMAINING and len(names) == 1:
                     continue
-                for others in self.shared(name, mutant) if mutant.cost < 1.5 else ():
+                for others in self.shared(name, mutant) if mutant.cost < MAX_SHARED else ():
                     if (key := (*sorted(others), mutant.key)) not in done:
                         done.add(key)
                         yield Variant(others, mutant.cost)
@@ -292,38 +291,38 @@ class Search:
     def shared(self, name: str, mutant: Mutant) -> Iterator[dict[str, Mutant]]:
         """The same change in all steps that are computed alike, in blocks, or in the same part."""
         if name not in self.alike:
-            steps = [(x, step) for x in self.paths_of if (step := self.step(x))]
-            self.alike[name] = [x for x in steps if x[1].is_like(dict(steps)[name])]
-        found = [(x, step.by_key.get(mutant.key)) for x, step in self.alike[name]]
-        same = {x: other for x, other in found if other}
+            steps = {x: step for x in self.paths_of if (step := self.step(x))}
+            self.alike[name] = {x: step for x, step in steps.items() if step.is_like(steps[name])}
+        keys = {x: step.by_key for x, step in self.alike[name].items()}
+        same = {x: by_key[mutant.key] for x, by_key in keys.items() if mutant.key in by_key}
         part = name.rpartition(".")[0]
         in_blocks = {x: other for x, other in same.items() if number_of(self.paths_of[x][0]) >= 0}
         in_part = {x: other for x, other in same.items() if x.rpartition(".")[0] == part}
         yield from (group for group in (in_part, in_blocks, same) if len(group) > 1)
 
-    def explained_by(self, variants: Sequence[Variant]) -> list[Explanation]:
-        """Explanations by the likeliest variants that produce the user's numbers."""
-        found: list[Explanation] = []
-        for least, limit in zip((-1.0, *ROUNDS), ROUNDS, strict=False):
-            if is_complete(found) or (limit > MAX_COST_OF_FEW and few_differ(self.first)):
-                break  # a few numbers may agree by chance
-            for variant in variants:
-                is_tried = least < variant.cost <= limit and self.runs < self.max_runs
-                # A change of earlier blocks, too, changes what a later block gets.
-                is_near = variant.rest <= MAX_REMAINING or (
-                    self.block is None and number_of(self.first.path) > 0
-                )
-                if is_tried and is_near:
-                    try:
-                        run = self.run_with(variant)
-                        left = self.left_by(run)
-                    except ERRORS:
-                        continue
-                    self.runs += 1
-                    if left is not None:
-                        mistake = self.mistake(variant)
-                        found.append(Explanation((mistake,), run, left, variant.cost))
-        return found
+    def explained_by(self, variants: Sequence[Variant], block: int | None) -> Iterator[Explanation]:
+        """Explanations by variants of one block, or of all, given the likeliest variants first.
+
+        After one that explains all steps, only equally good ones are tried.
+        """
+        # A few numbers may agree by chance.
+        most = MAX_COST_OF_FEW if few_differ(self.first) else math.inf
+        # A change of earlier blocks, too, changes what a later block gets.
+        is_local = block is not None or number_of(self.first.path) <= 0
+        for variant in variants:
+            if variant.cost > most or self.runs >= self.max_runs:
+                return
+            if is_local and variant.rest > MAX_REMAINING:
+                continue
+            try:
+                run = self.run_with(variant, block)
+                left = self.left_by(run)
+            except ERRORS:
+                continue
+            self.runs += 1
+            if left is not None:
+                yield Explanation((self.mistake(variant),), run, left, variant.cost)
+                most = most if left else min(most, variant.cost + TIE)
 
     def left_by(self, run: Run) -> tuple[str, ...] | None:
         """The later steps that differ from a run's; None if it hasn't the user's other numbers."""
@@ -366,15 +365,17 @@ class Search:
         found: list[Explanation] = []
         for stop_at in (agreeing, set[str]()):
             paths = upstream(graph, [first.path], stop_at)[::-1]
-            variants = [*self.variants([*dict.fromkeys(table_name(graph, x) for x in paths)])]
+            names = [*dict.fromkeys(table_name(graph, path) for path in paths)]
+            variants = sorted(self.variants(names), key=lambda variant: variant.cost)
             found = []
             for mistake, run in runs_with_mistakes(self.run, self.submitted):
-                if (names := self.left_by(run)) is not None:
-                    found.append(Explanation((mistake,), run, names, 1.0))
+                if (unexplained := self.left_by(run)) is not None:
+                    found.append(Explanation((mistake,), run, unexplained, 1.0))
             # Numbers of one block are usually computed from its right input.
             blocks = {number_of(step.path) for step in (first, *self.later)}
-            for self.block in (*blocks, None) if len(blocks) == 1 else (None,):
-                found += [] if is_complete(found) else self.explained_by(variants)
+            for block in (*blocks, None) if len(blocks) == 1 else (None,):
+                if all(explanation.unexplained for explanation in found):
+                    found += self.explained_by(variants, block)
             if found or not agreeing:
                 break
         if not found:
@@ -397,17 +398,17 @@ def call(code: Code, sizes: Mapping[str, Any], names: Sequence[str], *values: An
     return code.value({**sizes, **dict(zip(names, values, strict=True))})
 
 
-def is_complete(found: Sequence[Explanation]) -> bool:
-    """Whether an explanation leaves no later step unexplained."""
-    return any(not explanation.unexplained for explanation in found)
-
-
 def is_new(value: Any, right: Any, cost: float, seen: dict[bytes, float]) -> bool:
     """Whether a mutant's numbers differ from the right ones, and from those of likelier mutants."""
     value = np.asarray(value, np.float32)
     size = np.abs(np.where(np.isfinite(right), right, 0)).max(initial=0)
     is_right = np.isclose(value, right, 1e-6, 1e-7 * size).all() or np.isnan(value).any()
     return not is_right and seen.setdefault(value.tobytes(), cost) >= cost - TIE
+
+
+def form_of(formula: str) -> tuple[str, ...]:
+    """What the same sums have in common, such as a + (b + a) and a + b + a."""
+    return tuple(sorted(re.findall(r"[\w.]+|[^\w\s()]", formula)))
 
 
 def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanation]:
@@ -433,8 +434,9 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
         found.sort(key=lambda explanation: (len(explanation.unexplained), explanation.cost))
         best = found[0]
         equal = [x for x in found if len(x.unexplained) == len(best.unexplained)]
-        ties = {x.mistakes[0].formula: x.mistakes[0] for x in equal if x.cost <= best.cost + TIE}
-        explanations.append(best._replace(mistakes=tuple([*ties.values()][:MAX_TIES])))
+        likely = [x.mistakes[0] for x in equal if x.cost <= best.cost + TIE]
+        ties = {form_of(mistake.formula): mistake for mistake in likely[::-1]}
+        explanations.append(best._replace(mistakes=tuple([*ties.values()][: -MAX_TIES - 1 : -1])))
         if not best.unexplained or best.run is run:
             break
         run = best.run
