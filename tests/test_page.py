@@ -443,7 +443,7 @@ def test_the_arithmetic_marks_edits(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     edited = edited_everywhere(trace)
     page = open_page(trace, edited)
-    assert page.locator("#summary").inner_text().endswith(edited._note)
+    assert page.locator("#about").inner_text().endswith(edited._note)
     for layer, h, names, mask in (
         (0, 0, (), False),
         (0, 1, ("scale",), False),

@@ -220,8 +220,6 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
         table = rows_of(page)
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
-        note = page.locator("#predictions .note").inner_text()
-        assert note == ", ".join(f"{name.replace('_', '-')} {x:g}" for name, x in settings.items())
     assert len(rows_of(page)) == 20
     # Temperature 0 takes the first of the largest.
     look_at(page, 3)

@@ -145,8 +145,7 @@ def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -
     page.locator("#steps input[value=raw_scores]").dispatch_event("click")  # later ones too
     assert why.nth(2).inner_text() == ""
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
-    assert page.locator("#heatmaps .why").nth(2).inner_text() == ""  # the map's name says why
-    assert page.locator("#heatmaps h3").nth(2).inner_text().startswith("B − A: 0 everywhere: ")
+    assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
     edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.weights": np.eye(12)})
     page = open_page(odd.trace(TEXT), edited)
     assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
@@ -230,9 +229,7 @@ def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
     about = page.locator("#about").inner_text()
     assert "A: model A (from arrays in memory)" in about
     assert "B: model B (from arrays in memory)" in about
-    assert "both texts are the same" not in page.locator("body").inner_text()
     page = open_page(odd.trace("the hen"), same.trace("the hen"))
-    assert "0 everywhere: both texts are the same." in page.locator("body").inner_text()
     assert "B: model" not in page.locator("#about").inner_text()
     page = open_page(odd.trace("the hen"), changed.trace("the hen"))
     assert "odd A (from " in page.locator("#about").inner_text()

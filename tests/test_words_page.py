@@ -60,9 +60,9 @@ def test_arrays_and_what_models_return_are_one_page() -> None:
     ("tokens", "text"),
     [
         (["The", "Ġcat", "Ġsaw", "Ġit", "."], "The cat saw it."),
-        (["Ġcaf", "Ã©", "Ġ", "ä¸Ń", "Ċ"], " café 中\\n"),
-        (["▁The", "▁cat", "s", "▁é", "té"], " The cats été"),
-        ([" The", " cat", "s", " and", "x"], " The cats andx"),
+        (["Ġcaf", "Ã©", "Ġ", "ä¸Ń", "Ċ"], "café 中\\n"),
+        (["▁The", "▁cat", "s", "▁é", "té"], "The cats été"),
+        ([" The", " cat", "s", " and", "x"], "The cats andx"),
         (FIVE, "[CLS] the cats [SEP]"),
         (["##", "a", "##b", "Größe", "це"], "## ab Größe це"),
         (["[CLS]", "我", "们", "，", "好"], "[CLS]我们，好"),

@@ -19,8 +19,8 @@ from attnlab.text.words import MAX_WORDS_LISTED, characters_of, script_of, speci
 TRAINED_ON_ENGLISH = "GPT-2 was trained on English web pages."
 TRAINED_ON_CHINESE = "This model was trained on Chinese texts."
 FOR_CHINESE = (
-    "A text in another language needs a model that was trained on it; for Chinese, run: "
-    "attnlab explore gpt2-chinese-cluecorpussmall"
+    "A text in another language needs a model that was trained on it; for Chinese, use "
+    "“attnlab explore gpt2-chinese-cluecorpussmall”."
 )
 FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
 FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoints.checkpoint import averages_as_data
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import EDITED
 from attnlab.forward.parameters import stored_shapes
 from attnlab.model.gpt2 import GPT2, is_list_of_texts
 from attnlab.pages.modules import PLAYGROUND
@@ -73,7 +72,6 @@ def page_with_model(
         "tokenizer": tokenizer,
         "shapes": [*stored_shapes(model.config).items()],
         "averages": averages_as_data(model.averages),
-        "edited": EDITED,
         "size": size_of(model),
         "isServed": not pack,
     }

@@ -34,7 +34,7 @@ TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 COMPLETED = 4
 LONGEST_PIECES = 3
 ENDS_IN_LETTER = re.compile("[a-zA-Z]$")
-CONTINUES = re.compile("[a-zA-Z’']")
+CONTINUES = re.compile("[a-z’']")
 
 # Probabilities that are summed at once.
 BLOCK = 128

@@ -174,7 +174,7 @@ def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
             text = _from_bytes(token) if marked else token
             # Words without marks, such as BERT's, stand apart; Chinese characters don't.
             text = f" {text}" if n and not spaced and not UNSPACED.match(text) else text
-        shown.append(printable(text))
+        shown.append(printable(text if n else text.removeprefix(" ") or text))
     return shown
 
 

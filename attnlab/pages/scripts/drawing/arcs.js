@@ -11,8 +11,9 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
- * The path of an arc between two places, {x, top, bottom, line, room}. Within a line, it rises the higher the further
- * apart they are, up to `room`; between two lines, it runs through the space between these.
+ * The path of an arc between two places, {x, top, under, line, room}; under: the lower end of what is written there.
+ * Within a line, it rises the higher the further apart they are, up to `room`; between two lines, it runs through the
+ * space between these.
  */
 function pathOf(from, to, { steepness, highest }) {
   if (from.line === to.line) {
@@ -22,7 +23,7 @@ function pathOf(from, to, { steepness, highest }) {
     const peak = from.top - rise * 1.3; // a curve reaches three quarters of the height of its control points
     return `M${from.x} ${from.top}C${from.x} ${peak},${to.x} ${peak},${to.x} ${to.top}`;
   }
-  const [start, end] = to.line < from.line ? [from.top, to.bottom] : [from.bottom, to.top];
+  const [start, end] = to.line < from.line ? [from.top, to.under] : [from.under, to.top];
   const middle = (start + end) / 2;
   return `M${from.x} ${start}C${from.x} ${middle},${to.x} ${middle},${to.x} ${end}`;
 }

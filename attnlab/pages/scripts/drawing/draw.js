@@ -82,16 +82,13 @@ function wordElement(token) {
   );
 }
 
-/** Whether a sentence names a token as a piece of a word: not if the word has one character, which is then the name. */
-const isNamedPiece = ({ piece }) => Boolean(piece && (piece.before || piece.after));
-
-const wordAround = ({ before, own, after }) => brief(before + own.replace("␣", "") + after);
-
-/** A token's name within a sentence, in which the token stands out. */
+/** A token's name within a sentence: a piece of a word with its word, except a piece of one character. */
 export function wordInSentence(token) {
-  if (!isNamedPiece(token)) return wordElement(token);
+  const { before, own, after } = token.piece ?? {};
+  if (!before && !after) return wordElement(token);
   const piece = make("strong", {}, brief(wordOf(token)));
-  return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece, word: wordAround(token.piece) }));
+  const word = brief(before + own.replace("␣", "") + after);
+  return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece, word }));
 }
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */
@@ -102,7 +99,7 @@ export const positionsInWords = (positions) => [...new Set(positions)].join(" | 
 
 export const formulaOf = (step) => `${step} = ${say(description.steps[step].formula)}`;
 
-/** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
+/** The ratio of the text size to the default, from the browser's settings. */
 export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 export const prefersDark = matchMedia("(prefers-color-scheme: dark)");

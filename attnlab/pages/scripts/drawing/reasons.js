@@ -32,11 +32,10 @@ export function nameOfReadPart({ kind, layer, head }, side) {
   if (kind === "mlp") return `MLP ${layer}`;
   if (kind === "b_O") return say("{name} of layer {layer}", { name: "b_O", layer });
   if (kind === "bias") return side === "query" ? "b_Q" : "b_K";
-  const names = {
+  return {
     token: say("token embedding"), position: say("position embedding"), norm: say("LayerNorm's bias"),
     cached: say("cached keys"),
-  };
-  return names[kind];
+  }[kind];
 }
 
 /** A token in quotation marks, with its position if the text has it twice. */

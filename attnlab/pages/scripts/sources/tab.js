@@ -91,7 +91,6 @@ export class ModelSource extends Source {
     for (let i = 0; i < T; i++) mask.fill(1, i * T, i * T + (isCausal ? i + 1 : T));
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
-      note: paths.length ? [description.model.edited, { paths: paths.join(", ") }] : "",
       excerpt: inHeading(
         characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`,
       ),

@@ -84,7 +84,11 @@ function topText({ text, from, strength, query, key, weight, promotes, tokens, l
   for (const [i, j, share] of lines) rows[i][j] = share;
   const strongest = lines[0]?.[0] ?? tokens.length - 1; // there are no lines if every weight is as usual
   const element = make("div", { class: "sentence-stage" });
-  const draw = (i) => stage.draw({ rowOf: (n) => rows[n], query: i ?? strongest, namesFirst: true, next: null });
+  const draw = (i) => {
+    const query = i ?? strongest;
+    const named = [...rows[query].keys()].filter((j) => rows[query][j] > 0);
+    stage.draw({ rowOf: (n) => rows[n], query, named, next: null });
+  };
   const stage = new Stage(element, { letters: LETTERS, choose: draw, openRow: () => {} });
   const queries = tokens.map((token) => token.replace(/^Ġ/, " "));
   stage.show({ queries, keys: queries, isSelf: true, isCausal: true, hasNext: false });

@@ -86,7 +86,7 @@ export function startPage(startMore = () => {}) {
   startPass();
   startMenu();
   startMore();
-  on("head query key step depth openCell chosenStep link settings language isPredicting", updateLink);
+  on("head query key step depth openCell chosenStep link settings language isPredicting isSilenced", updateLink);
   openTraces(description.traces);
   if (location.hash) followLink(location.hash);
   else setDepth(selection.depth);

@@ -22,6 +22,7 @@ function startWithModel() {
   });
   startPage(() => [startExplorer, startEditing, startTyping].forEach((start) => start()));
   followLinkOfText(location.hash, true);
+  if (parent === window) live.editor.focus({ preventScroll: true }); // the caret shows where to type
 }
 
 /**

@@ -121,7 +121,7 @@ class WordsPage {
     const hasEffect = compared.length > 0;
     const isPointed = pointed.query !== null || pointed.head !== null;
     this.stage.draw({
-      rowOf, query, namesFirst: look.namesFirst, next: this.#nextWords(compared),
+      rowOf, query, named: look.named, next: this.#nextWords(compared),
       isChanged: this.isSilenced && hasEffect, isPointed,
     });
     const isAtEnd = query === shown.queries.length - 1;

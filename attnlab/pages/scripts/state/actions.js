@@ -50,7 +50,7 @@ export function openHead(layer, head, then = () => {}) {
 export function openTraces(descriptions) {
   const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];
-  correct({ hovered: null, key: undefined, openCell: null });
+  correct({ hovered: null, key: undefined, openCell: null, isSilenced: false });
   setTraces(descriptions);
   const isSameText =
     textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;

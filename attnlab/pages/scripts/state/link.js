@@ -28,6 +28,7 @@ export function linkOfPage() {
     ...(language !== languageWritten && { language }),
     ...(!isLook() && { depth }),
     ...(selection.isPredicting && { predict: "" }),
+    ...(selection.isSilenced && { silence: "" }),
     ...linkOfArithmetic(),
     ...linkOfPass(),
     ...Object.assign({}, ...linkParts.map((part) => part())),
@@ -64,7 +65,7 @@ export function followLink(link) {
   for (const name of PLACE) values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
   const isHeadChosen = selection.isHeadChosen || PLACE.some((name) => values[name] >= 0);
   correct({ key: undefined, ...clampedSelection(values), isHeadChosen });
-  set({ isPredicting: "predict" in values });
+  set({ isPredicting: "predict" in values, isSilenced: "silence" in values });
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only the lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   showLanguage(Object.hasOwn(LANGUAGES, values.language ?? "") ? values.language : languageWritten);

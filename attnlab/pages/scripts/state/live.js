@@ -8,4 +8,10 @@ export const live = {
   complete: null, // what follows a token in the same word, as a promise
 };
 
+/**
+ * Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have.
+ */
+export const endsInBlank = ({ tokens, cached }) =>
+  cached + tokens.length > 1 && /^[\s\u00a0]+$/.test(tokens.at(-1).text);
+
 export const END_OF_TEXT = "<|endoftext|>"; // the symbol of the token that ends a text

@@ -120,16 +120,13 @@ function showTrace(trace) {
   showLatest();
 }
 
-const isBlank = ({ tokens }) =>
-  tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte)));
-
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   resetLast();
   if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false });
   const opening = openTraces(requests.kept.slice(selection.isComparing ? -2 : -1));
   openStory();
-  set({ status: isBlank(latest()) ? say("The text is only white space.") : "" });
+  set({ status: "" });
   changed("request");
   await opening;
 }
@@ -193,13 +190,7 @@ async function openLinked(text, texts, signal) {
   const problem =
     wrong.length && say("Edits in the link that this model or text doesn't have aren't applied: {edits}", { edits });
   const possible = changes.filter((change) => !isWrong(change));
-  try {
-    return { trace: await source.open(text, possible, signal), problem };
-  } catch (error) {
-    if (!possible.length || error.name === "AbortError") throw error;
-    // The changes are possible alone, but not together, such as those of a mask that hide everything.
-    return { trace: await source.open(text, [], signal), problem: error.message };
-  }
+  return { trace: await source.open(text, possible, signal), problem };
 }
 
 export function startRequests() {

@@ -52,7 +52,7 @@ function makeViews() {
   const names = traces.length === 2 ? distinctions(traces, alignment.queries) : [];
   traceViews = traces.map((trace, n) => viewOf(trace.name, [trace], names[n]));
   const hasDifference = traces.length === 2 && !whyNoDifference;
-  views = hasDifference ? [...traceViews, viewOf(DIFFERENCE, traces, whyZero(...traces))] : traceViews;
+  views = hasDifference ? [...traceViews, viewOf(DIFFERENCE, traces)] : traceViews;
   views.forEach(labelView);
 }
 
@@ -169,17 +169,6 @@ function changesIn({ changes, note }) {
   const names = changes.filter(isAblation).map(nameOfPart).join("; ");
   const others = changes.filter((change) => !isAblation(change)).map(nameOfChange);
   return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
-}
-
-/** Where and why a difference of two traces must be 0; "" if that isn't known. */
-function whyZero(a, b) {
-  if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
-  if (!a.changes) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
-  if (![...a.changes, ...b.changes].every(isAblation)) return "";
-  const layer = layersShared(a, b);
-  return layer === a.layers - 1
-    ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
-    : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
 
 /** Whether a query or key is in all traces. positions: where it is in each trace, or null. */

@@ -13,8 +13,11 @@ const MIN_LONGEST = 0.02; // the smallest effect whose bar may fill its half
 const MIN_OWN_WEIGHT = 0.25; // a word's larger weight on itself is drawn as a stroke above the word
 const MANY_ROWS = 64; // in longer texts, only the last word's arcs are drawn
 
-/** A change of a probability in points, with its sign. */
-const signedPoints = (x) => `${x < 0 ? "−" : "+"}${(100 * Math.abs(x)).toFixed(1)}`;
+/** A change of a probability in points, with its sign unless it is rounded to 0. */
+function signedPoints(x) {
+  const points = (100 * Math.abs(x)).toFixed(1);
+  return `${Number(points) === 0 ? "" : x < 0 ? "−" : "+"}${points}`;
+}
 
 /** The words' centres along a line of WIDTH, as far apart as the words are long. */
 function centresOf(words) {
@@ -33,9 +36,9 @@ function centresOf(words) {
 /** A head's attention, small: the last word's arcs stand out. rowOf(i): the weights of query i. */
 function smallDrawing(shown, rowOf) {
   const baseline = HEIGHT - 1;
-  const placeOf = (x, line) => ({ x, top: baseline, bottom: baseline, line });
+  const placeOf = (x, line) => ({ x, top: baseline, under: baseline, line });
   // Words that look at another sentence are below it.
-  const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, bottom: 1, line: 0 }));
+  const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, under: 1, line: 0 }));
   const from = shown.isSelf ? places : centresOf(shown.queries).map((x) => placeOf(x, 1));
   const least = shown.queries.length > MANY_ROWS ? MIN_SMALL_ARC_OF_LONG : MIN_SMALL_ARC;
   const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least, firstRests: shown.isSelf };
@@ -108,11 +111,12 @@ export class Heads {
     const sizes = effects.map((effect) => Math.abs(effect ?? 0));
     this.largest = Math.max(...sizes);
     this.longest = this.buttons[sizes.indexOf(this.largest)];
-    this.element.classList.toggle("barred", effects.some((effect) => effect !== null));
     this.buttons.forEach((button, n) => {
       const [, bar, name] = button.children;
-      const width = sizes[n] < MIN_BAR * this.largest ? 0 : (50 * sizes[n]) / Math.max(this.largest, MIN_LONGEST);
-      Object.assign(bar.style, { width: `${width}%`, left: `${effects[n] < 0 ? 50 - width : 50}%` });
+      button.classList.toggle("barred", effects[n] !== null);
+      bar.classList.toggle("lowers", effects[n] < 0);
+      const length = sizes[n] < MIN_BAR * this.largest ? 0 : sizes[n] / Math.max(this.largest, MIN_LONGEST);
+      bar.style.setProperty("--length", length);
       const points = effects[n] === null ? "" : ` ${signedPoints(effects[n])}`;
       name.textContent = `${button.layer}.${button.head}${points}`;
       button.ariaLabel = say("head {layer}.{head}", button) + points;

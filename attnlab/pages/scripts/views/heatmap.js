@@ -74,10 +74,10 @@ class Heatmap {
     return this.#matrix ? boundOf(this.view, selection, this.#matrix) : 0;
   }
 
-  /** Why a difference is 0 in the first queries or everywhere; "" for a view whose name says what differs. */
+  /** Why a difference of one model's texts is 0 in the first queries or everywhere; "" if it isn't. */
   #whyZero() {
-    const { isDifference, distinction, T, Tk, queries } = this.view;
-    if (!isDifference || distinction || traces[0].model !== traces[1].model) return "";
+    const { isDifference, T, Tk, queries } = this.view;
+    if (!isDifference || traces[0].model !== traces[1].model) return "";
     const first = this.#matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const zeroRows = first < 0 ? T : Math.floor(first / Tk); // the rows before the first difference
     if (zeroRows === T) return say("0 everywhere: the input of this head is the same in A and B.");

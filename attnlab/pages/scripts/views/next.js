@@ -107,9 +107,7 @@ class Prediction {
     if (traces[trace.number] !== trace || position !== queryIn(trace)) return; // another text or token has been chosen
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["steps", "table", "following"]) this[part].hidden = !prediction;
-    this.note.textContent = prediction
-      ? [settingsInWords(), say(trace.limits)].filter(Boolean).join(" · ")
-      : whyNoLogits(trace);
+    this.note.textContent = prediction ? say(trace.limits) : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
 
@@ -120,16 +118,6 @@ class Prediction {
     table.replaceChildren(candidatesTable(trace.prediction.rows, candidates));
     this.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
   }
-}
-
-/** The settings that differ from the defaults; "" if none do. */
-function settingsInWords() {
-  const { temperature, top_k, top_p } = settings;
-  const words = [
-    temperature !== 1 && `${say("temperature")} ${temperature}`, top_k !== null && `top-k ${top_k}`,
-    top_p !== null && `top-p ${top_p}`,
-  ];
-  return words.filter(Boolean).join(", ");
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */

@@ -4,10 +4,10 @@
 import { percent } from "../numbers/formats.js";
 import { UNCHANGED } from "../numbers/predictions.js";
 import { difficultIn } from "../numbers/words.js";
-import { joinSentences, say, sayParts } from "../sources/description.js";
+import { joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
-import { live } from "../state/live.js";
-import { on } from "../state/store.js";
+import { endsInBlank, live } from "../state/live.js";
+import { on, selection } from "../state/store.js";
 import { traces } from "../state/traces.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { prefixOf } from "../drawing/names.js";
@@ -38,19 +38,14 @@ function noticeOn({ training, advice, id, special }, { split, unknown, spelledOu
   );
 }
 
-/**
- * Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have.
- */
-const endsInBlank = ({ tokens, cached }) => cached + tokens.length > 1 && /^[\s\u00a0]+$/.test(tokens.at(-1).text);
-
 /** What is said about a text that ends in a blank, with what comes next without the blank. */
 async function noticeOnBlank(trace, element) {
   const position = trace.T - 2;
-  if (position < trace.prediction.first) return;
+  if (position < trace.prediction.first || selection.isPredicting) return;
   const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
   const next = make("b", {}, trace.names.get(ids[0]).text.trim() || "␣");
   element.append(
-    " ",
+    spaceBetween(),
     ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }),
   );
   if (live.editor)
@@ -75,6 +70,6 @@ function showNotice() {
 }
 
 export function startNotice() {
-  on("traces language", showNotice);
+  on("traces language isPredicting", showNotice);
   byId("show-anyway").addEventListener("click", () => document.body.classList.remove("strange"));
 }

@@ -163,7 +163,7 @@ async function showPass() {
   await showChosenStep();
 }
 
-/** List the steps of the open part, each with its row as a strip and its norm. */
+/** List the steps of the open part, each with the norm of its row. */
 function listSteps() {
   const list = byId("pass-steps");
   const hadFocus = list.contains(document.activeElement);

@@ -77,8 +77,7 @@ function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
 /** Why there are no bars; "" if there are. */
 function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
   if (!visible.includes(key)) return say("This key is masked for this query: its weight is 0, whatever its score.");
-  if (visible.length === 1) return "";
-  if (pairs?.length) return "";
+  if (visible.length === 1 || pairs?.length) return "";
   if (pairs) return say("An edit replaced a step that this score is computed from, so its parts don't add up to it.");
   const { heads, first } = trace.why;
   const isHeadKnown = heads.some(([n, h]) => n === layer && h === head);

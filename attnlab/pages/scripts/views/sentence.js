@@ -26,13 +26,12 @@ import { Stage } from "./stage.js";
 const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
 const NEXT_LISTED = 4;
 const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // the jobs in a model card that name what is found
-const MIN_KNOWN = 0.5; // with a smaller share, here or on other texts, a head isn't said to find anything
+const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
 
 let stages = []; // one for each trace
 let heads; // of the last trace
 let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer, shown instead of the selection
-let isSilenced = false; // whether the next words are shown without the open head, too
 let isRowOpen = false;
 let revealed = null; // a reader who predicts first sees the next words of this text, which is in symbols
 
@@ -97,7 +96,7 @@ const textIn = ({ trace }, id) => textOf(nextTokenOf(trace, trace.T - 1, id));
  */
 function comparedWords(text) {
   if (settings.temperature !== 1) return null; // these are the model's own probabilities
-  return (isSilenced && storyOfHead(text, headShown())?.next) || text.edited;
+  return (selection.isSilenced && storyOfHead(text, headShown())?.next) || text.edited;
 }
 
 /** The most probable next words, before or after a change if there is one: [{id, text, before, after}]. */
@@ -139,14 +138,14 @@ function decisionWords(text) {
 /** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
 function otherHeadWords({ trace, keys }) {
   const own = trace.cached + trace.T - 1;
-  const jobOf = ({ layer, head }) =>
-    FINDING_JOBS.find((name) => (trace.card[name]?.[layer * trace.H + head] ?? 0) >= MIN_KNOWN);
+  const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
+  const jobOf = (place) => FINDING_JOBS.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
   const said = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
     const key = mostLookedAt(weights, own);
     const job = jobOf({ layer, head });
     const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
-    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_KNOWN
+    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_FOUND
       ? [{ layer, head, key, job, share: weights[key] }]
       : [];
   });
@@ -154,11 +153,11 @@ function otherHeadWords({ trace, keys }) {
   const { layer, head, key, job, share } = looking.reduce((best, one) => (one.share > best.share ? one : best));
   const values = {
     name: `${layer}.${head}`, share: percent(share), other: make("b", { class: "looked-at" }, keys[key].trim()),
-    job: jobsInWords()[job],
+    job: jobsInWords()[job], usual: percent(onOthers(job, { layer, head })),
   };
   return [
     spaceBetween(),
-    ...sayParts("Head {name}, which on other texts finds {job}, gives “{other}” {share} here.", values),
+    ...sayParts("Head {name} gives “{other}” {share} here; on other texts it gives {job} {usual} on average.", values),
   ];
 }
 
@@ -170,12 +169,14 @@ function draw() {
   const rowOfText = (shown) => (i) => shown.weights(open.layer, open.head, i);
   const queryOfText = ({ trace }) => queryIn(trace, pointed.query ?? selection.query);
   const query = queryOfText(text);
-  const look = lookInWords(text, rowOfText(text), query, open, shareButton);
+  const lookOf = (shown) => lookInWords(shown, rowOfText(shown), queryOfText(shown), open, shareButton);
+  const look = lookOf(text);
   texts.forEach((shown, n) => {
     if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
     const isChanged = comparedWords(shown) !== null;
     const isPointed = pointed.query !== null || pointed.head !== null;
-    const drawn = { rowOf: rowOfText(shown), query: queryOfText(shown), namesFirst: look.namesFirst };
+    const { named } = shown === text ? look : lookOf(shown);
+    const drawn = { rowOf: rowOfText(shown), query: queryOfText(shown), named };
     stages[n].draw({ ...drawn, next: nextWords(shown), isChanged, isPointed });
   });
   const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
@@ -191,8 +192,8 @@ function draw() {
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  const isMuted = (layer, head) =>
-    isAblatedIn({ traces: [text.trace] }, layer, head) || (isSilenced && isSame(selection, { layer, head }));
+  const isSilenced = (place) => selection.isSilenced && isSame(selection, place) && storyOfHead(text, place);
+  const isMuted = (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || isSilenced({ layer, head });
   heads.mark(selection, isMuted);
 }
 
@@ -217,14 +218,13 @@ const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-exp
 
 function silenceButton() {
   const press = () => {
-    isSilenced = !isSilenced;
-    if (isSilenced && settings.temperature !== 1) {
-      settings.temperature = 1;
-      changed("settings");
-    }
-    drawAgain();
+    startEntry();
+    set({ isSilenced: !selection.isSilenced });
+    if (!selection.isSilenced || settings.temperature === 1) return;
+    settings.temperature = 1;
+    changed("settings");
   };
-  return silenceButtonOf(press, isSilenced, texts.at(-1).trace.hasAverages);
+  return silenceButtonOf(press, selection.isSilenced, texts.at(-1).trace.hasAverages);
 }
 
 /** What the reader who predicts first presses to see the next words. */
@@ -352,7 +352,8 @@ function showEffects() {
   const word = isShown ? nameOfNext(text, story.ids[0]).trim() : "";
   heads.showEffects((layer, head) => (isShown ? effectOf(text, { layer, head }) : null));
   const count = text.layers * text.H;
-  const isOpen = selection.isHeadChosen || isSame(heads.longest, selection);
+  // Where the sentence isn't shown, or is about the longest bar, it isn't said why it is about its head.
+  const isOpen = selection.isHeadChosen || isSame(heads.longest, selection) || !byId("first").checkVisibility();
   const longest = { effect: heads.largest, isOpen };
   byId("every-head-title").textContent = headsInWords(text, { word, tried: story?.heads.length ?? count, longest });
 }
@@ -367,7 +368,7 @@ function markTyping() {
 function showTexts() {
   const areOthers = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
-  [isSilenced, pointed.query, pointed.head] = [false, null, null];
+  Object.assign(pointed, { query: null, head: null });
   if (areOthers) byId("said").style.minHeight = ""; // an edit of a text moves nothing
   const isTypedIn = live.editor?.matches(":focus"); // it loses the focus in another stage
   if (stages.length !== texts.length) {
@@ -400,7 +401,7 @@ export function startSentence() {
   heads = new Heads(byId("every-head"), {
     choose(layer, head) {
       startEntry();
-      isSilenced = false;
+      set({ isSilenced: false });
       chooseHead(layer, head);
     },
     point(layer, head) {
@@ -409,10 +410,10 @@ export function startSentence() {
     },
   });
   on("traces language", showTexts);
-  on("head query key story palette isPredicting", drawSoon);
-  on("story head isPredicting", showEffects);
+  on("head query key story palette isPredicting isSilenced", drawSoon);
+  on("story head isPredicting depth", showEffects);
   on("settings", () => {
-    isSilenced &&= settings.temperature === 1; // only there it is known what follows without a head
+    if (settings.temperature !== 1) set({ isSilenced: false }); // only at 1 it is known what follows without a head
     readNext();
   });
   on("isTyping traces language", markTyping);

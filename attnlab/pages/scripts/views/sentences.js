@@ -4,7 +4,7 @@ import { percentages } from "../numbers/formats.js";
 import { looksAtPrevious, mostLookedAt } from "../numbers/looks.js";
 import { joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { buttonOf, make } from "../drawing/elements.js";
-import { writtenShare } from "./stage.js";
+import { shareWriter } from "./stage.js";
 
 const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
 const MIN_SEEN = 0.1; // the smallest share with which a word is said to look at another one
@@ -24,21 +24,22 @@ function wordAt(texts, n, name) {
 }
 
 /**
- * Where a word looks in a head: {words, namesFirst}; words are elements and strings, namesFirst: whether they speak of
- * the first word as something that is looked at. `shareButton(text)` makes the element of a share.
+ * Where a word looks in a head: {words, named}; words are elements and strings, named: the words that they name as
+ * something that is looked at. `shareButton(text)` makes the element of a share.
  */
 export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const { isSelf, isCausal, keys } = shown;
   const row = rowOf(query);
+  const writtenShare = shareWriter(row);
   const own = isSelf ? query : -1;
-  const named = { name: `${layer}.${head}`, word: wordAt(shown.queries, query, "looker") };
+  const said = { name: `${layer}.${head}`, word: wordAt(shown.queries, query, "looker") };
   if (isSelf && isCausal && query === 0)
-    return { words: sayParts("“{word}” is the first word: it can look only at itself.", named), namesFirst: false };
+    return { words: sayParts("“{word}” is the first word: it can look only at itself.", said), named: [] };
   const visible = isCausal ? query + 1 : row.length;
   if (isUniform(row, visible)) {
-    const values = { ...named, count: String(visible), share: shareButton(writtenShare(row[0])) };
+    const values = { ...said, count: String(visible), share: shareButton(writtenShare(row[0])) };
     const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
-    return { words, namesFirst: true };
+    return { words, named: [...Array(visible).keys()] };
   }
   // The first word is where attention rests: it is named if nothing else is looked at, or if it is the word before.
   const largest = row.indexOf(Math.max(...row));
@@ -46,24 +47,24 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
   const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : Math.max(key, 0);
   const share = shareButton(writtenShare(row[most]));
-  const values = { ...named, share, other: wordAt(keys, most, "looked-at") };
+  const values = { ...said, share, other: wordAt(keys, most, "looked-at") };
   if (isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
-    return { words: restInWords({ ...values, rest: writtenShare(row[0]) }), namesFirst: false };
+    return { words: restInWords({ ...values, rest: writtenShare(row[0]) }), named: [most] };
   // Words whose shares are written with the same number are named together.
   const isTied = (j) => j !== most && j !== own && writtenShare(row[j]) === writtenShare(row[most]);
   const tied = most === own ? [] : [...row.keys()].filter(isTied);
   if (tied.length) {
     const second = wordAt(keys, tied[0], "looked-at");
     const words = tiedInWords({ ...values, second, count: String(tied.length) });
-    return { words, namesFirst: most === 0 || tied.includes(0) };
+    return { words, named: [most, ...tied] };
   }
   if (most === own) {
     const words = sayParts("In head {name}, “{word}” looks at itself with {share} of its attention.", values);
-    return { words, namesFirst: own === 0 };
+    return { words, named: [own] };
   }
   const T = shown.queries.length;
   const isBefore = isSelf && most === query - 1 && T > FEW_QUERIES && looksAtPrevious(rowOf, T);
-  return { words: isBefore ? beforeInWords(values) : lookPhrase(values), namesFirst: most === 0 };
+  return { words: isBefore ? beforeInWords(values) : lookPhrase(values), named: [most] };
 }
 
 /** Whether a row gives the same weight to all of its visible words. */
@@ -99,7 +100,7 @@ export function lookedAtInWords(shown, rowOf, query) {
   if (seen[most] < MIN_SEEN) return [];
   return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", {
     other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"),
-    share: writtenShare(seen[most]),
+    share: shareWriter(rowOf(most))(seen[most]),
   });
 }
 
@@ -169,7 +170,8 @@ export function headsInWords({ layers, H, isSelf }, { word, tried, longest }) {
   const sentences = [say("All {count} heads over the same words.", { count })];
   if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
   if (!word) return joinSentences(...sentences);
-  const values = { word, tried, points: (100 * longest.effect).toFixed(longest.effect < 0.1 ? 1 : 0) };
+  const points = (100 * longest.effect).toFixed(longest.effect < 0.1 ? 1 : 0);
+  const values = { word, tried, points: points === "0.0" ? "< 0.1" : points };
   sentences.push(say(
     "Bar: how far the head raises (right) or lowers (left) “{word}”; the longest is {points} points of probability.",
     values,

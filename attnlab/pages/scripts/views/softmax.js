@@ -4,7 +4,7 @@ import { fixed } from "../numbers/formats.js";
 import { mostLookedAt } from "../numbers/looks.js";
 import { say, sayParts } from "../sources/description.js";
 import { buttonOf, make } from "../drawing/elements.js";
-import { writtenShare } from "./stage.js";
+import { shareWriter } from "./stage.js";
 
 /** A number in words, with all its digits; it is a button if `open` shows how it is computed. */
 function numberCell(x, words, open) {
@@ -20,6 +20,7 @@ function numberCell(x, words, open) {
  */
 export function softmaxRow(shown, query, row, scores = null, open = null) {
   const key = mostLookedAt(row, shown.isSelf ? query : -1);
+  const writtenShare = shareWriter(row);
   const largest = scores && Math.max(...scores);
   const exponentials = scores?.map((score) => Math.exp(score - largest));
   const sum = exponentials?.reduce((total, x) => total + x, 0);

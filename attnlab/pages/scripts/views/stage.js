@@ -2,7 +2,6 @@
 // of the last one.
 
 import { percent } from "../numbers/formats.js";
-import { mostLookedAt } from "../numbers/looks.js";
 import { say } from "../sources/description.js";
 import { arcsOf, svg } from "../drawing/arcs.js";
 import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
@@ -11,12 +10,11 @@ const PHONE = 700; // pixels; a narrower page has its next words below the sente
 const SMALLEST_LETTERS = 22; // pixels
 const LARGEST_LETTERS = 46;
 const LARGEST_ON_PHONE = 34;
-const ROOM_FOR_NEXT = 300; // pixels beside the sentence
+const ROOM_FOR_NEXT = 330; // pixels beside the sentence
 const SHARE_HEIGHT = 12; // pixels above the letters
 const MIN_SHARE = 0.01; // smaller shares aren't written under a word
 const MIN_ARC = 0.004; // smaller weights of the word that looks have no arc
 const MIN_FAINT_ARC = 0.12; // smaller weights of the other words, whose arcs are faint, have none either
-const MIN_LOOKED_AT = 0.1; // words with a smaller share don't stand out
 const MANY_WORDS = 60; // a longer text is folded: it shows its last words, and those that are looked at most
 const LAST_WORDS = 24;
 const MOST_LOOKED_AT = 12;
@@ -170,7 +168,7 @@ export class Stage {
     this.letters = this.fixed ?? Math.max(SMALLEST_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
     element.style.setProperty("--letters", `${this.letters}px`);
     element.style.setProperty("--room", `${room}px`);
-    this.highest = Math.max(this.fixed ? 0 : 94, 2.9 * this.letters); // of an arc
+    this.highest = Math.max(this.fixed || this.isFolding ? 0 : 94, 2.9 * this.letters); // of an arc
     element.style.setProperty("--above", `${Math.max(1.17 * this.highest, Math.min(170, 3.6 * this.letters))}px`);
     element.classList.toggle(
       "wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")),
@@ -201,7 +199,7 @@ export class Stage {
       const half = 0.6 * this.letters;
       return {
         x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half,
-        bottom: middle + half, line: Math.round(middle),
+        bottom: middle + half, under: middle + half, line: Math.round(middle),
       };
     });
     // Arcs above the first line have room; those of other lines must not cross the words above them.
@@ -212,43 +210,45 @@ export class Stage {
   }
 
   /**
-   * Draw a head's attention: {rowOf, query, namesFirst, next, isChanged}. rowOf(i): the weights of query i; namesFirst:
-   * whether the first word is looked at like others; next: the next words, [{text, before, after}]; isChanged: whether
-   * to show what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
+   * Draw a head's attention: {rowOf, query, named, next, isChanged}. rowOf(i): the weights of query i; named: the words
+   * that the sentence about the head names; next: the next words, [{text, before, after}]; isChanged: whether to show
+   * what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
    */
   draw(drawn) {
     this.drawn = drawn;
     if (!this.element.clientWidth) return; // it is drawn when it becomes visible
-    const { rowOf, query, namesFirst, next, isChanged, isPointed } = drawn;
+    const { rowOf, query, named, next, isChanged, isPointed } = drawn;
     const { shown, words, keys } = this;
     const row = rowOf(query);
     const own = shown.isSelf ? query : -1;
     if (this.isFolding && !isPointed) this.#fold(row, query); // words don't move under the pointer
-    this.#markWords(row, query, own, namesFirst);
+    this.#markWords(row, query, own, named);
     const places = this.#placesOf(keys);
     const from = shown.isSelf ? places : this.#placesOf(words);
     this.#placeShares(row, places);
-    this.arcs.replaceChildren(...this.#arcs(rowOf, query, own, places, from, namesFirst));
+    this.arcs.replaceChildren(...this.#arcs(rowOf, query, places, from, named.includes(0)));
     this.#drawNext(next, isChanged, from.at(-1));
     this.#placeCaret();
   }
 
-  #markWords(row, query, own, namesFirst) {
+  #markWords(row, query, own, named) {
     const { shown, words, keys } = this;
-    const key = mostLookedAt(row, own);
-    const isLookedAt = (j) => row[j] > MIN_LOOKED_AT && (j === key || (j === 0 && namesFirst));
+    const share = shareWriter(row);
     words.forEach((word, i) => {
       word.classList.toggle("looker", i === query);
       word.tabIndex = i === query && !this.editor ? 0 : -1;
     });
     keys.forEach((word, j) => {
-      word.classList.toggle("looked-at", isLookedAt(j));
+      word.classList.toggle("looked-at", j !== own && named.includes(j));
       word.classList.toggle("unseen-by-query", shown.isCausal && j > query);
-      word.lastChild.textContent = row[j] >= MIN_SHARE ? writtenShare(row[j]) : "";
+      word.lastChild.textContent = Math.abs(row[j]) >= MIN_SHARE ? share(row[j]) : "";
     });
   }
 
-  /** Write the shares under the words, or above those of another sentence; where two would overlap, the larger one. */
+  /**
+   * Write the shares under the words, or above those of another sentence; where two would overlap, the larger one. Arcs
+   * to another line begin below them.
+   */
   #placeShares(row, places) {
     const shares = this.keys.map(({ lastChild }) => lastChild);
     const widths = shares.map((share) => (share.textContent ? share.offsetWidth : 0));
@@ -261,17 +261,21 @@ export class Stage {
       const isFree = !taken.some((other) => other.line === line && other.start < end && start < other.end);
       shares[j].classList.toggle("crowded", !isFree);
       Object.assign(shares[j].style, { left: `${x}px`, top: `${top}px` });
-      if (isFree) taken.push({ line, start, end });
+      if (!isFree) continue;
+      taken.push({ line, start, end });
+      if (this.shown.isSelf) places[j].under += shares[j].offsetHeight;
     }
   }
 
   /** The other words' arcs, faint; the query's arcs; and over each of these a wide, invisible one, easy to press. */
-  #arcs(rowOf, query, own, places, from, namesFirst) {
+  #arcs(rowOf, query, places, from, namesFirst) {
     const { shown, letters } = this;
     const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
     const arcsFrom = (i, more) =>
       arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
-    const others = this.isFolding ? [] : [...from.keys()].filter((i) => i !== query);
+    // Between two sentences of several lines, or over folded words, they would only hide others.
+    const isCrowded = this.isFolding || (!shown.isSelf && this.element.classList.contains("wraps"));
+    const others = isCrowded ? [] : [...from.keys()].filter((i) => i !== query);
     const faint = others.flatMap((i) => arcsFrom(i, { least: MIN_FAINT_ARC, widest: 0.14 * letters }));
     const strong = arcsFrom(query, { least: MIN_ARC, widest: 0.23 * letters });
     const row = rowOf(query);
@@ -305,6 +309,7 @@ export class Stage {
     this.beside.hidden = !next && !this.isWaiting;
     this.beside.style.setProperty("--row", `${height}px`);
     Object.assign(this.beside.style, { top: `${top}px`, left: isNarrow ? "0" : `${end + 12}px` });
+    this.next.style.maxWidth = `${element.clientWidth - (isNarrow ? 0 : end + 12)}px`;
     const bottom = this.beside.hidden ? 0 : top + this.beside.offsetHeight + 10;
     element.style.setProperty("min-height", `${Math.max(last.bottom + 30, bottom)}px`);
     const curveTo = (n, probability, name) => {
@@ -335,6 +340,8 @@ export class Stage {
   }
 }
 
-/** A share of attention as a percentage; weights that an edit made negative or larger than 1 are numbers. */
-export const writtenShare = (weight) =>
-  weight < 0 || weight > 1.0005 ? weight.toFixed(2) : percent(Math.min(1, weight));
+/** A function that writes a row's weights: as percentages, or as numbers if an edit made one negative or above 1. */
+export const shareWriter = (row) =>
+  row.some((weight) => weight < 0 || weight > 1.0005)
+    ? (weight) => weight.toFixed(2)
+    : (weight) => percent(Math.min(1, weight));

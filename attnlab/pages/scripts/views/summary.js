@@ -8,12 +8,12 @@ import { prefixOf } from "../drawing/names.js";
 
 function summarise() {
   const sizes = traces.map((trace) => {
-    const { layers, H, T, cached, note } = trace;
+    const { layers, H, T, cached } = trace;
     const tokens = T === 1 ? say("{count} token", { count: T }) : say("{count} tokens", { count: T });
     const after = cached ? say(" after {cached} cached", { cached }) : "";
     const blocks = layers === 1 ? say("{count} layer", { count: layers }) : say("{count} layers", { count: layers });
     const heads = H === 1 ? say("{count} head", { count: H }) : say("{count} heads", { count: H });
-    return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
+    return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after });
   });
   byId("summary").textContent = sizes.join(" · ");
   byId("trained").textContent = [...new Set(traces.map(({ training }) => training))].join(" ");
@@ -25,6 +25,7 @@ function summarise() {
       // Of a shared model, the name is shown once.
       ...(models.size > 1 || (trace.model && n === 0) ? [make("b", { title: trace.training }, trace.model), " "] : []),
       make("q", {}, make("bdi", {}, trace.excerpt)),
+      trace.changes ? "" : trace.note, // a page with a model lists its changes
     ]),
   );
   byId("compared").hidden = !whyNoDifference;

@@ -3,7 +3,7 @@
 import { description, say } from "../sources/description.js";
 import { isRefusedTyped, isRequestTyped, isShownTyped, requests, requestTyped, typeText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
-import { buttonOf, byId, make } from "../drawing/elements.js";
+import { buttonOf, byId, make, moveByArrows } from "../drawing/elements.js";
 
 /** The text area. It is made before the page is shown: the sentence has a place for it. */
 export function makeEditor() {
@@ -31,9 +31,12 @@ export function typingParts() {
     set({ typed: text });
     requestTyped();
   };
+  const buttonOfExample = (text, n) => buttonOf(() => typeExample(text), { tabindex: n ? -1 : 0 }, text);
+  const examples = make("p", { id: "examples" }, ...description.examples.map(buttonOfExample));
+  moveByArrows(examples, () => [...examples.children]);
   return [
     make("p", { id: "unsent", role: "status" }),
-    make("p", { id: "examples" }, ...description.examples.map((text) => buttonOf(() => typeExample(text), {}, text))),
+    examples,
   ];
 }
 

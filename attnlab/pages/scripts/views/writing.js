@@ -1,8 +1,8 @@
 // What a page with a model writes: a word at a time, by itself until it is stopped.
 
 import { source } from "../sources/source.js";
-import { END_OF_TEXT } from "../state/live.js";
-import { latest, writeToken } from "../state/requests.js";
+import { END_OF_TEXT, endsInBlank } from "../state/live.js";
+import { latest, openIds, writeToken } from "../state/requests.js";
 import { selection, set, settings } from "../state/store.js";
 
 const LONGEST_PIECES = 3; // further tokens of a word
@@ -15,7 +15,7 @@ export async function completionOf({ ids, changes, names }, id) {
   if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
   const mostProbable = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
   const { chosen } = await source.generate({ ids: [...ids, id], changes }, mostProbable);
-  const end = chosen.findIndex(({ text }) => !/^[a-z’']/i.test(text));
+  const end = chosen.findIndex(({ text }) => !/^[a-z’']/.test(text));
   return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
 }
 
@@ -26,6 +26,7 @@ export async function toggleWriting() {
   const goesOn = () => selection.isWriting && turn === own;
   set({ isWriting: true });
   try {
+    if (endsInBlank(latest())) await openIds(latest().ids.slice(0, -1)); // the next word begins with it
     while (goesOn()) {
       const trace = latest();
       if (trace.ids.length >= source.config.n_positions) break;
