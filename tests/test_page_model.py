@@ -338,6 +338,14 @@ def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     idle(page)
     assert page.locator("#prompt").input_value() == BALL
     assert page.locator("#notice .blank").count() == 0
+    # What is written after a blank begins with it.
+    ask(page, f"{BALL} ")
+    page.locator(".next-controls input").fill("0")
+    page.locator("#write-on").click()
+    until(page, "latest().ids.length > 8")
+    page.locator("#write-on").click()
+    idle(page)
+    assert page.locator("#prompt").input_value().startswith(f"{BALL}{best.text}")
 
 
 def test_a_head_is_ablated_and_given_back(pocket: GPT2, play: Play) -> None:

@@ -35,7 +35,7 @@ SAID = (
     "Without head 1.0, “rolled” falls from 54\xa0% to 1\xa0%, "
     "and “barked” rises from 43\xa0% to 95\xa0%. "
     "Head 1.2 gives “dog” 99.7\xa0% here; "
-    "on other texts it gives the animal that “it” refers to 96\xa0% on average."
+    "on other texts it gives the animal that “it” refers to 98\xa0% on average."
 )
 IN_CHINESE = (
     "在 1.0 号头里，“it”以 99.9\xa0% 的注意力看向“ball”。"
@@ -66,9 +66,12 @@ NAMES = ["The1", "dog", "chased", "the2", "ball", ",", "but", "it"]
 # JavaScript: whether a text is shown.
 SHOWN = "traces.at(-1).tokens.map(({{ text }}) => text).join('') === '{}'"
 
-# JavaScript: the widths of the heads' bars, in percent of the largest.
-BARS = "(all) => all.map((x) => parseFloat(x.children[1].style.width))"
-STARTS = BARS.replace("width", "left")
+# JavaScript: where the heads' bars begin and end, in pixels to the right of their drawings' middle.
+BARS = """(all) => all.map((button) => {
+    const [drawing, bar] = [...button.children].map((part) => part.getBoundingClientRect());
+    const middle = (drawing.left + drawing.right) / 2;
+    return [bar.left - middle, bar.right - middle, drawing.width];
+})"""
 
 
 def choose_head(page: Any, layer: int, head: int) -> None:
@@ -353,6 +356,7 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
         id = before.argmax()
         assert f"from {percent(before[id])} to {percent(after[id])}" in said(page)
         page.locator("#silence").click()
+        drawn(page)
         assert page.evaluate("document.activeElement.id") == "silence"
         shown = next_words(page)
         assert len(shown) == 4
@@ -366,7 +370,16 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
         assert page.locator(".arcs .before, .arcs .after").count() == 8
         assert page.locator(".head-drawing.silenced").count() == 1
         page.locator("#silence").press("Enter")
+        drawn(page)
         assert page.locator(".arcs .after, .head-drawing.silenced").count() == 0
+    # It is in the link, and Back gives the head back.
+    page.locator("#silence").click()
+    until(page, "location.hash.includes('silence')")
+    page.reload()
+    page.locator("#silence[aria-pressed=true]").wait_for()
+    assert page.locator(".arcs .before, .arcs .after").count() == 8
+    page.go_back()
+    page.locator("#silence[aria-pressed=false]").wait_for()
     # Another head is chosen: nothing is silenced.
     page.locator("#silence").click()
     choose_head(page, 1, 1)
@@ -410,18 +423,24 @@ def test_nothing_is_said_to_decide_if_no_head_does(
     assert "No head alone" not in said(page)
 
 
-def test_predict_first_hides_what_comes_next(ball: Trace, look: Open) -> None:
+def test_predict_first_hides_what_comes_next(pocket: GPT2, ball: Trace, look: Open) -> None:
     page = look(ball, "depth=look&predict")
     drawn(page)
     assert not page.locator("#predict-first").is_visible()  # no element has a link's name
     assert page.locator(".next-words li:visible, .arcs .fan, #silence").count() == 0
     assert not re.search("rolled|barked|Without|Bar", page.locator("main").inner_text())
-    assert page.locator(".head-drawing").evaluate_all(BARS) == [0] * 8
+    assert page.locator(".head-drawing.barred").count() == 0
     assert "“it” looks at “ball”" in said(page)
     page.locator("#reveal").click()
     assert said(page) == SAID
     assert page.locator(".next-words li:visible").count() == 4
     assert page.locator("#silence").is_visible()
+    # What comes without a blank is hidden, too.
+    page = look(pocket.trace(f"{BALL} "), "depth=look&predict")
+    drawn(page)
+    assert page.locator("#notice .blank b").count() == 0
+    page.evaluate("set({ isPredicting: false })")
+    page.locator("#notice .blank b").wait_for()
     # From the menu.
     page = look(ball)
     page.locator("#menu summary").click()
@@ -493,11 +512,12 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
         edited = ball.edited(silencing(ball, layer, head))
         after = softmax(edited.next_logits.astype(np.float64))
         effects.append(before[before.argmax()] - after[before.argmax()])
-    bars = np.array(buttons.evaluate_all(BARS))
-    shares = np.array(effects) / np.abs(effects).max()
-    assert np.allclose(bars, 50 * abs(shares), atol=0.1)
-    starts = np.array(buttons.evaluate_all(STARTS))  # from the middle, to the right or to the left
-    assert np.allclose(starts[bars > 0], np.where(shares < 0, 50 - bars, 50)[bars > 0], atol=0.1)
+    starts, ends, widths = np.transpose(buttons.evaluate_all(BARS))
+    shares = np.array(effects) / np.abs(effects).max()  # the longest is as long as half a drawing
+    expected = shares * widths / 2
+    drawn_bars = ends - starts > 0
+    assert np.allclose(ends[drawn_bars], np.maximum(expected, 0)[drawn_bars], atol=0.6)
+    assert np.allclose(starts[drawn_bars], np.minimum(expected, 0)[drawn_bars], atol=0.6)
     assert min(effects) < 0 < max(effects)
     points = [f"{'−' if x < 0 else '+'}{abs(100 * x):.1f}" for x in effects]
     labels = [f"head {layer}.{head} {points[4 * layer + head]}" for layer, head in np.ndindex(2, 4)]

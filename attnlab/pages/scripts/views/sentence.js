@@ -26,6 +26,7 @@ import { Stage } from "./stage.js";
 const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
 const NEXT_LISTED = 4;
 const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // the jobs in a model card that name what is found
+const PRONOUN = /^(he|she|it|they|him|her|them|his|its|their)$/i;
 const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
 
 let stages = []; // one for each trace
@@ -136,10 +137,11 @@ function decisionWords(text) {
 }
 
 /** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
-function otherHeadWords({ trace, keys }) {
+function otherHeadWords({ trace, queries, keys }) {
   const own = trace.cached + trace.T - 1;
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
-  const jobOf = (place) => FINDING_JOBS.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
+  const jobs = FINDING_JOBS.filter((name) => name !== "subject" || PRONOUN.test(queries.at(-1).trim()));
+  const jobOf = (place) => jobs.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
   const said = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
     const key = mostLookedAt(weights, own);
@@ -157,7 +159,9 @@ function otherHeadWords({ trace, keys }) {
   };
   return [
     spaceBetween(),
-    ...sayParts("Head {name} gives “{other}” {share} here; on other texts it gives {job} {usual} on average.", values),
+    ...sayParts(
+      "Head {name} gives “{other}” {share} here; on other texts it gives {job} {usual} on average.", values,
+    ),
   ];
 }
 

@@ -79,7 +79,7 @@ const restInWords = (values) => sayParts(
 );
 
 const beforeInWords = (values) => sayParts(
-  "In head {name}, “{word}” gives {share} of its attention to the word before, “{other}”, as every word does there.",
+  "In head {name}, “{word}” gives {share} of its attention to the word before, “{other}”, as most words do there.",
   values,
 );
 
