@@ -130,7 +130,8 @@ def _template() -> Iterator[str]:
 # How drawings are read.
 LINES_NOTE = (
     "Arcs run from the word that looks most strongly, or that you point at, to those it looks at; "
-    "pale words are earlier. After ⇒, what the strongest query’s output promotes most."
+    "pale words are earlier, or later than that word. After ⇒, what the strongest query’s output "
+    "promotes most."
 )
 BAND_NOTE = "The band is one standard error."
 

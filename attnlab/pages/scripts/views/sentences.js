@@ -1,12 +1,13 @@
 // Sentences about one head: where a word looks, who looks at it, and what follows without the head.
 
-import { percentages } from "../numbers/formats.js";
+import { percent, percentages } from "../numbers/formats.js";
 import { looksAtPrevious, mostLookedAt } from "../numbers/looks.js";
 import { joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { buttonOf, make } from "../drawing/elements.js";
 import { shareWriter } from "./stage.js";
 
 const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
+const MIN_NAMED = 0.01; // words with a smaller share aren't named
 const MIN_SEEN = 0.1; // the smallest share with which a word is said to look at another one
 const MANY_QUERIES = 200; // in longer texts, it isn't said who looks at a word
 const FEW_QUERIES = 3; // in texts of so few words, it isn't said what every word does
@@ -50,6 +51,11 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const values = { ...said, share, other: wordAt(keys, most, "looked-at") };
   if (isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
     return { words: restInWords({ ...values, rest: writtenShare(row[0]) }), named: [most] };
+  if (row[most] < MIN_NAMED) {
+    const few = { ...said, share: shareButton(percent(Math.ceil(1000 * row[most]) / 1000, 1)) };
+    const words = sayParts("In head {name}, “{word}” gives no word more than {share} of its attention.", few);
+    return { words, named: [] };
+  }
   // Words whose shares are written with the same number are named together.
   const isTied = (j) => j !== most && j !== own && writtenShare(row[j]) === writtenShare(row[most]);
   const tied = most === own ? [] : [...row.keys()].filter(isTied);
