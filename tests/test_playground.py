@@ -181,10 +181,6 @@ def check_numbers(
             del token["word"]
             token.pop("piece", None)
         expected = json.loads(json.dumps(description_of(trace)))
-        if not any(
-            change.get("step") == "weights" for change in changes
-        ):  # the library adds the sums
-            assert described["note"] == expected["note"]
         for key in ("tokens", "edited", "excerpt", "layers", "H", "Dh"):
             assert described[key] == expected[key], key
         assert np.allclose(described["scales"], expected["scales"], rtol=1e-7)
