@@ -12,6 +12,6 @@ export const live = {
  * Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have.
  */
 export const endsInBlank = ({ tokens, cached }) =>
-  cached + tokens.length > 1 && /^[\s\u00a0]+$/.test(tokens.at(-1).text);
+  cached + tokens.length > 1 && /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/.test(tokens.at(-1).bytes);
 
 export const END_OF_TEXT = "<|endoftext|>"; // the symbol of the token that ends a text
