@@ -41,13 +41,12 @@ function noticeOn({ training, advice, id, special }, { split, unknown, spelledOu
 /** What is said about a text that ends in a blank, with what comes next without the blank. */
 async function noticeOnBlank(trace, element) {
   const position = trace.T - 2;
-  if (position < trace.prediction.first || selection.isPredicting) return;
-  const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
-  const next = make("b", {}, trace.names.get(ids[0]).text.trim() || "␣");
-  element.append(
-    spaceBetween(),
-    ...sayParts("Without it, “{next}” would come next, with {share}.", { next, share: percent(renormalized[0]) }),
-  );
+  if (position >= trace.prediction.first && !selection.isPredicting) {
+    const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
+    const next = make("b", {}, trace.names.get(ids[0]).text.trim() || "␣");
+    const values = { next, share: percent(renormalized[0]) };
+    element.append(spaceBetween(), ...sayParts("Without it, “{next}” would come next, with {share}.", values));
+  }
   if (live.editor)
     element.append(" ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")));
 }
