@@ -34,8 +34,8 @@ SAID = (
     "In head 1.0, “it” looks at “ball” with 99.9\xa0% of its attention. "
     "Without head 1.0, “rolled” falls from 54\xa0% to 1\xa0%, "
     "and “barked” rises from 43\xa0% to 95\xa0%. "
-    "Head 1.2 gives “dog” 99.7\xa0% here; "
-    "on other texts it gives the animal that “it” refers to 98\xa0% on average."
+    "Head 1.2 gives “dog” 99.7\xa0%, "
+    "and on other texts 98\xa0% to the animal that “it” refers to."
 )
 IN_CHINESE = (
     "在 1.0 号头里，“it”以 99.9\xa0% 的注意力看向“ball”。"

@@ -159,9 +159,7 @@ function otherHeadWords({ trace, queries, keys }) {
   };
   return [
     spaceBetween(),
-    ...sayParts(
-      "Head {name} gives “{other}” {share} here; on other texts it gives {job} {usual} on average.", values,
-    ),
+    ...sayParts("Head {name} gives “{other}” {share}, and on other texts {usual} to {job}.", values),
   ];
 }
 
