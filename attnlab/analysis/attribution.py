@@ -7,13 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import (
-    Analysis,
-    Target,
-    TargetLike,
-    named_axis,
-    numbered_axis,
-)
+from attnlab.analysis.base import Analysis, Target, TargetLike, named_axis, numbered_axis
 from attnlab.equations import AnyArray, Array, Mask, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Head

@@ -22,13 +22,7 @@ from attnlab.support.checks import as_count, check_choice, check_kind
 from attnlab.support.messages import Message
 from attnlab.support.parts import sliced
 from attnlab.support.scale import PROBABILITIES
-from attnlab.support.tables import (
-    ELLIPSIS,
-    Paragraph,
-    Table,
-    elide,
-    label,
-)
+from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, label
 from attnlab.text.tokens import Token, TokenLike
 
 # Columns in a printed table.

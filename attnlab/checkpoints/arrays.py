@@ -33,12 +33,7 @@ from attnlab.errors import (
     VocabularyError,
 )
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.parameters import (
-    ParameterVector,
-    Shape,
-    stored_path,
-    stored_shapes,
-)
+from attnlab.forward.parameters import ParameterVector, Shape, stored_path, stored_shapes
 from attnlab.steps import is_finite
 from attnlab.support.checks import (
     as_model_dtype,

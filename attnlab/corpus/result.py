@@ -14,12 +14,7 @@ from attnlab.corpus.details import Details, checked_details
 from attnlab.corpus.measures import MEASURES, TITLES, is_per_head
 from attnlab.corpus.tally import Tally, ratio, read_arrays, require, write_arrays
 from attnlab.equations import AnyArray
-from attnlab.errors import (
-    AtlasError,
-    InvalidTypeError,
-    UnknownNameError,
-    quoted,
-)
+from attnlab.errors import AtlasError, InvalidTypeError, UnknownNameError, quoted
 from attnlab.steps import Numbered, read_only
 from attnlab.steps.labels import Axis, Grid, long_columns
 from attnlab.support.checks import reraised_as

@@ -29,14 +29,7 @@ from attnlab.forward.products import HeadWeights
 from attnlab.model.notice import notice_on
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import (
-    RAW_BYTES,
-    as_count,
-    as_flag,
-    as_numpy,
-    check_choice,
-    reraised_as,
-)
+from attnlab.support.checks import RAW_BYTES, as_count, as_flag, as_numpy, check_choice, reraised_as
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say

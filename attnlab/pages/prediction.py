@@ -93,11 +93,8 @@ def completions(trace: Trace) -> dict[int, str]:
 
     Only of the most probable next tokens, and not of an edited trace: its edits fit only its text.
     """
-    parameters, vocabulary, end = (
-        trace.parameters,
-        trace.vocabulary,
-        trace.cached + len(trace.tokens),
-    )
+    parameters, vocabulary = trace.parameters, trace.vocabulary
+    end = trace.cached + len(trace.tokens)
     if trace.edited_steps or end + LONGEST_PIECES > parameters.config.n_positions:
         return {}
     cache = KeyValueCache(parameters.config, parameters.dtype)

@@ -32,14 +32,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.notice import advice_of, training_of
 from attnlab.model.trace import Trace
 from attnlab.pages import overview, pairs, prediction, token_pass
-from attnlab.pages.modules import (
-    EXCERPT_LENGTH,
-    HERE,
-    PLAYGROUND,
-    SAVED,
-    scripts_of,
-    texts_said,
-)
+from attnlab.pages.modules import EXCERPT_LENGTH, HERE, PLAYGROUND, SAVED, scripts_of, texts_said
 from attnlab.pages.packs import HEAD_STEPS, edited_heads, elements, pack
 from attnlab.steps import as_data
 from attnlab.support.colours import DARK, LIGHT

@@ -9,15 +9,7 @@ has no reference to the result that contains it, so memory is freed as soon as i
 
 from attnlab.steps.declaration import Step
 from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of, steps_below
-from attnlab.steps.result import (
-    Computation,
-    ReadOnly,
-    Result,
-    at,
-    describe,
-    parts_of,
-    step_at,
-)
+from attnlab.steps.result import Computation, ReadOnly, Result, at, describe, parts_of, step_at
 from attnlab.steps.run import Run, is_finite, overflow_error
 from attnlab.support.parts import Numbered, read_only
 

@@ -23,13 +23,7 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
-from attnlab.text.bpe import (
-    GPT2Encoding,
-    bert_data,
-    is_byte_level,
-    is_gpt2,
-    prefix_and_suffix,
-)
+from attnlab.text.bpe import GPT2Encoding, bert_data, is_byte_level, is_gpt2, prefix_and_suffix
 from attnlab.text.tokenizer_files import (
     Settings,
     byte_pair_settings,
