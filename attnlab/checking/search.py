@@ -434,9 +434,9 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
         found.sort(key=lambda explanation: (len(explanation.unexplained), explanation.cost))
         best = found[0]
         equal = [x for x in found if len(x.unexplained) == len(best.unexplained)]
-        likely = [x.mistakes[0] for x in equal if x.cost <= best.cost + TIE]
-        ties = {form_of(mistake.formula): mistake for mistake in likely[::-1]}
-        explanations.append(best._replace(mistakes=tuple([*ties.values()][: -MAX_TIES - 1 : -1])))
+        ties = {x.mistakes[0].formula: x.mistakes[0] for x in equal if x.cost <= best.cost + TIE}
+        forms = {form_of(formula): mistake for formula, mistake in reversed(ties.items())}
+        explanations.append(best._replace(mistakes=tuple([*forms.values()][: -MAX_TIES - 1 : -1])))
         if not best.unexplained or best.run is run:
             break
         run = best.run
