@@ -281,10 +281,8 @@ def test_its_tokens_are_tiktokens(pure: Any, gpt2_tokenizer: Tokenizer) -> None:
 
 
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
-    answer = page.evaluate(
-        "async ([ids, how]) => (await source.generate({ ids, changes: [] }, how)).ids", [ids, how]
-    )
-    return list(answer)
+    generate = "async ([ids, how]) => (await source.generate({ ids, changes: [] }, how)).chosen"
+    return [*ids, *(token["id"] for token in page.evaluate(generate, [ids, how]))]
 
 
 # JavaScript: what is done first, the ablations that were asked for, or a longer request after them.
