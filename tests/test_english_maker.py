@@ -99,6 +99,13 @@ def test_tokens_and_windows(corpus: Path, maker: Any, tmp_path: Path) -> None:
             assert np.array_equal(target[count:-1], window[count + 1 :])
 
 
+def test_which_tokens_are_pieces_of_words(maker: Any) -> None:
+    texts = [" the", " kn", "ock", " bar", ",", " 7"]
+    ids = np.array([0, 1, 2, 0, 3, 2, 0, 3, 2, 5, 1, 2, 0, 3])
+    # “ bar” goes on in two of three places, “ kn” always.
+    assert maker.pieces_of_words(texts, ids).tolist() == [False, True, True, False, False, False]
+
+
 @pytest.fixture
 def measure(maker: Any) -> Any:
     return importlib.import_module("measure")
@@ -127,7 +134,7 @@ def test_perplexity_a_word(measure: Any, pocket: GPT2) -> None:
     # The words: dog, chased, the, “ball,”, but, it, “barked.”
     assert measure.perplexity(reading, "stories") == (pytest.approx(np.exp(nats.sum() / 7)), 0)
     assert measure.overall(reading) == pytest.approx(np.exp(nats.sum() / 7))
-    assert (reading.pronouns, reading.prefixes, reading.pieces) == (1, 8, 0)
+    assert (reading.pronouns, reading.prefixes, reading.pieces) == (1, 7, 0)
     [pair] = reading.certain
     assert pair == "it: rolled or barked"
 
@@ -193,10 +200,13 @@ corpus, steps = Path({corpus!r}), 3
 def run_of(directory, start=None):
     return train.Run(corpus, Path(directory), steps, GPT2Config(**sizes), start)
 
+def loss_of(model, ids, targets):
+    return train.loss(model(ids, use_cache=False).logits, targets)
+
 def of_batch(run):
     rng = np.random.default_rng(0)
     ids, targets = (torch.from_numpy(x) for x in train.batch(run.parts, rng, 8, 32, 0.0))
-    return ids, train.loss(run.model, ids, targets)
+    return ids, loss_of(run.model, ids, targets)
 
 run = run_of("model")
 ids, before = of_batch(run)
@@ -207,7 +217,7 @@ again = run_of("model")  # resumed
 assert again.step == 3
 assert all(torch.equal(again.P[name], W) for name, W in run.P.items())
 trace = GPT2.from_pretrained("model").trace(ids[0].numpy())
-expected = train.loss(run.model.half().float(), ids[:1, :-1], ids[:1, 1:])
+expected = loss_of(run.model.half().float(), ids[:1, :-1], ids[:1, 1:])
 np.testing.assert_allclose(trace.losses.mean(), expected.item(), rtol=1e-5)
 further = run_of("further", Path("model"))
 assert further.config == run.config
@@ -217,6 +227,31 @@ further.train()
 _, end = of_batch(further)
 assert end < start, (start, end)
 """
+
+
+# Of four tokens the first is a pronoun and the third a piece of a word.
+PENALTY = """
+import sys
+sys.path.insert(0, {example!r})
+import math, torch, train
+
+kinds = {{name: torch.arange(4) == id for name, id in {{"pronouns": 0, "pieces": 2}}.items()}}
+for probabilities, id, target, expected in (
+    ([0.5, 0.3, 0.1, 0.1], 0, 1, 5 * math.log(0.8 / 0.68)),  # two tokens after a pronoun
+    ([0.5, 0.3, 0.1, 0.1], 1, 1, 0),  # and after another word
+    ([0.1, 0.2, 0.6, 0.1], 1, 0, 2 * (math.log(0.6 / 0.2) + 0.3)),  # a piece after a word
+    ([0.1, 0.2, 0.6, 0.1], 1, 2, 0),  # which the text goes on with
+    ([0.1, 0.2, 0.6, 0.1], 2, 1, 0),  # inside a word
+    ([0.1, 0.2, 0.6, 0.1], 1, train.UNKNOWN, 0),
+):
+    logits = torch.log(torch.tensor([[probabilities]])) + 7
+    paid = train.penalty(logits, torch.tensor([[id]]), torch.tensor([[target]]), kinds)
+    assert math.isclose(paid, expected, rel_tol=1e-5, abs_tol=1e-6), (probabilities, paid)
+"""
+
+
+def test_the_penalty_is_for_pieces_and_certainty(tmp_path: Path) -> None:
+    walk(python_with("torch", "tokenizers"), PENALTY.format(example=str(EXAMPLE)), tmp_path)
 
 
 def test_three_steps_lower_the_loss(corpus: Path, tmp_path: Path) -> None:

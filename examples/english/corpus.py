@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
+from tokenizers import ByteLevelBPETokenizer
 
 Ids = NDArray[np.int64]
 
@@ -34,6 +34,8 @@ RENAMED = 0.85  # share of the sentences about Tom, a fifth of Tatoeba, that get
 END_OF_TEXT = "<|endoftext|>"
 
 WORDS_COUNT = 1500  # times that a word of words.txt is counted when tokens are learned
+
+PRONOUNS = {"i", "you", "he", "she", "it", "we", "they"}
 
 # Targets that nothing in the window predicts have this id, and no loss.
 UNKNOWN = -100
@@ -150,26 +152,30 @@ def learn_tokens(corpus: Path, directory: Path, count: int) -> None:
         lines += [f"{line}\n" for line in part if chosen.random() < share]
     words = (HERE / "words.txt").read_text("utf-8").split()
     lines += [f"{word} {word}" for word in words] * WORDS_COUNT
-    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
-    learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=count - 1, initial_alphabet=alphabet, show_progress=False
-    )
-    learner.train_from_iterator(lines, trainer)
-    learner.model.save(str(directory))
+    learner = ByteLevelBPETokenizer()
+    learner.train_from_iterator(lines, count - 1, show_progress=False)
+    learner.save_model(str(directory))
     file = directory / "vocab.json"
     vocabulary = json.loads(file.read_text("utf-8"))
     vocabulary[END_OF_TEXT] = len(vocabulary)
     file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
 
 
-def tokenizer_of(directory: Path) -> tokenizers.Tokenizer:
+def tokenizer_of(directory: Path) -> ByteLevelBPETokenizer:
     """The tokenizer whose vocab.json and merges.txt are in a directory."""
-    files = (str(directory / name) for name in ("vocab.json", "merges.txt"))
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*files))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return tokenizer
+    return ByteLevelBPETokenizer(*(str(directory / name) for name in ("vocab.json", "merges.txt")))
+
+
+def pieces_of_words(texts: list[str], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Which tokens go on with a word, or begin one and are hardly ever a whole one, bool (V,).
+
+    `texts` are the tokens' texts. Hardly ever: in less than a tenth of the places of `ids`.
+    """
+    goes_on = np.array([text[:1].isalpha() for text in texts])
+    begins = np.array([text[:1] == " " and text[1:].isalpha() for text in texts])
+    count = np.bincount(ids, minlength=len(texts))
+    unfinished = np.bincount(ids[:-1], goes_on[ids[1:]], len(texts))
+    return goes_on | (begins & (unfinished > 0.9 * count))
 
 
 def names_in(corpus: Path) -> list[str]:
@@ -177,7 +183,7 @@ def names_in(corpus: Path) -> list[str]:
     return [
         name
         for name, source in SOURCES.items()
-        if (corpus / f"{source.get('of', name)}.txt").exists()
+        if (corpus / f"{source.get('of', name)}.txt").exists() and texts_of(corpus, name)
     ]
 
 
@@ -221,7 +227,7 @@ class Part:
         return window
 
 
-def part_of(corpus: Path, name: str, tokenizer: tokenizers.Tokenizer) -> Part:
+def part_of(corpus: Path, name: str, tokenizer: ByteLevelBPETokenizer) -> Part:
     """A source of a corpus in tokens. A line break is a token."""
     ids = tokenizer.get_vocab()
     end, line_break = ids[END_OF_TEXT], ids["Ċ"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from corpus import END_OF_TEXT, SOURCES, documents, key
+from corpus import END_OF_TEXT, PRONOUNS, SOURCES, documents, key, pieces_of_words
 from numpy.typing import NDArray
 
 import attnlab
@@ -41,7 +41,6 @@ PASSAGES, PASSAGE = 120, 64
 # A passage with so many words in a row that are in the training text, names aside, isn't held out.
 SHARED = 8
 
-PRONOUNS = {"i", "you", "he", "she", "it", "we", "they"}
 CERTAIN = 0.75  # of the probability, on two tokens
 
 # By kind, the passages of each document.
@@ -109,7 +108,7 @@ class Reading(NamedTuple):
     ----------
     nats : by kind, -log of the words' probabilities, for each document
     words : by kind, how many words these are, for each document
-    prefixes : number of prefixes that end after a word of one token
+    prefixes : number of prefixes that end after a word of one token, not the first
     pieces : number of these whose most probable next token is a piece of a word
     pronouns : number of these that end after a pronoun
     certain : after these, pairs of tokens with more than CERTAIN of the probability, with the
@@ -132,7 +131,8 @@ def read(model: GPT2, texts: Texts) -> Reading:
     """
     nats, words = ({kind: np.zeros(len(parts)) for kind, parts in texts.items()} for _ in range(2))
     vocabulary = [model.tokenizer.decode([id]) for id in range(model.config.vocab_size)]
-    starts_with_letter = [text[:1].isalpha() for text in vocabulary]
+    ids = [id for passage in all_passages(texts) for id in model.tokenizer.encode(passage)]
+    is_piece = pieces_of_words(vocabulary, np.array(ids))
     prefixes = pieces = pronouns = 0
     certain: Counter[str] = Counter()
     for kind, parts in texts.items():
@@ -144,11 +144,11 @@ def read(model: GPT2, texts: Texts) -> Reading:
             tokens = trace.tokens.texts
             best = trace.logits.argmax(axis=-1)
             for i, (token, after) in enumerate(pairwise(tokens)):
-                starts = token[0] == " " or i == 0
-                if not (starts and token.strip().isalpha()) or after[:1].isalnum():
+                is_word = token.strip().isalpha() and not is_piece[trace.ids[i]]
+                if not is_word or after[:1].isalnum():
                     continue
                 prefixes += 1
-                pieces += starts_with_letter[best[i]]
+                pieces += is_piece[best[i]]
                 if token.strip().lower() in PRONOUNS:
                     pronouns += 1
                     probabilities = softmax(trace.logits[i].astype(np.float64))
