@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -103,6 +105,18 @@ def test_only_this_machine_and_no_other_site(odd_server: Server) -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Access-Control-Allow-Origin" not in headers
     assert b"connect-src 'self'" in page
+
+
+def test_dropped_connections_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(REFERENCE / "odd") as running:
+        running.daemon_threads = False  # so that closing the server waits for its answers
+        for sent in (b"", b"GET / HTTP/1.1\r\n"):
+            client = socket.create_connection(running.server_address[:2])
+            client.sendall(sent)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()  # which sends a reset
+        assert request(running.host, "/")[0] == 200
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["odd", "chinese_bert", "english"])

@@ -64,6 +64,10 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a closed tab is normal
+            super().handle()
+
     def do_GET(self) -> None:
         page, model = self.server.page, self.server.model
         if self.headers["Host"] != self.server.host:
@@ -84,8 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.end_headers()
-        with suppress(ConnectionError):  # a closed tab is normal
-            self.wfile.writelines(parts)
+        self.wfile.writelines(parts)
 
     def log_message(self, format: str, *_: Any) -> None:
         """Print nothing for each request."""
