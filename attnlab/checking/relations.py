@@ -71,7 +71,7 @@ HINTS = {
         "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. Divide "
         "by {scale}."
     ),
-    r"^scores = .*/ Dk$|^Q = .*/ Dk$|^scores = .*/ np.sqrt\(Dk\) /": (
+    r"^scores = .*/ Dk$|^Q = .*/ Dk$|^scores = .*/ np.sqrt\(Dk\) / np": (
         "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by {scale}, once."
     ),
     r"^masked_scores = scores$": (
