@@ -522,6 +522,70 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
     assert page.locator("#status").inner_text() == ""
 
 
+def test_what_is_cancelled_is_said_once_and_can_be_read_again(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    until(page, "traces.at(-1).story !== undefined")
+    # What completes a next word; an error that nothing handles would fail the test at its end.
+    rest = page.evaluate(
+        """() => {
+            const token = traces[0].tokens.find(({ symbol }) => /[a-z]$/.test(symbol));
+            const rest = completionOf(traces[0], token.id);
+            source.stop();
+            return rest;
+        }"""
+    )
+    assert rest == ""
+    # What the page writes by itself.
+    status = page.evaluate(
+        """async () => {
+            const { generate } = source;
+            source.generate = async () => { throw new DOMException("", "AbortError"); };
+            const writing = toggleWriting();
+            cancel();
+            await writing;
+            source.generate = generate;
+            return selection.status;
+        }"""
+    )
+    assert status == "Cancelled."
+    assert not page.evaluate("selection.isWriting")
+    # A text whose request was aborted before the worker got it.
+    opening = "source.open({ ids: [1] }, [], AbortSignal.abort()).catch(({ name }) => name)"
+    assert page.evaluate(opening) == "AbortError"
+    # A token's pass.
+    position = page.evaluate(
+        """async () => {
+            const trace = { ...traces[0], packs: new Map(), passes: new Map() };
+            source.read = async () => { throw new DOMException("", "AbortError"); };
+            passOf(trace, 2);
+            await new Promise((done) => setTimeout(done));
+            delete source.read;
+            const hung = new Promise((done) => setTimeout(done, 10_000));
+            return (await Promise.race([passOf(trace, 2), hung]))?.position;
+        }"""
+    )
+    assert position == 2
+
+
+def test_what_belongs_to_the_second_of_two_traces_goes_with_it(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "The hen")
+    page.evaluate("set({ isComparing: true })")
+    until(page, "traces.length === 2 && predictions().length === 2")
+    # A drawing that was requested before, for the next frame, would raise an error.
+    page.evaluate("() => { drawPredictions(); set({ isComparing: false }); }")
+    page.evaluate("nextFrame()")
+    # The chosen step of the forward pass, also in Look, which doesn't show it.
+    page.evaluate("set({ isComparing: true })")
+    until(page, "traces.length === 2")
+    page.evaluate("() => { goTo('final', 0, 1); setDepth('look'); set({ isComparing: false }); }")
+    page.evaluate("() => { followLink('#stop=embedding'); }")
+    assert page.evaluate("[selection.chosenStep.trace, selection.chosenStep.path]") == [
+        0,
+        "embedding",
+    ]
+
+
 def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path) -> None:
     frame = attnlab.playground(pocket)
     assert frame is not None

@@ -6,7 +6,7 @@ import { wordOf } from "../numbers/words.js";
 import { description, sayParts, say } from "../sources/description.js";
 import { on } from "../state/store.js";
 import { isAlike } from "../state/traces.js";
-import { byId, make } from "./elements.js";
+import { byId, exact, make, tableOf } from "./elements.js";
 
 export const checkboxOf = (attributes, words, change) =>
   make("label", {}, make("input", { type: "checkbox", change, ...attributes }), " ", words);
@@ -27,19 +27,6 @@ export function rowOf(heading, cells, digits) {
   return make("tr", {}, make("th", { scope: "row" }, heading), ...cells.map((x) => make("td", {}, contentOf(x))));
 }
 
-/** A table; `rows` and `feet` are elements. */
-export function tableOf(caption, headings, rows, feet = []) {
-  const headingOf = (name) => (name ? make("th", { scope: "col" }, name) : make("td"));
-  return make(
-    "table",
-    {},
-    make("caption", {}, caption),
-    make("thead", {}, make("tr", {}, ...headings.map(headingOf))),
-    make("tbody", {}, ...rows),
-    make("tfoot", {}, ...feet),
-  );
-}
-
 /** A table in a scrollable box. */
 export const boxedTable = (caption, ...parts) =>
   make("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption }, tableOf(caption, ...parts));
@@ -50,9 +37,6 @@ export function barOf(fraction, className = "") {
   bar.style.setProperty("--fraction", fraction);
   return bar;
 }
-
-/** A number in words, with all digits in the element's value. */
-export const exact = (x, words) => make("data", { value: String(x) }, words);
 
 /** A rounded number, with all digits in the element's value. */
 export const number = (x, digits = 6) => exact(x, format(x, digits));
@@ -147,9 +131,9 @@ export function hatchPattern(context, colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** Run `draw` once before the next frame, as last requested, even if several times. */
+/** A function that runs `draw` before the next frame; of several calls until then, only the last one counts. */
 export function onceAFrame(draw) {
-  let given = null; // the arguments of the last request
+  let given = null; // the arguments of the last call
   const run = () => {
     const last = given;
     given = null;
@@ -164,7 +148,7 @@ export function onceAFrame(draw) {
 const SLOW_MILLISECONDS = 300; // a quicker computation isn't shown, so that the page doesn't flicker
 const slowTimers = new WeakMap(); // by element
 
-/** Mark an element as busy or not. After a while, it also gets the class `slow`, which readers see. */
+/** Mark an element as busy or not. If it stays busy, it also gets the class `slow`, which changes how it looks. */
 export function markBusy(element, isBusy) {
   if (element.ariaBusy === String(isBusy)) return;
   element.ariaBusy = String(isBusy);
@@ -174,12 +158,13 @@ export function markBusy(element, isBusy) {
 }
 
 /**
- * Make a drawing for each view in element `id`, and again for other views and languages. Return a function that lists
- * the drawings. A drawing with a method `show` is kept for other numbers of the same tokens, which is quicker.
+ * Make a drawing for each view in element `id`; make them again when the views or the language change. If only the
+ * views' numbers change, a drawing with a method `show` is kept, which is quicker. Return a function that lists the
+ * drawings.
  */
 export function drawingsIn(id, viewsOf, makeDrawing) {
   let [drawings, views] = [[], []];
-  on("language", () => (drawings = []));
+  on("language", () => (drawings = [])); // none is kept: their words are of the former language
   on("traces language", () => {
     const before = views;
     views = viewsOf();
@@ -188,7 +173,7 @@ export function drawingsIn(id, viewsOf, makeDrawing) {
     const focused = [...byId(id).children].findIndex((child) => child.contains(document.activeElement));
     byId(id).replaceChildren();
     drawings = views.map(makeDrawing);
-    drawings[focused]?.cursor?.focus();
+    drawings[focused]?.cursor?.focus(); // the focus was in a drawing that is gone
   });
   return () => drawings;
 }

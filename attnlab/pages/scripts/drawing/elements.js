@@ -19,6 +19,17 @@ export function make(tag, attributes = {}, ...children) {
 export const buttonOf = (click, attributes, ...children) =>
   make("button", { type: "button", click, ...attributes }, ...children);
 
+/** A table. caption: a text or an element; rows, feet: elements. A column with an empty heading has none. */
+export function tableOf(caption, headings, rows, feet = []) {
+  const headingOf = (name) => (name ? make("th", { scope: "col" }, name) : make("td"));
+  const head = make("thead", {}, make("tr", {}, ...headings.map(headingOf)));
+  const parts = [head, make("tbody", {}, ...rows), make("tfoot", {}, ...feet)];
+  return make("table", {}, make("caption", {}, caption), ...parts);
+}
+
+/** A number as the given text, with all its digits in the element's value. */
+export const exact = (x, words) => make("data", { value: String(x) }, words);
+
 /** Focus element n, and make it the only one that Tab reaches. */
 function focusOne(elements, n) {
   for (const element of elements) element.tabIndex = -1;

@@ -11,6 +11,7 @@ import { make } from "./elements.js";
 const MAX_FULL_PRODUCTS = 12; // a sum of more products is shortened
 const MAX_FULL_TERMS = 64; // a sum of more terms that aren't products is shortened
 const TERMS_SHOWN = 8; // how many of the largest terms a shortened sum shows
+const DECIMALS = 6; // of the numbers in a table of products
 
 const OPERATIONS = {
   "+": (a, b) => a + b,
@@ -174,20 +175,22 @@ export function numbersIn(working, line, value, heading) {
   }
   const names = formulaParts(line, linked);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
-  const hasLinks = names.some((part) => typeof part !== "string");
+  const hasLinks = names.some((part) => typeof part !== "string"); // without links, the heading is enough
   const numbers = formulaParts(line, (...operand) => operandParts(working, ...operand));
   return { words, numbers: [...(hasLinks ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
-/** The first row that a formula uses. */
-const rowIn = (tree) =>
-  isItem(tree) ? tree : tree.slice(1).map((operand) => Array.isArray(operand) && rowIn(operand)).find(Boolean);
+/** The first row in a formula, such as ["at", "x", "row", ":"], depth first; undefined if it has none. */
+function rowIn(tree) {
+  if (isItem(tree)) return tree;
+  return Array.isArray(tree) ? tree.slice(1).map(rowIn).find(Boolean) : undefined;
+}
 
-/** The terms of a sum that are shown, and the values for its heading. */
+/** The terms of a sum that are shown, as texts and elements, and the values for its heading. */
 function termsIn(working, tree, sum) {
-  const row = working.value(rowIn(tree)); // masked entries aren't terms
+  const row = working.value(rowIn(tree)); // masked entries are -inf, and aren't terms
   const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(row[n]));
-  const count = working.inputs.x?.count ?? terms.length;
+  const count = working.inputs.x?.count ?? terms.length; // the page may have only the largest entries of x
   const isCut = count > MAX_FULL_TERMS;
   const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
   const shown = isCut ? [...largest, sum - totalOf(largest)] : largest;
@@ -195,7 +198,7 @@ function termsIn(working, tree, sum) {
   return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
 }
 
-/** A sum of products as a table: the largest products, the sum of the rest, and all in a disclosure. */
+/** A table of a sum of products; if it is shortened, also a disclosure with all of them. lead: see `linesOfNumber`. */
 function productsOf(working, [, first, second], bias, { heading, result, lead }) {
   const [x, w] = [first, second].map((tree) => working.value(tree));
   const products = Float64Array.from(x, (value, i) => value * w[i]);
@@ -205,8 +208,8 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const header = [
     working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
   ];
-  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], 6));
-  const footOf = (name, value) => rowOf(name, ["", "", value], 6);
+  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], DECIMALS));
+  const footOf = (name, value) => rowOf(name, ["", "", value], DECIMALS);
   const feet = [
     ...(count < all ? [footOf(say("{others} others", { others: all - count }), rest)] : []),
     ...(bias ? [footOf(working.notation(bias), working.value(bias))] : []),
@@ -228,7 +231,8 @@ export const lineOf = (heading, ...parts) =>
 /** A number of a step; if an edit changed it by more than rounding does, also what the equation gives. */
 export function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
-  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  const size = Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * size;
   if (!isEdited || isUnchanged) return shown;
   return make(
     "span", {},

@@ -1,4 +1,4 @@
-// The names of what views show, and the heads whose weights they draw as lines, one or several, each in its colour.
+// The names of views, traces and tokens in headings and labels.
 
 import { say, sayParts } from "../sources/description.js";
 import { selection } from "../state/store.js";
@@ -6,7 +6,7 @@ import { hasHead, traces } from "../state/traces.js";
 import { tokenElement } from "./draw.js";
 import { make } from "./elements.js";
 
-/** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */
+/** Show elements if a view has the open head, otherwise a note in the element `missing`. Return whether it has it. */
 export function showIfHeadExists(view, elements, missing) {
   const exists = hasHead(view, selection.layer, selection.head);
   for (const element of elements) element.hidden = !exists;
@@ -26,7 +26,7 @@ export function nameOf({ name, distinction }) {
   return [make("h3", { class: "name" }, name, ...(distinction ? [": ", make("bdi", {}, distinction)] : []))];
 }
 
-/** “A: ” before what is shown of a trace, if two are compared. */
+/** “A: ” as the beginning of a text about a trace, if two are compared. */
 export const prefixOf = ({ name }) => (traces.length === 2 ? `${name}: ` : "");
 
 /** The title of the next tokens after a position, as a list. */

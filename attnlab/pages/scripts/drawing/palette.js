@@ -3,14 +3,14 @@
 
 import { Nd } from "../numbers/arrays.js";
 import { equations } from "../numbers/equations.js";
-import { description, say } from "../sources/description.js";
+import { description } from "../sources/description.js";
 import { hiddenIn } from "../sources/rows.js";
 import { isDark } from "./draw.js";
-import { byId } from "./elements.js";
 
 export let palette; // colours from the most negative number through zero, in the middle, to the largest
 let pixels; // the same colours as 32-bit canvas pixels
 
+/** Choose the palette of the page's theme, light or dark. */
 export function choosePalette() {
   const theme = description.palettes[isDark() ? "dark" : "light"];
   palette = theme.colours.match(/.{6}/g).map((colour) => `#${colour}`);
@@ -18,7 +18,6 @@ export function choosePalette() {
     const [red, green, blue] = colour.match(/[^#]{2}/g).map((level) => parseInt(level, 16));
     return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   });
-  byId("theme").textContent = isDark() ? say("Light") : say("Dark");
 }
 
 /** The scale of numbers from -bound to bound, see `Scale` in attnlab/support/scale.py. */

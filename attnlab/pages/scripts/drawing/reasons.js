@@ -44,7 +44,10 @@ function quoted(trace, n) {
   return make("span", {}, "“", wordInSentence(trace.keys[n]), isTwice ? `” (${n})` : "”");
 }
 
-/** What is compared, in words: which way the difference goes. */
+/**
+ * What is compared, in words: which way the difference goes. The words are functions that make elements, since an
+ * element can stand only once in the page.
+ */
 function leadOf({ other, visible, total }, { query, key, otherKey }) {
   const values = { query: query(), key: key(), other: other !== null && otherKey(), count: String(visible.length) };
   if (other !== null && total >= 0) return sayParts("{query} looks more at {key} than at {other}", values);
@@ -65,7 +68,7 @@ export function reasonInWords(reason) {
     });
   const sign = total >= 0 ? 1 : -1;
   const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? []; // two parts, their product
-  if (!total || !(sign * part > 0)) return [];
+  if (!total || !(sign * part > 0)) return []; // also if no pairs are known: `part` is undefined then
   const phraseOf = (read, side) => {
     const name = nameOfReadPart(read, side);
     return ["head", "mlp"].includes(read.kind) ? say("what {part} wrote", { part: name }) : name;
@@ -92,6 +95,7 @@ export function reasonInWords(reason) {
       ...values,
       rest: signed(total - part),
     });
+  // Half of the total, also by the rounded numbers that the reader sees.
   if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total)
     return sayParts("{lead} because of {pair}: {part} of {total}.", values);
   return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);

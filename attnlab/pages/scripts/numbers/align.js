@@ -25,7 +25,7 @@ export function align([a, b]) {
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */
 function longestCommonSubsequence(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // at i * width + j: its length in a and b from i and j on
+  const longest = new Uint16Array((a.length + 1) * width); // at i * width + j: the length for a from i, b from j on
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

@@ -16,7 +16,7 @@ export class Nd {
     return sizeOf(this.shape);
   }
 
-  /** All numbers in row-major order, without a copy if they are contiguous. */
+  /** All numbers in row-major order, without a copy if they are contiguous. See `forEachRow` for its arguments. */
   numbers() {
     const { data, shape, offset, size } = this;
     if (isContiguous(this)) return data.subarray(offset, offset + size);
@@ -221,9 +221,7 @@ function matmul(a, b) {
   return new Nd(out, [...leading, n, p]);
 }
 
-/**
- * Multiply a's matrix at offset i by b's at j, into `out` from `start`: dot products, for b with contiguous columns.
- */
+/** Write the product of the matrices at i in a and at j in b to `out`, from `start`. b's columns are contiguous. */
 function byColumns(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
@@ -257,7 +255,7 @@ function byColumns(a, i, b, j, out, start, [n, m, p]) {
   }
 }
 
-/** Multiply as `byColumns` does, for b with contiguous rows: each row of the product is a weighted sum of b's rows. */
+/** The same if b's rows are contiguous: each row of the product is a weighted sum of b's rows. */
 function byRows(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);

@@ -41,17 +41,17 @@ export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : t
 
 /** A fraction as a percentage with `digits` decimals. It reads 0 or 100 only if the fraction is exactly 0 or 1. */
 export function percent(fraction, digits = 0) {
-  const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
+  const withDigits = (n) => `${(100 * fraction).toFixed(n)}\u00a0%`;
   const value = parseFloat(withDigits(digits));
   if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
   if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits); // 1 up to the rounding of float32
   return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 
-/** Two fractions as percentages, with up to two decimals if they differ; up to five if both are small. */
+/** Two fractions as percentages, with as few decimals as show a difference: at most two, or five if both are small. */
 export function percentages(a, b) {
-  const most = Math.max(a, b) < 0.01 ? 5 : 2;
-  const digits = [...Array(most + 1).keys()].find((n) => percent(a, n) !== percent(b, n));
+  const maxDigits = Math.max(a, b) < 0.01 ? 5 : 2;
+  const digits = [...Array(maxDigits + 1).keys()].find((n) => percent(a, n) !== percent(b, n));
   return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 

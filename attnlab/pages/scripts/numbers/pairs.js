@@ -27,9 +27,11 @@ export const readPart = (n, layer, H) => partsOf(layer, H)[n] ?? { kind: "cached
  * `partsOf`. rows: the weights, (1, T).
  */
 function vectorsOfParts(run, layer, rows, W, b) {
-  const [prefix, column, n_head] = [`blocks.${layer}.`, (x) => x.reshape(x.size, 1), run.value("n_head")];
+  const prefix = `blocks.${layer}.`;
+  const n_head = run.value("n_head");
   const stream = run.value(`${prefix}input`);
-  const { size: D } = run.value(`${prefix}attention.gain`);
+  const gain = run.value(`${prefix}attention.gain`);
+  const D = gain.size;
   const deviation = equations.deviation(nd.subtract(stream, equations.mean(stream)), run.value("epsilon"));
   const scaled = nd.divide(rows, deviation.reshape(1, deviation.size));
   const read = (path) => nd.matmul(scaled, run.value(path));
@@ -52,7 +54,7 @@ function vectorsOfParts(run, layer, rows, W, b) {
     parts.push(...written, mlp);
   }
   // (p - mean(p)) gain W = p (gain W - its mean over D)
-  const gained = nd.multiply(column(run.value(`${prefix}attention.gain`)), W).swapaxes(0, 1);
+  const gained = nd.multiply(gain.reshape(D, 1), W).swapaxes(0, 1);
   const folded = nd.subtract(gained, equations.mean(gained)).swapaxes(0, 1);
   const vectors = nd.matmul(new Nd(concatenated(parts), [parts.length, D]), folded);
   const total = rows.sum({ axis: -1, keepdims: true }); // a bias is in every row
@@ -92,7 +94,12 @@ export function sumOf(run, layer, head, query, key, other) {
   return Float32Array.from(largest.flatMap((n) => [Math.floor(n / count), n % count, products[n]]));
 }
 
-/** How many numbers each field of a query in the pack "why" has, for `count` pairs; see attnlab/pages/pairs.py. */
+/**
+ * How many numbers each field of a query in the pack "why" has, if the file lists `count` pairs. The fields are the
+ * pairs' parts of the query and of the key; the pairs' products at each key; at each key, a bound for all other pairs;
+ * three keys; and the two pairs of a sentence, for each key and for the first key and the second, the second and the
+ * third of the three: part of the query, part of the key, and product. See attnlab/pages/pairs.py.
+ */
 const fieldSizes = (count, Tk) => (count ? [count, count, count * Tk, Tk, 3, ...Array(6).fill(Tk + 2)] : []);
 
 /**
@@ -111,22 +118,24 @@ export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, q
     fieldSizes(...next(1), Tk).forEach(next);
   const [count] = next(1);
   if (!count) return [];
-  const [ofQuery, ofKey, values, bounds, ranked, ...named] = fieldSizes(count, Tk).map(next);
+  const [ofQuery, ofKey, values, bounds, ranked, ...ofSentence] = fieldSizes(count, Tk).map(next);
   const isMean = other === null;
   const bound = bounds[key] + (isMean ? 0 : bounds[other]); // no pair that the file leaves out is larger
   const all = Array.from(ofQuery, (m, n) => [
     m, ofKey[n], values[n * Tk + key] - (isMean ? 0 : values[n * Tk + other]),
   ]);
   const largest = all.filter(([, , x]) => Math.abs(x) >= bound);
-  // Two keys are compared in the file if they are neighbours among the ranked ones.
+  // The file has a sentence's pairs of two keys only if they are neighbours among its three keys, in that order.
   const rank = ranked.indexOf(key);
   const otherRank = ranked.indexOf(other);
-  const hasNamed = isMean || (Math.min(rank, otherRank) >= 0 && Math.abs(rank - otherRank) === 1);
-  const column = named.map((row) => row[isMean ? key : Tk + Math.min(rank, otherRank)]);
-  const [leading, opposing] = [column.slice(0, 3), column.slice(3)];
-  const isOpposed = leading[2] * opposing[2] < 0; // else all pairs have one sign
-  const sentencePairs = [...(hasNamed ? [leading] : []), ...(hasNamed && isOpposed ? [opposing] : [])];
-  for (const [m, n, x] of sentencePairs)
-    if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, !isMean && rank > otherRank ? -x : x]);
+  const firstRank = Math.min(rank, otherRank);
+  const hasSentence = isMean || (firstRank >= 0 && Math.abs(rank - otherRank) === 1);
+  const sign = !isMean && rank > otherRank ? -1 : 1;
+  const numbersOf = (fields) => fields.map((field) => field[isMean ? key : Tk + firstRank]);
+  const leading = numbersOf(ofSentence.slice(0, 3));
+  const opposing = numbersOf(ofSentence.slice(3));
+  const isOpposed = leading[2] * opposing[2] < 0; // otherwise all pairs have one sign
+  for (const [m, n, x] of hasSentence ? [leading, ...(isOpposed ? [opposing] : [])] : [])
+    if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, sign * x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;
 }

@@ -67,9 +67,7 @@ export class Products {
 
   #isInMemory = (data) => data.buffer === this.scratch.buffer;
 
-  /**
-   * The product of x (n, m) from i and y (m, p) from j, written to out from `at`; returns false if it isn't supported.
-   */
+  /** Write the product of x (n, m) at i and y (m, p) at j to `out` from `at`. Return false if it isn't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
     const [xDown, xAcross] = x.strides.slice(-2); // from row to row, and from column to column
@@ -111,7 +109,7 @@ export class Products {
     return true;
   }
 
-  /** Compute an elementwise function of up to three arrays; returns false if it isn't supported. */
+  /** Compute an elementwise function of up to three arrays. Return false if it isn't supported. */
   elementwise(name, out, shape, arrays) {
     const f = this.exports[name];
     const isSupported = ({ data, strides }) =>

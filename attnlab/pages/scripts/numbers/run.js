@@ -101,7 +101,7 @@ export class Run {
     return value;
   }
 
-  /** The paths of a step's heads that are edited or depend on an edit. */
+  /** The paths of the heads' slices of a step that are edited, or that an edit of a scale changes. */
   #editedSlices(path) {
     const [, parent, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
     if (HEAD_ONLY.test(path) || name === "scale") return [];

@@ -22,9 +22,7 @@ function isValid(bytes) {
   }
 }
 
-/**
- * The characters of a text in tokens, each with the indices of its tokens; a byte that isn't valid UTF-8 has no text.
- */
+/** The characters of tokens' text, each with the indices of its tokens. A byte that isn't valid UTF-8 has no text. */
 export function charactersIn(tokens) {
   const bytesOfTokens = tokens.map(({ bytes }) => (bytes ? bytes.split(" ").map((hex) => parseInt(hex, 16)) : []));
   const owners = bytesOfTokens.flatMap((bytes, n) => bytes.map(() => n));
@@ -79,13 +77,10 @@ function scriptOf(word) {
   return /\p{S}/u.test(word) ? "signs" : "punctuation";
 }
 
-/**
- * Names of special tokens in a text that were read like other words, and the indices of the tokens that they cover, as
- * `special_names_of` in Python.
- */
+/** Names of special tokens that were read like other words, and their tokens, as `special_names_of` in Python. */
 function specialNamesIn(tokens, { names, isExact }) {
   const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
-  // A byte that is no character, or a special token: no part of a name that was split.
+  // Bytes that aren't characters, and special tokens, aren't parts of such a name: they separate names, like spaces.
   const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol);
   const partsOf = (character) =>
     (isApart(character) ? " " : asRead(character.text)).split("").map((unit) => [unit, character.owners]);
@@ -116,7 +111,7 @@ export function difficultIn(words, tokens, special) {
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
   const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
   return {
-    ...{ split, unknown, spelledOut: listed(spelledOut), unread: listed(unread) },
+    split, unknown, spelledOut: listed(spelledOut), unread: listed(unread),
     scripts: [...new Set([...spelledOut, ...unread].map(scriptOf))].sort(),
     isInDoubt: spelledOut.length + unread.length > MAX_SPELLED_OUT * all,
   };
@@ -128,9 +123,7 @@ const shareOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 const signOf = (character) => SIGNS[character] ?? codeOf(character);
 
-/**
- * A text without the white space around it, with signs for white space only and codes for other invisible characters.
- */
+/** A text without the white space around it, in which invisible characters are signs or codes. */
 function visibleText(text) {
   if (ONLY_INVISIBLE.test(text)) return [...text].map(signOf).join("");
   return text.trim().replace(INVISIBLE, (character) => (character === " " ? character : codeOf(character)));
@@ -145,9 +138,7 @@ function nameFrom(characters, n) {
   return visibleText(parts.join("").replaceAll(">  <", " "));
 }
 
-/**
- * What a token is in a word of several tokens: the letters before it, its own, its part of a character, those after it.
- */
+/** A token as a piece of a word: the letters before it, its own, its part of a character, the letters after it. */
 function pieceOf({ characters, start, stop }, n) {
   const textOf = (found) => found.map(({ text }) => text).join("");
   const indices = characters.flatMap(({ owners }, index) => (owners.includes(n) ? [index] : []));
@@ -182,10 +173,10 @@ export function withWords(tokens, characters = charactersIn(tokens), words = wor
 /** A token's name for readers. A token that isn't in a text is named by its own bytes. */
 export const wordOf = (token) => token.word ?? withWords([token])[0].word;
 
-const LONGEST_CHARACTER = 4; // bytes in UTF-8
+const MAX_CHARACTER_BYTES = 4; // bytes in UTF-8
 
 /** A token after others, with its name there, which differs if the token completes a character. */
 export function tokenAfter(tokens, token) {
-  const { word } = withWords([...tokens.slice(1 - LONGEST_CHARACTER), token]).at(-1);
+  const { word } = withWords([...tokens.slice(1 - MAX_CHARACTER_BYTES), token]).at(-1);
   return { ...token, word };
 }

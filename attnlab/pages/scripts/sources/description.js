@@ -22,9 +22,7 @@ export const say = (text, values = {}) => translated(text).replace(/\{(\w+)\}/g,
 export function sayMessage(message) {
   if (!Array.isArray(message)) return message;
   const [template, values] = message;
-  return say(
-    template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])),
-  );
+  return say(template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])));
 }
 
 /** Like `say`, but returns a list, for values that are elements or lists of them. */

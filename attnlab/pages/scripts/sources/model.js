@@ -17,7 +17,7 @@ import { tokenizerOf } from "../numbers/wordpiece.js";
 
 const REPORT_MILLISECONDS = 50; // the least time between reports of progress, since the page draws each of them
 const MAX_ROWS = 2048; // the most tokens of runs that are computed side by side
-const TRACE_CACHE_BYTES = 64_000_000; // of kept traces; the last two are kept even if they are larger
+const TRACE_CACHE_BYTES = 64_000_000; // the most bytes of kept traces; the last two are kept even if they are larger
 const MAX_NEW_TOKENS = 100;
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
@@ -343,9 +343,7 @@ class Model {
     return Float32Array.from(numbers);
   }
 
-  /**
-   * The next token's logits without each of a layer's heads, which are one batch, as in attnlab/analysis/ablation.py.
-   */
+  /** The next token's logits without each of a layer's heads, all in one batch, as in attnlab/analysis/ablation.py. */
   async #logitsWithout(run, layer, heads, tick) {
     const path = `blocks.${layer}.attention.context`;
     const context = run.value(path);
@@ -471,6 +469,7 @@ async function readServed(url, memory, tick) {
   const reader = (await fetch(url).catch(() => Promise.reject(unread()))).body.getReader();
   for (let end = 0; end < bytes.length; ) {
     const { value } = await reader.read().catch(() => Promise.reject(unread()));
+    if (!value) throw unread(); // the server closed the connection too early
     bytes.set(value, end);
     end += value.length;
     await tick(end / bytes.length);
@@ -492,7 +491,7 @@ export function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
-  let urgent = 0; // how many running requests the pack "story" must wait for, which ablates many heads
+  let urgent = 0; // the number of running requests, without the pack "story": it takes long, so it waits for them
   // Between two blocks, the worker handles other messages. Waiting for a message of its own is faster than a timeout.
   const { port1, port2 } = new MessageChannel();
   const resolvers = [];

@@ -8,7 +8,7 @@ import { Run } from "../numbers/run.js";
 const NUMBERS_AT_ONCE = 2 ** 14; // the most numbers of a step that one run computes
 const RUNS_KEPT = 64; // how many runs of a trace are kept, the most recently used ones
 
-/** Unpack a layer from its pack "attention": its inputs and edited steps by path, and its heads. */
+/** Unpack a layer from its pack "attention": Q, K, V and edited steps by path, and its heads. */
 export function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
   const path = `blocks.${layer}.attention`;
@@ -125,8 +125,7 @@ export function isAblatedIn({ isDifference, traces: [trace] }, layer, head) {
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */
 export function valuesOf(view, layer, head, step, i) {
-  const rowIn = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
-  const [a, b] = view.traces.map(rowIn);
+  const [a, b] = view.traces.map((trace, t) => stepRow(headOf(trace, layer, head), step, view.queries[i][t]));
   return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
 }
 

@@ -1,5 +1,5 @@
-// Where the page's numbers come from: packs in the file, see attnlab/pages/packs.py, or a model that
-// the page runs itself (tab.js).
+// Where the page's numbers come from. They are in packs, which are arrays with a name, see attnlab/pages/packs.py: in
+// the page's file, or computed by a model that the page runs itself (tab.js).
 
 import { sumInFile } from "../numbers/pairs.js";
 import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/predictions.js";
@@ -22,7 +22,10 @@ import { layerOf } from "./rows.js";
  *   generate(trace, settings)    a continuation of a trace: {chosen}, its tokens
  */
 export class Source {
-  /** A trace's pack, requested once. If it can't be read, the promise stays pending and the next call tries again. */
+  /**
+   * A trace's pack, requested once. If it can't be read, the page's status says why, the promise stays pending, so that
+   * callers needn't handle the error, and the next call tries again.
+   */
   pack(trace, name) {
     const handleError = (error) => {
       trace.packs.delete(name);

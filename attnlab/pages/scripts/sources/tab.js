@@ -76,7 +76,7 @@ export class ModelSource extends Source {
   /** A trace's description, with an id and the tokens' names. */
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.changes]), names: this.names });
 
-  /** A trace as in `description.traces`, from the worker's answer and the template. */
+  /** A trace as in `description.traces`, from the worker's answer, and the template for what is the same in all. */
   #traceOf({ ids, text, tokens, edited, paths }, changes) {
     const { template } = this;
     const T = ids.length;
@@ -108,7 +108,8 @@ export class ModelSource extends Source {
   #request(method, parameters, transferred = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(n, { resolve, reject, progress: 1 }); // 1 until a request reports: quick ones never do
+      if (signal?.aborted) throw signal.reason; // it was aborted while the model was read
+      this.#waiting.set(n, { resolve, reject, progress: 1 }); // 1 until a request reports: quick requests never do
       if (this.#isForbidden) return this.#forbid();
       signal?.addEventListener("abort", () => this.#abort(n));
       return this.#worker.postMessage({ n, method, parameters }, transferred);

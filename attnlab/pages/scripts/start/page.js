@@ -23,13 +23,14 @@ import { startSummary } from "../views/summary.js";
 
 function repaint() {
   choosePalette();
+  showControls();
   changed("palette");
 }
 
-const FRAME = "header *, main, main *, dialog, dialog *";
+const FRAME = "header *, main, main *, dialog, dialog *"; // the elements of page.html that may have texts
 const LABELS = ["title", "aria-label"];
 
-/** The texts of `page.html`, each with a function that replaces it. Called before views add texts of their own. */
+/** The texts of page.html, each with a function that replaces it. Called before views add texts of their own. */
 function textsOfFrame() {
   const english = new Map(description.frame.map((text) => [say(text), text]));
   return [...document.querySelectorAll(FRAME)].flatMap((element) =>
@@ -43,8 +44,9 @@ function textsOfFrame() {
   );
 }
 
-/** The controls of the whole page, in its language; a button leads to the other one. */
+/** Write what the buttons for the other language and the other theme do. */
 function showControls() {
+  byId("theme").textContent = isDark() ? say("Light") : say("Dark");
   const other = language === "en" ? "zh" : "en";
   Object.assign(byId("language"), { lang: other, textContent: LANGUAGES[other], onclick: () => showLanguage(other) });
 }
@@ -69,7 +71,6 @@ export function startPage(startMore = () => {}) {
   makeControls();
   on("language", () => {
     for (const { text, show } of frame) show(say(text));
-    choosePalette(); // its button's words
     showControls();
   });
   on("depth", () => (document.body.dataset.depth = selection.depth));
@@ -86,7 +87,7 @@ export function startPage(startMore = () => {}) {
   startPass();
   startMenu();
   startMore();
-  on("head query key step depth openCell chosenStep link settings language isPredicting isSilenced", updateLink);
+  on("head query key step depth openCell chosenStep settings language isPredicting isSilenced", updateLink);
   openTraces(description.traces);
   if (location.hash) followLink(location.hash);
   else setDepth(selection.depth);

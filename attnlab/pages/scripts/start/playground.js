@@ -15,19 +15,18 @@ import { completionOf, toggleWriting } from "../views/writing.js";
 import { startPage } from "./page.js";
 
 function startWithModel() {
-  description.traces = description.traces.map(source.withNames);
+  description.traces = description.traces.map(source.withNames); // as traces that the model opens later
   startRequests();
   Object.assign(live, {
     editor: makeEditor(), open: openIds, write: writeToken, toggleWriting, complete: completionOf,
   });
   startPage(() => [startExplorer, startEditing, startTyping].forEach((start) => start()));
-  followLinkOfText(location.hash, true);
-  if (parent === window) live.editor.focus({ preventScroll: true }); // the caret shows where to type
+  followLinkOfText(location.hash, { replacesOpened: true });
+  // The caret shows where to type. A page in a frame, such as in a notebook, doesn't take the focus from its reader.
+  if (parent === window) live.editor.focus({ preventScroll: true });
 }
 
-/**
- * Show how much of the model has been read from the server of this page; then, or if it can't be read, start or say so.
- */
+/** Show how much of the model has been read from the page's server; then start, or show why it can't be read. */
 async function startServed() {
   const main = document.querySelector("main");
   const bar = make("progress", { "aria-label": say("Computing") });
@@ -48,7 +47,7 @@ async function startServed() {
   startWithModel();
 }
 
-const { size, isServed } = description.model; // size: of the parameters, in bytes
+const { size, isServed } = description.model; // size: the parameters' bytes
 const url = isServed && new URL("parameters", location).href;
 const parameters = isServed
   ? Promise.resolve({ url })

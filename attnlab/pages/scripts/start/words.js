@@ -8,13 +8,10 @@ import {
   effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
 } from "../views/sentences.js";
 import { softmaxRow } from "../views/softmax.js";
-import { Stage } from "../views/stage.js";
-
-const NEXT_SHOWN = 4;
+import { likeliestWords, Stage } from "../views/stage.js";
 
 /** The page's attention, what is selected, and what is under the pointer. */
 class WordsPage {
-  selection = { layer: 0, head: 0, query: 0 };
   pointed = { query: null, head: null }; // shown instead of the selection
   isSilenced = false;
   isRowOpen = false;
@@ -49,14 +46,14 @@ class WordsPage {
     this.draw();
   }
 
-  /** What is drawn of all heads; described: the head that was chosen by its bar and what it looks at, if any. */
+  /** Say what is drawn of all heads. described: the head that the page chose, if the reader hasn't chosen any. */
   #showTitle(described) {
     const tried = this.tried.length;
     const word = tried ? this.shown.next[0].text.trim() : "";
     const { largest, longest } = this.heads;
-    const isOpen = !described || (longest.layer === described.layer && longest.head === described.head);
-    const title = headsInWords(this.shown, { word, tried, longest: { effect: largest, isOpen } });
-    byId("every-head-title").textContent = title;
+    const isOther = described && (longest.layer !== described.layer || longest.head !== described.head);
+    const values = { word, tried, largest, explainsChoice: isOther };
+    byId("every-head-title").textContent = headsInWords(this.shown, values);
   }
 
   #set(values) {
@@ -105,8 +102,7 @@ class WordsPage {
       return (
         this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null
       );
-    const sizeOf = ({ before, after }) => Math.max(before, after);
-    return [...compared].sort((a, b) => sizeOf(b) - sizeOf(a)).slice(0, NEXT_SHOWN).sort((a, b) => b.before - a.before);
+    return likeliestWords(compared);
   }
 
   draw() {

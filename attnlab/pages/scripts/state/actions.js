@@ -3,7 +3,7 @@
 import { language, setLanguage } from "../sources/description.js";
 import { valuesOf } from "../sources/rows.js";
 import { loadLayer, source } from "../sources/source.js";
-import { changed, correct, isSame, selection, set } from "./store.js";
+import { changed, isSameHead, selection, set, setQuietly } from "./store.js";
 import {
   clampedSelection, isLoaded, labelView, nameTraces, pendingTraces, queryIn, setTraces, traces, views,
 } from "./traces.js";
@@ -28,11 +28,12 @@ function strongestKey(query) {
 
 /** Open a head, immediately if its numbers are loaded; then call `then`. */
 export function openHead(layer, head, then = () => {}) {
-  if (!isSame(selection, { layer, head })) correct({ key: undefined }); // another head's strongest key may differ
-  correct({ layer, head });
+  // Another head's strongest key may differ.
+  if (!isSameHead(selection, { layer, head })) setQuietly({ key: undefined });
+  setQuietly({ layer, head });
   const loading = pendingTraces({ traces }, layer).map((trace) => loadLayer(trace, layer));
   const show = () => {
-    correct({ key: selection.key ?? strongestKey(selection.query) ?? 0 });
+    setQuietly({ key: selection.key ?? strongestKey(selection.query) ?? 0 });
     changed("head");
     then();
   };
@@ -50,11 +51,12 @@ export function openHead(layer, head, then = () => {}) {
 export function openTraces(descriptions) {
   const { layer, head, query, key } = selection;
   const textsBefore = traces ?? [];
-  correct({ hovered: null, key: undefined, openCell: null, isSilenced: false });
   setTraces(descriptions);
+  const chosenStep = { ...selection.chosenStep, trace: Math.min(selection.chosenStep.trace, traces.length - 1) };
+  setQuietly({ hovered: null, key: undefined, openCell: null, isSilenced: false, chosenStep });
   const isSameText =
     textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
-  correct(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
+  setQuietly(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
   // The next tokens are requested first, so that a worker computes them while the rest is drawn.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
@@ -65,13 +67,13 @@ export function openTraces(descriptions) {
 
 /** Choose how much the page shows. */
 export function setDepth(depth) {
-  correct({ depth });
+  setQuietly({ depth });
   views.forEach(labelView);
   closeArithmetic();
   changed("depth");
 }
 
-/** Show the page in a language, "en" or "zh"; all else stays as it is. */
+/** Show the page in a language, "en" or "zh". */
 export async function showLanguage(chosen) {
   if (chosen === language) return;
   setLanguage(chosen);
@@ -83,7 +85,7 @@ export async function showLanguage(chosen) {
 
 /** Open a head that the reader has chosen; `then` is called when it is open. */
 export function chooseHead(layer, head, then) {
-  correct({ isHeadChosen: true });
+  setQuietly({ isHeadChosen: true });
   return openHead(layer, head, then);
 }
 

@@ -4,10 +4,10 @@ import { passStepsOf } from "../numbers/run.js";
 import { language, LANGUAGES, languageWritten } from "../sources/description.js";
 import { loadLayer } from "../sources/source.js";
 import { closeArithmetic, goTo, openCellAt, openHead, setDepth, showLanguage } from "./actions.js";
-import { changed, correct, DEPTHS, isLook, selection, set } from "./store.js";
+import { changed, DEPTHS, isLook, selection, set, setQuietly } from "./store.js";
 import { clampedSelection, pendingTraces, traces } from "./traces.js";
 
-const PLACE = ["layer", "head", "query", "key"]; // what names a cell
+const CELL = ["layer", "head", "query", "key"]; // the values that name a cell
 
 // Written after a delay, because browsers limit how often a page may change its address.
 let linkTimer;
@@ -24,7 +24,7 @@ export function updateLink() {
 export function linkOfPage() {
   const { layer, head, step, query, key, depth } = selection;
   return new URLSearchParams({
-    ...{ layer, head, step, query, key },
+    layer, head, step, query, key,
     ...(language !== languageWritten && { language }),
     ...(!isLook() && { depth }),
     ...(selection.isPredicting && { predict: "" }),
@@ -40,16 +40,16 @@ function writeLink() {
   clearTimeout(linkTimer);
   linkTimer = null;
   const write = selection.isNewEntry ? "pushState" : "replaceState";
-  correct({ isNewEntry: false });
+  setQuietly({ isNewEntry: false });
   try {
     history[write](history.state, "", `#${linkOfPage()}`);
   } catch {} // frames without an address (srcdoc) refuse it
 }
 
-/** Show what follows as a new entry in the browser's history. */
+/** Start a new entry in the browser's history for what the page shows next. */
 export function startEntry() {
-  if (linkTimer) writeLink(); // the entry so far keeps the link of what is shown now
-  correct({ isNewEntry: true });
+  if (linkTimer) writeLink(); // the former entry keeps the link of what is shown now
+  setQuietly({ isNewEntry: true });
   updateLink();
 }
 
@@ -62,9 +62,9 @@ export function followWholeLink(link) {
 /** Apply a link, such as #layer=1&head=2&query=9. */
 export function followLink(link) {
   const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
-  for (const name of PLACE) values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
-  const isHeadChosen = selection.isHeadChosen || PLACE.some((name) => values[name] >= 0);
-  correct({ key: undefined, ...clampedSelection(values), isHeadChosen });
+  for (const name of CELL) values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
+  const isHeadChosen = selection.isHeadChosen || CELL.some((name) => values[name] >= 0);
+  setQuietly({ key: undefined, ...clampedSelection(values), isHeadChosen });
   set({ isPredicting: "predict" in values, isSilenced: "silence" in values });
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only the lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
@@ -85,7 +85,7 @@ function linkOfArithmetic() {
 /** Open the cell that a link names, if any. */
 async function followLinkOfArithmetic({ open = "" }) {
   const values = Object.fromEntries([...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]));
-  if (!PLACE.every((name) => name in values)) return closeArithmetic();
+  if (!CELL.every((name) => name in values)) return closeArithmetic();
   const { component = 0, ...cell } = values;
   const target = clampedSelection(cell);
   const shown = traces;
@@ -95,7 +95,10 @@ async function followLinkOfArithmetic({ open = "" }) {
 }
 
 /** The chosen step and component for the link, if the reader has chosen any. */
-const linkOfPass = ({ path, component, isLinked } = selection.chosenStep) => isLinked && { stop: path, component };
+function linkOfPass() {
+  const { path, component, isLinked } = selection.chosenStep;
+  return isLinked ? { stop: path, component } : {};
+}
 
 /** Go where a link leads, if this page has such a step. */
 function followLinkOfPass({ stop: linked, component }) {

@@ -1,16 +1,14 @@
-// What a page with a model can do besides showing a trace. In a page without one, these stay null.
+// What only a page with a model can do. In a page without a model, these stay null.
 
 export const live = {
   editor: null, // the text area in which the sentence is typed
   open: null, // trace a text, as ids
   write: null, // write a next token, {id}
-  toggleWriting: null, // write on by itself, or stop
-  complete: null, // what follows a token in the same word, as a promise
+  toggleWriting: null, // start to write sampled tokens one after another, or stop
+  complete: null, // a promise of the text that completes a token's word
 };
 
-/**
- * Whether a text ends in a blank: a model reads it as a token of its own, which few texts that it was trained on have.
- */
+/** Whether a text's last token is only white space, which is rare in the texts that a model was trained on. */
 export const endsInBlank = ({ tokens, cached }) =>
   cached + tokens.length > 1 && /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/.test(tokens.at(-1).bytes);
 

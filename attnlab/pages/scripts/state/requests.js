@@ -1,5 +1,5 @@
-// Requests of a page with a model: to trace a text with changes. A newer request replaces an older one. The answers,
-// traces, are kept, to compare with them and to return to them.
+// Requests of a page with a model: to trace a text with changes. A newer request replaces an older one. The traces are
+// kept, so that the reader can compare with them and return to them.
 
 import { changeFrom, isPossible, textOfChange } from "../numbers/changes.js";
 import { brief } from "../numbers/formats.js";
@@ -11,53 +11,54 @@ import { changed, isLook, on, selection, set } from "./store.js";
 import { openStory } from "./story.js";
 import { traces } from "./traces.js";
 
-const MOST_KEPT = 100; // traces
-const QUICK_MILLISECONDS = 50; // the page shows that a request is computed if it takes longer
+const MAX_KEPT = 100; // traces
+const QUICK_MILLISECONDS = 50; // "computing …" is shown for requests that take longer
+const TYPING_MILLISECONDS = 150; // a typed text is traced when no key has been pressed for so long
 
 export const requests = {
   kept: [], // the traces' descriptions; the last one is shown
-  last: null, // the last request: its `text`, {text} or {ids}, and its `changes`
+  last: null, // the last request, {input, changes}, see `requestTrace`
   refused: null, // the typed text of the last request, if the model couldn't read it
 };
 
-const TYPING_MILLISECONDS = 150; // after the last key, what was typed is computed
+let pending; // the AbortController of the pending request
+let typing; // the timer that traces the typed text
 
-let pending; // aborts the pending request
-let typing; // the timer of what was typed last
-
-/** The description of the trace that is shown; of two, of the later one. */
+/** The description of the trace that is shown; if two are shown, the later one's. */
 export const latest = () => requests.kept.at(-1);
 
-/** Trace a text, {text} or {ids}, with changes, see source.js. */
-function requestTrace(text, changes) {
-  const { typed } = selection;
-  requests.last = { text, changes };
+/** Trace an input, {text, special} or {ids}, with changes, see source.js. */
+function requestTrace(input, changes) {
+  const typedBefore = selection.typed;
+  requests.last = { input, changes };
   return request(async (signal) => {
-    const trace = await source.open(text, changes, signal);
+    const trace = await source.open(input, changes, signal);
     return () => {
       const hasSameIds = latest().ids.join() === trace.ids.join();
       // If a next word was written, the text area shows the new text, unless the reader has typed since.
-      if (text.text === undefined && !hasSameIds && selection.typed === typed) set({ typed: trace.text });
-      showTrace({ ...trace, typed: text.text ?? (hasSameIds ? latest().typed : undefined) });
+      const isWritten = input.ids && !hasSameIds;
+      if (isWritten && selection.typed === typedBefore) set({ typed: trace.text });
+      // An edit keeps the text as it was typed, from which the text of its tokens may differ.
+      showTrace({ ...trace, typed: hasSameIds ? (input.text ?? latest().typed) : input.text });
     };
   });
 }
 
 /** Trace the same text with other changes. */
-export const requestChanges = (changes) => requestTrace(requests.last.text, changes);
+export const requestChanges = (changes) => requestTrace(requests.last.input, changes);
 
 export const openIds = (ids) => requestTrace({ ids }, requests.last.changes);
 
 /** Write a next token, {id}. */
 export const writeToken = ({ id }) => openIds([...latest().ids, id]);
 
-/** Trace the typed text; names of special tokens, such as <|endoftext|>, are these tokens. */
+/** Trace the typed text. Names of special tokens in it, such as <|endoftext|>, are read as these tokens. */
 export function requestTyped() {
-  clearTimeout(typing); // Enter was pressed first
+  clearTimeout(typing); // Enter was pressed before the timer ended
   return requestTrace({ text: selection.typed, special: latest().special.names }, requests.last.changes);
 }
 
-/** The reader has typed a text: trace it when no key has followed for a while. */
+/** Take a text that the reader has typed, and trace it when no key has followed for a while. */
 export function typeText(text) {
   set({ typed: text, isWriting: false });
   clearTimeout(typing);
@@ -73,7 +74,7 @@ function isTyped(...texts) {
 /** Whether the typed text is the one that is shown, was refused, or is being computed. */
 export const isShownTyped = () => isTyped(latest().typed, latest().text);
 export const isRefusedTyped = () => isTyped(requests.refused);
-export const isRequestTyped = () => isTyped(requests.last.text.text);
+export const isRequestTyped = () => isTyped(requests.last.input.text);
 
 /** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
 async function request(send) {
@@ -89,7 +90,7 @@ async function request(send) {
   apply();
 }
 
-/** Stay at the trace that is shown, after a request that was cancelled or refused. */
+/** Keep the trace that is shown, after a request that was cancelled or refused. */
 function refuse(error) {
   const isCancelled = error.name === "AbortError";
   if (!isCancelled) requests.refused = selection.typed;
@@ -107,7 +108,7 @@ export function restoreText() {
 /** Make the shown trace's request the last one, such as after a failed request. */
 function resetLast() {
   const { ids, changes } = latest();
-  requests.last = { text: { ids }, changes };
+  requests.last = { input: { ids }, changes };
 }
 
 /** Show a trace, and keep it. */
@@ -116,7 +117,7 @@ function showTrace(trace) {
   startEntry();
   if (latest().id === trace.id) kept.pop();
   kept.push(trace);
-  if (kept.length > MOST_KEPT) kept.shift();
+  if (kept.length > MAX_KEPT) kept.shift();
   showLatest();
 }
 
@@ -131,7 +132,7 @@ async function showLatest() {
   await opening;
 }
 
-/** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
+/** Cancel the pending request; if there is none, drop the trace whose numbers are being computed. */
 export function cancel() {
   if (selection.isBusy) return pending.abort();
   source.stop();
@@ -155,8 +156,8 @@ const linkOfText = () => linkOf(latest());
 
 const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
 
-/** Trace the text of a link; if `isFirst`, the trace replaces the one that the page opened with. */
-export function followLinkOfText(link, isFirst = false) {
+/** Trace the text of a link. If `replacesOpened`, the trace replaces the one that the page opened with. */
+export function followLinkOfText(link, { replacesOpened = false } = {}) {
   const values = new URLSearchParams(link.slice(1));
   const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
   // A link that only has changes is about the shown text.
@@ -169,28 +170,28 @@ export function followLinkOfText(link, isFirst = false) {
       const { kept } = requests;
       // If the link is the previous trace's, the reader went back in the browser's history.
       const isBack = kept.length > 1 && isSameText(linkOf(kept.at(-2)), linkOf(trace));
-      if (isBack || isFirst || latest().id === trace.id) kept.pop();
+      if (isBack || replacesOpened || latest().id === trace.id) kept.pop();
       if (!isBack) kept.push(trace);
       set({ typed: trace.text });
       await showLatest();
       if (problem) set({ status: problem });
-      followLink(link); // again, now that the tokens that it names exist
+      followLink(link); // again: only now do the tokens that it names exist
     };
   });
 }
 
-/** Open a link's text with its changes, if the model has what they edit; `problem` says which are left out. */
-async function openLinked(text, texts, signal) {
+/** Open a link's text with those of its edits that the model can make; `problem` says which are left out. */
+async function openLinked(input, linkedChanges, signal) {
   const { layers, H } = traces.at(-1);
-  const sizes = { layers, H, T: text.ids.length };
-  const changes = texts.map(changeFrom);
+  const sizes = { layers, H, T: input.ids.length };
+  const changes = linkedChanges.map(changeFrom);
   const isWrong = (change) => !change || !isPossible(change, sizes);
-  const wrong = texts.filter((_, n) => isWrong(changes[n])).map((text) => brief(text));
+  const wrong = linkedChanges.filter((_, n) => isWrong(changes[n])).map((text) => brief(text));
   const edits = wrong.join(" · ");
   const problem =
     wrong.length && say("Edits in the link that this model or text doesn't have aren't applied: {edits}", { edits });
   const possible = changes.filter((change) => !isWrong(change));
-  return { trace: await source.open(text, possible, signal), problem };
+  return { trace: await source.open(input, possible, signal), problem };
 }
 
 export function startRequests() {

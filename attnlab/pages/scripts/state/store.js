@@ -15,7 +15,7 @@ export const selection = {
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
   chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // isLinked: whether the link includes it
   isPredicting: false, // whether next words, consequences and reasons are hidden until asked for
-  isSilenced: false, // whether the next words are shown without the open head, too
+  isSilenced: false, // whether the next words are also shown as they are without the open head
   isLoading: false, // whether the open head's numbers are being loaded
   isHeadChosen: false, // whether the reader chose the open head; if so, the page opens no other by itself
   isNewEntry: false, // whether the next link is a new entry in the browser's history
@@ -24,25 +24,25 @@ export const selection = {
   isTyping: false, // whether `typed` isn't the text that is shown
   isBusy: false, // whether a request is pending
   status: "", // what became of the last request, in words
-  isComparing: false, // whether the trace before is shown, too
-  isWriting: false, // whether the page writes by itself
+  isComparing: false, // whether the previous trace is shown beside the latest one
+  isWriting: false, // whether the page writes sampled tokens one after another
 };
 
 const readers = []; // {names, draw}, in the order in which they are called
 
-/** Call `draw` after each change of these parts of the selection, or of "traces", "palette" and the like. */
+/** Call `draw` after each change of these parts of the selection, or when `changed` is called with one of the names. */
 export const on = (names, draw) => readers.push({ names: names.split(" "), draw });
 
 /** Draw what depends on these parts, each view once; the promise is fulfilled when all is drawn. */
 export const changed = (...names) =>
   Promise.all(readers.filter((reader) => reader.names.some((name) => names.includes(name))).map(({ draw }) => draw()));
 
-/** Set parts of the selection before what depends on them is drawn: the caller calls `changed`, once all is set. */
-export const correct = (values) => Object.assign(selection, values);
+/** Set parts of the selection without drawing. The caller calls `changed` once all parts are set. */
+export const setQuietly = (values) => Object.assign(selection, values);
 
 /** Set parts of the selection, and draw what depends on them. */
 export function set(values) {
-  correct(values);
+  setQuietly(values);
   return changed(...Object.keys(values));
 }
 
@@ -52,7 +52,8 @@ export const isLook = () => selection.depth === "look";
 /** The query and key that are described: those under the pointer, or the selected ones. */
 export const describedCell = () => selection.hovered ?? selection;
 
-export const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
+/** Whether two objects, such as the selection, name the same head. */
+export const isSameHead = (a, b) => a.layer === b.layer && a.head === b.head;
 
 export const settings = { ...UNCHANGED }; // as `model.generate` names them
 export const DEPTHS = ["look", "lab"];

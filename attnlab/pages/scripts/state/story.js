@@ -1,4 +1,5 @@
-// The heads that affect the next token most, from the pack "story", see attnlab/pages/overview.py.
+// The heads that affect the next token most. Their numbers are in the pack "story": see packs.py and overview.py in
+// attnlab/pages.
 
 import { worthOf } from "../numbers/looks.js";
 import { headOf, stepRow } from "../sources/rows.js";
@@ -10,11 +11,17 @@ import { alignment, queryOf, traces } from "./traces.js";
 /** Fulfilled when the next frame has been painted. */
 export const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
-/** Decode the pack "story" of a trace, and add the last token's weights. null if the source lacks the pack. */
+/**
+ * Decode the pack "story" of a trace, and add the last token's weights. null if the source lacks the pack.
+ *
+ * The pack has a count of tokens, the most probable tokens' ids, and their probabilities. Then, for each head: its
+ * layer and number, the same tokens' probabilities without it, and the ids of the tokens that are most probable without
+ * it, with their probabilities without and with it.
+ */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
-  if (trace.id !== undefined) { // a model computes it here; in a file, traces have no id
-    // Computing it takes longer than all else, which is shown before.
+  if (trace.id !== undefined) { // only traces of a page with a model have an id
+    // The model takes longer to compute this pack than all else, so all else is shown first.
     await source.predictionAfter(trace, trace.T - 1);
     await nextFrame();
     if (traces.at(-1) !== trace) return null;
@@ -32,7 +39,8 @@ async function readStory(trace) {
     const others = newIds.map((id, n) => ({ id, before: newBefore[n], after: newAfter[n] }));
     const next = [...known, ...others.filter(({ id }) => !ids.includes(id))];
     const weights = stepRow(headOf(trace, layer, head), "weights", trace.T - 1);
-    // effect: what the head adds to the most probable token. No token outside `next` is more probable than `unlisted`.
+    // effect: what the head adds to the most probable token. No token outside `next` is more probable than `unlisted`:
+    // with the head, than the last of `ids`; without it, than the last of `newIds`.
     heads.push({
       layer, head, weights, next, effect: before[0] - after[0], unlisted: Math.max(before.at(-1), newAfter.at(-1)),
     });

@@ -1,4 +1,4 @@
-// The page's data and what is shown of it. A view is a trace, or the difference of two.
+// The traces that the page shows, and the views of them. A view is a trace, or the difference of two.
 
 import { align } from "../numbers/align.js";
 import { isAblation, isAmong } from "../numbers/changes.js";
@@ -20,7 +20,7 @@ export let traces; // what is shown: one trace, or two to compare
 export let traceViews; // a view of each trace
 export let views; // the views of the traces and, of two traces that can be compared, their difference
 export let whyNoDifference; // in words; "" if there is a difference
-export let alignment; // {queries, keys}: lists with the position of each one in each trace, or null
+export let alignment; // {queries, keys}: for each one in any trace, its position in each trace, or null
 
 /** A text's tokens, for comparison: two models' ids may mean different tokens. */
 export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
@@ -28,10 +28,7 @@ export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 /** Show other traces, described as in `description.traces`. */
 export function setTraces(descriptions) {
   const previous = traces ?? [];
-  for (const trace of previous) {
-    trace.closing.abort();
-    trace.closing = new AbortController(); // a closed trace may be shown again, next to another one
-  }
+  for (const trace of previous) trace.closing.abort();
   traces = descriptions.map(traceOf);
   for (const trace of traces) for (const other of previous) reusePacks(trace, other);
   const queries = align(traces.map(symbolsOf));
@@ -136,7 +133,7 @@ function differentShapes(a, b) {
   return alignment.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
-/** What distinguishes each of two traces: its model, text or changes. `pairs` are the positions of aligned queries. */
+/** What distinguishes each of two traces: its model, text or changes. pairs: the positions of aligned queries. */
 function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
@@ -175,15 +172,12 @@ function changesIn({ changes, note }) {
 const isEverywhere = (positions) => !positions.includes(null);
 
 /** The index of the last number in an ascending list that isn't larger than n; 0 if all are. */
-export function nearest(numbers, n) {
-  const after = numbers.findIndex((other) => other > n);
-  return Math.max(0, (after < 0 ? numbers.length : after) - 1);
-}
+export const indexAtOrBefore = (numbers, n) => Math.max(0, numbers.findLastIndex((other) => other <= n));
 
 /** The position of a query in a trace. If the trace lacks the query, the position of the last query before it. */
 export function queryIn(trace, query = selection.query) {
   const { rows, queries } = traceViews[trace.number];
-  return queries[nearest(rows, query)][0];
+  return queries[indexAtOrBefore(rows, query)][0];
 }
 
 /**
@@ -202,7 +196,7 @@ function viewOf(name, viewed, distinction = "") {
     all.map((positions) => [...new Set(viewed.map((trace, n) => nameOf(trace[list][positions[n]])))].join(" | "));
   const symbolIn = ({ symbol }) => symbol;
   return {
-    ...{ name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H },
+    name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H,
     T: rows.length,
     Tk: columns.length,
     isDifference: viewed.length === 2,
@@ -243,20 +237,20 @@ export const nextTokenOf = (trace, position, id) =>
 export const queryOf = (trace, position) =>
   alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
-/** A selection that this page can show: a link's values, limited to what the traces have. */
-export function clampedSelection({ layer, head, query, key, step }) {
+/** A selection that this page can show: a link's values, limited to what the traces have. Invalid ones are left out. */
+export function clampedSelection({ step, ...linked }) {
   const counts = {
-    layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
-    head: [head, Math.max(...traces.map(({ H }) => H))],
-    query: [query, alignment.queries.length],
-    key: [key, alignment.keys.length],
+    layer: Math.max(...traces.map(({ layers }) => layers)),
+    head: Math.max(...traces.map(({ H }) => H)),
+    query: alignment.queries.length,
+    key: alignment.keys.length,
   };
-  const given = Object.entries(counts).filter(([, [n]]) => n >= 0);
-  const numbers = Object.fromEntries(given.map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]));
-  return { ...numbers, ...(MATRICES.includes(step) && { step }) };
+  const valid = Object.entries(counts).filter(([name]) => linked[name] >= 0);
+  const clamped = valid.map(([name, count]) => [name, Math.min(Math.floor(linked[name]), count - 1)]);
+  return { ...Object.fromEntries(clamped), ...(MATRICES.includes(step) && { step }) };
 }
 
-/** Call `draw` after each change of what is shown of the open head, once its numbers are loaded. */
+/** Call `draw` when another head, step, depth or palette is shown, if the open head's numbers are loaded. */
 export const onHead = (draw) =>
   on("head step depth palette", () => !pendingTraces({ traces }, selection.layer).length && draw());
 

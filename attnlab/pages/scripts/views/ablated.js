@@ -1,4 +1,4 @@
-// Mark the views of the open head if it is ablated, since nothing uses its output then.
+// Mark the views of the open head if it is ablated: nothing uses the numbers that they show then.
 
 import { say } from "../sources/description.js";
 import { isAblatedIn } from "../sources/rows.js";

@@ -6,17 +6,15 @@ import { format } from "../numbers/formats.js";
 import { totalOf } from "../numbers/predictions.js";
 import { description, say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
-import { closeArithmetic, goTo, select } from "../state/actions.js";
+import { closeArithmetic } from "../state/actions.js";
 import { isLook, on, selection, set } from "../state/store.js";
-import {
-  alignment, DIFFERENCE, hasHead, MATRICES, queryIn, queryOf, traces, whyNoDifference,
-} from "../state/traces.js";
+import { alignment, DIFFERENCE, hasHead, MATRICES, traces, whyNoDifference } from "../state/traces.js";
 import {
   boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol,
 } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { lineOf, noteOf, numbersIn, resultOf, sumIn, Working } from "../drawing/explain.js";
-import { cursorOf, focusComponent } from "../drawing/levels.js";
+import { cursorOf, goToStep } from "../drawing/navigation.js";
 import { prefixOf } from "../drawing/names.js";
 
 function showOpened() {
@@ -63,7 +61,7 @@ function showArithmetic() {
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
 }
 
-/** A table whose rows are chosen by buttons in their headings. */
+/** A table whose rows are chosen by buttons in their headings, which are texts or lists of elements. */
 function tableOfChoices(caption, header, rows, foot, chosen, choose) {
   const body = rows.map(([heading, ...cells], n) => {
     const row = rowOf(buttonOf(() => choose(n), { class: "row-button" }, ...[heading].flat()), cells, 4);
@@ -241,7 +239,7 @@ function comparisonOf(shown) {
       const [i, j] = cellIn(trace);
       return stepRow(headOf(trace, layer, head), step, i)[j];
     });
-    const difference = a === b ? 0 : b - a; // 0 also for two -inf
+    const difference = a === b ? 0 : b - a; // -inf minus -inf would be NaN
     return rowOf(step, [a, b, difference], 6);
   });
   const table = boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows);
@@ -249,12 +247,9 @@ function comparisonOf(shown) {
 }
 
 /** Go to a component of a token's vector in the open cell's head, in the forward pass. */
-async function goToVector(trace, position, name, component) {
+function goToVector(trace, position, name, component) {
   const { layer, head } = selection.openCell;
-  if (queryIn(trace) !== position) select(queryOf(trace, position));
-  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component, trace.number);
-  byId("pass").scrollIntoView();
-  focusComponent();
+  goToStep(trace, position, `blocks.${layer}.attention.${name}`, head * trace.Dh + component);
 }
 
 export function startArithmetic() {

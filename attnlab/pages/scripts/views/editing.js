@@ -4,7 +4,7 @@ import { ablationOf, isAblation, isAmong } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { say } from "../sources/description.js";
 import { requestChanges, requests } from "../state/requests.js";
-import { describedCell, isSame, on, selection } from "../state/store.js";
+import { describedCell, isSameHead, on, selection } from "../state/store.js";
 import { alignment, nameOfChange, traces } from "../state/traces.js";
 import { checkboxOf, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
@@ -19,12 +19,12 @@ function toggled(list, element, isEqual) {
 const toggleChange = (change) =>
   requestChanges(toggled(requests.last.changes, change, (other) => isAmong([other], change)));
 
-/** Whether a change edits this step of the open head. */
-const isOfStep = (change, step) => isSame(change, selection) && (change.step ?? change.kind) === step;
+/** Whether a change edits this step of the open head. An edit of the mask has no `step`, but the kind "mask". */
+const isOfStep = (change, step) => isSameHead(change, selection) && (change.step ?? change.kind) === step;
 
 const changeOf = (step) => requests.last.changes.find((change) => isOfStep(change, step));
 
-/** Make a change of a step of the open head instead of another one; null undoes it. */
+/** Replace the change of a step of the open head; null removes it. */
 function changeStep(step, change) {
   const others = requests.last.changes.filter((change) => !isOfStep(change, step));
   const { layer, head } = selection;
@@ -57,7 +57,7 @@ function shortNameOf(change) {
   return head === undefined ? `MLP ${layer}` : `${layer}.${head}`;
 }
 
-/** List what is silenced or edited, with a button for each that gives it back, and one for all. */
+/** List what is silenced or edited. Each has a button that undoes it, and there is one for all. */
 function listChanges() {
   const { changes } = requests.last;
   const restore = (undo) => {

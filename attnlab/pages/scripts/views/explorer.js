@@ -8,7 +8,7 @@ import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { typingParts } from "./typing.js";
 
-let progress = 1; // of what the source loads or computes, from 0 to 1
+let progress = 1; // the part of the pending work that the source has done
 
 /** Show that something is computed, with the progress if it is known. */
 function showProgress(fraction) {

@@ -7,9 +7,9 @@ import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 const WIDTH = 100; // of a drawing, in its own units
 const HEIGHT = 30;
 const MIN_SMALL_ARC = 0.08; // smaller weights have no arc
-const MIN_SMALL_ARC_OF_LONG = 0.02; // nor have these in a text of more than MANY_ROWS words
-const MIN_BAR = 0.015; // a bar that is shorter than this part of the longest one isn't drawn
-const MIN_LONGEST = 0.02; // the smallest effect whose bar may fill its half
+const MIN_SMALL_ARC_OF_LONG = 0.02; // the same in a text of more than MANY_ROWS words
+const MIN_BAR = 0.015; // effects below this part of the largest one have no bar
+const MIN_LONGEST = 0.02; // if the largest effect is smaller, no bar has its full length
 const MIN_OWN_WEIGHT = 0.25; // a word's larger weight on itself is drawn as a stroke above the word
 const MANY_ROWS = 64; // in longer texts, only the last word's arcs are drawn
 
@@ -41,14 +41,14 @@ function smallDrawing(shown, rowOf) {
   const places = centresOf(shown.keys).map((x) => (shown.isSelf ? placeOf(x, 0) : { x, top: 1, under: 1, line: 0 }));
   const from = shown.isSelf ? places : centresOf(shown.queries).map((x) => placeOf(x, 1));
   const least = shown.queries.length > MANY_ROWS ? MIN_SMALL_ARC_OF_LONG : MIN_SMALL_ARC;
-  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least, firstRests: shown.isSelf };
+  const shape = { steepness: 0.3, highest: 20, widest: 3.2, thinnest: 0.5, least, isFirstGrey: shown.isSelf };
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   drawing.append(svg("path", { class: "ground", d: `M0 ${baseline + 0.5}H${WIDTH}` }));
   const count = shown.queries.length;
   for (let i = count > MANY_ROWS ? count - 1 : 0; i < count; i++) {
     const isLast = i === count - 1;
     const weights = rowOf(i);
-    for (const arc of arcsOf(from[i], places, weights, { ...shape, isOwn: (j) => shown.isSelf && j === i })) {
+    for (const arc of arcsOf(from[i], places, weights, { ...shape, isLeftOut: (j) => shown.isSelf && j === i })) {
       arc.style.opacity = isLast ? Math.min(1, 0.25 + weights[arc.key]) : 0.05 + 0.28 * weights[arc.key];
       drawing.append(arc);
     }

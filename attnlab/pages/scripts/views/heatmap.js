@@ -4,24 +4,24 @@ import { brief, format } from "../numbers/formats.js";
 import { say } from "../sources/description.js";
 import { AFTER_MASK, hiddenIn, matrixOf } from "../sources/rows.js";
 import { point, select } from "../state/actions.js";
-import { describedCell, isSame, on, selection } from "../state/store.js";
-import { alignment, isLoaded, nearest, onHead, traces, views } from "../state/traces.js";
+import { describedCell, isSameHead, on, selection } from "../state/store.js";
+import { alignment, indexAtOrBefore, isLoaded, onHead, traces, views } from "../state/traces.js";
 import { bitmapOf, boundOf, legendPosition, palette, scaleOf } from "../drawing/palette.js";
 import {
   cellAfterKey, cellUnder, clipText, colourOf, drawingsIn, formulaOf, hatchPattern,
   moveFrame, number, onceAFrame, positionsInWords, prepareCanvas, symbolOf, textScale,
 } from "../drawing/draw.js";
 import { byId, isPress, make } from "../drawing/elements.js";
-import { focusHead, openArithmetic } from "../drawing/levels.js";
+import { focusHead, openArithmetic } from "../drawing/navigation.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
-const LARGEST_CELL = 40; // pixels
-const SMALLEST_CELL = 4; // with smaller cells, a map would fit its place; it is scrolled instead
-const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
+const MAX_CELL = 40; // pixels
+const MIN_CELL = 4; // a map whose cells would be smaller is scrolled
+const MAX_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // the angle of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
 const LABEL_SIZE = 12; // font size of labels
-const SMALLEST_FRAME = 5; // pixels; a frame around a smaller cell is larger than the cell
+const MIN_FRAME = 5; // pixels; a frame around a smaller cell is larger than the cell
 
 class Heatmap {
   #matrix; // the numbers of the open head's selected step; null if this trace has no such head
@@ -33,7 +33,7 @@ class Heatmap {
   #width; // the figure's width when it was last laid out
 
   constructor(view) {
-    this.show(view);
+    this.show(view); // takes the view; it is drawn once its numbers are computed
     this.readout = make("p", { class: "readout", "aria-live": "polite" });
     this.top = make("canvas", { class: "labels top", "aria-hidden": "true" });
     this.left = make("canvas", { class: "labels", "aria-hidden": "true" });
@@ -87,6 +87,7 @@ class Heatmap {
     return say("0 up to query {i}: both texts are the same up to there, and later tokens are masked.", { i });
   }
 
+  /** Colour the computed numbers by a scale up to `bound`, and draw them. */
   colour(bound) {
     if (!this.#matrix) return;
     const { view } = this;
@@ -129,13 +130,12 @@ class Heatmap {
     const context = this.left.getContext("2d");
     context.font = getComputedStyle(this.left).font;
     const widthOf = (text) => context.measureText(brief(text)).width;
-    const widest = (texts) => Math.min(LONGEST_LABEL * fontScale, Math.ceil(Math.max(...texts.map(widthOf))));
+    const widest = (texts) => Math.min(MAX_LABEL * fontScale, Math.ceil(Math.max(...texts.map(widthOf))));
     this.#labelWidth = Math.max(56 * fontScale, widest(queryLabels) + 10); // room for the axes' names at least
     this.#labelHeight = Math.max(32 * fontScale, widest(keyLabels) * Math.sin(SLANT) + 18);
     this.#width = figure.clientWidth;
     const available = Math.max(120, this.#width - this.#labelWidth - OVERHANG * fontScale);
-    this.#side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, available / Tk));
-    if (this.#side > 2) this.#side = Math.floor(this.#side);
+    this.#side = Math.floor(Math.max(MIN_CELL, Math.min(MAX_CELL, available / Tk)));
     const [width, height] = [Tk * this.#side, T * this.#side];
     Object.assign(extent.style, { width: `${width}px`, height: `${height}px` });
     const most = Math.max(320, innerHeight * 0.8);
@@ -165,7 +165,7 @@ class Heatmap {
     const m = Math.min(this.view.T, Math.ceil((y + height) / side)) - i;
     context.imageSmoothingEnabled = false;
     context.drawImage(this.#bitmap, j, i, n, m, j * side, i * side, n * side, m * side);
-    if (side >= 10) {
+    if (side >= 10) { // lines between cells that are large enough for them
       context.fillStyle = getComputedStyle(this.figure).getPropertyValue("background-color");
       for (let column = j; column <= j + n; column++) context.fillRect(column * side - 0.5, y, 1, height);
       for (let row = i; row <= i + m; row++) context.fillRect(x, row * side - 0.5, width, 1);
@@ -200,7 +200,7 @@ class Heatmap {
   #drawLabels(canvas, [width, height], texts, { size, minDistance, offset, length, chosen }, moveTo) {
     const side = this.#side;
     const context = prepareCanvas(canvas, width, height);
-    const longest = LONGEST_LABEL * textScale();
+    const longest = MAX_LABEL * textScale();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
@@ -223,7 +223,7 @@ class Heatmap {
 
   /** This view's row and column of a query and a key. */
   #nearestCell({ query, key }) {
-    return { query: nearest(this.view.rows, query), key: nearest(this.view.columns, key) };
+    return { query: indexAtOrBefore(this.view.rows, query), key: indexAtOrBefore(this.view.columns, key) };
   }
 
   /** A cell's query, key and number, for its label and the readout. */
@@ -243,10 +243,10 @@ class Heatmap {
     const { view, cursor, opened, hover } = this;
     if (!this.#matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = this.#nearestCell(selection);
-    const put = (element, i, j) => moveFrame(element, i, j, this.#side, SMALLEST_FRAME);
+    const put = (element, i, j) => moveFrame(element, i, j, this.#side, MIN_FRAME);
     put(cursor, query, key);
     const { openCell } = selection;
-    const isOpen = openCell && isSame(openCell, selection);
+    const isOpen = openCell && isSameHead(openCell, selection);
     const [openRow, openColumn] = isOpen
       ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)]
       : [-1, -1];

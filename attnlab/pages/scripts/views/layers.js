@@ -10,13 +10,13 @@ import { queryIn, traces } from "../state/traces.js";
 import { svg } from "../drawing/arcs.js";
 import { byId } from "../drawing/elements.js";
 
-const MOST_TOKENS = 48; // the last ones of a longer text
-const ROW = 30; // pixels between two tokens
+const MAX_DRAWN_TOKENS = 48; // the last ones of a longer text
+const ROW = 30; // pixels from a token to the next
 const NAMES_WIDTH = 150; // width of the tokens' names
 const TITLES = 26; // height of the layers' names
-const WIDEST_BAND = 16;
-const LARGEST_DOT = 9; // radius
-const WIDEST_CURVE = 5;
+const MAX_BAND = 16; // the width of the largest norm
+const MAX_DOT = 9; // the radius for the largest norm
+const MAX_CURVE = 5; // the width of weight 1
 const MIN_WEIGHT = 0.12; // smaller weights have no curve
 const SHARE_OF_ATTENTION = 0.7; // of a layer's width; the rest is for its MLP
 
@@ -50,7 +50,7 @@ function curvesOf(trace, layer, first, { start, end }, yOf, query) {
         const weight = weights[trace.cached + key];
         if (weight < MIN_WEIGHT || key === i) continue;
         const d = `M${start} ${yOf(key)}C${middle} ${yOf(key)},${middle} ${yOf(i)},${end} ${yOf(i)}`;
-        const width = WIDEST_CURVE * Math.min(1, weight);
+        const width = MAX_CURVE * Math.min(1, weight);
         curves.push(svg("path", { class: names, d, "stroke-width": width.toFixed(2) }));
       }
     }
@@ -66,12 +66,13 @@ async function drawLayers() {
   for (let layer = 0; layer < trace.layers; layer++) await loadLayer(trace, layer);
   if (traces.at(-1) !== trace) return;
   const { T, layers } = trace;
-  const first = Math.max(0, T - MOST_TOKENS);
+  const first = Math.max(0, T - MAX_DRAWN_TOKENS);
   const width = Math.max(byId("picture").clientWidth, NAMES_WIDTH + 90 * layers);
   const places = placesOf(layers, width);
   const yOf = (i) => TITLES + (i - first + 0.5) * ROW;
   // The rows of `norms`: row 0 is the embedding's; each block has three, of mid, of what its MLP adds, and of output.
   const normOf = (row, i) => norms[row * T + i];
+  const rowsOfBlock = (n) => ({ mid: 3 * n + 1, added: 3 * n + 2, output: 3 * n + 3 });
   const widest = Math.max(...norms);
   const query = queryIn(trace);
   const drawing = svg("svg", {
@@ -79,11 +80,11 @@ async function drawLayers() {
     "aria-label": say("All layers: bands are tokens, curves are attention, dots are what MLPs add"),
   });
   for (let i = first; i < T; i++) {
-    const half = (row) => Math.max(0.5, (WIDEST_BAND / 2) * (normOf(row, i) / widest));
+    const half = (row) => Math.max(0.5, (MAX_BAND / 2) * (normOf(row, i) / widest));
     const points = [
       [NAMES_WIDTH, half(0)],
-      ...places.flatMap(({ end, mlp }, n) => [[end, half(1 + 3 * n)], [mlp, half(3 + 3 * n)]]),
-      [width, half(3 * layers)],
+      ...places.flatMap(({ end, mlp }, n) => [[end, half(rowsOfBlock(n).mid)], [mlp, half(rowsOfBlock(n).output)]]),
+      [width, half(rowsOfBlock(layers - 1).output)],
     ];
     drawing.append(
       bandOf(yOf(i), points),
@@ -99,7 +100,7 @@ async function drawLayers() {
     );
     drawing.append(...curvesOf(trace, layer, first, place, yOf, query));
     for (let i = first; i < T; i++) {
-      const radius = LARGEST_DOT * Math.sqrt(normOf(2 + 3 * layer, i) / widest);
+      const radius = MAX_DOT * Math.sqrt(normOf(rowsOfBlock(layer).added, i) / widest);
       drawing.append(
         svg("circle", { cx: place.mlp, cy: yOf(i), r: radius.toFixed(1), class: i === query ? "of-query" : "" }),
       );

@@ -6,13 +6,13 @@ import { description, say, sayMessage, sayParts } from "../sources/description.j
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { changed, isLook, on, settings } from "../state/store.js";
 import { queryIn, traces } from "../state/traces.js";
-import { drawingsIn, number, onceAFrame, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { byId, make } from "../drawing/elements.js";
+import { drawingsIn, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
+import { byId, make, tableOf } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
-const ROWS = 20; // the most tokens that the table lists
-const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
+const MAX_ROWS_LISTED = 20; // tokens in the table
+const NAMELESS = /^<row \d+>$/; // the symbol of an id without a token, an unused row of W_E
 
 let settingSliders = [];
 
@@ -59,18 +59,18 @@ function makeSliders() {
 const showSettings = () => settingSliders.forEach(({ set, state }) => set(...state()));
 
 /**
- * A slider from 0. Its value is shown by `shownText`, and by `spokenText` for screen readers; `state` returns
- * the current value and the maximum.
+ * A slider from 0. shownText, spokenText: the text of a value beside the slider and for screen readers, from the value
+ * and the maximum. state: returns the setting's value and maximum.
  */
 function slider(name, { shownText, spokenText, onChange, state }) {
-  const position = () => [Number(range.value), Number(range.max)];
+  const valueAndMax = () => [Number(range.value), Number(range.max)];
   const showValue = () => {
-    shown.textContent = shownText(...position());
-    range.setAttribute("aria-valuetext", spokenText(...position()));
+    shown.textContent = shownText(...valueAndMax());
+    range.setAttribute("aria-valuetext", spokenText(...valueAndMax()));
   };
   const input = () => {
     showValue();
-    onChange(...position());
+    onChange(...valueAndMax());
   };
   const range = make("input", { type: "range", min: 0, input });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
@@ -100,13 +100,14 @@ class Prediction {
   }
 
   async #draw() {
-    if (isLook()) return;
     const { trace } = this;
+    if (isLook() || traces[trace.number] !== trace) return; // other texts may be shown since this was requested
     const position = queryIn(trace);
     const prediction = position < trace.prediction.first ? undefined : await source.predictionAfter(trace, position);
     if (traces[trace.number] !== trace || position !== queryIn(trace)) return; // another text or token has been chosen
     this.heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     for (const part of ["steps", "table", "following"]) this[part].hidden = !prediction;
+    // limits: what the model can't do, a text from its card.
     this.note.textContent = prediction ? say(trace.limits) : whyNoLogits(trace);
     if (prediction) this.#drawCandidates(position, withProbabilities(trace, prediction, settings));
   }
@@ -149,7 +150,7 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
 function candidatesTable(unusedRows, candidates) {
   const { vocab, logits, exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
-  const count = Math.min(ROWS, tokens.length);
+  const count = Math.min(MAX_ROWS_LISTED, tokens.length);
   const contentOf = (x) => (typeof x === "number" ? number(x, 4) : x);
   const tokenRow = (name, logit, steps, ...ends) => {
     const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax

@@ -54,7 +54,7 @@ async function noticeOnBlank(trace, element) {
 function showNotice() {
   const difficult = traces.map(({ words, tokens, special }) => difficultIn(words, tokens, special));
   const notices = traces.map((trace, n) => [trace, noticeOn(trace, difficult[n])]).filter(([, notice]) => notice);
-  // In a language that the model wasn't trained on, the numbers say nothing about the text, so the page hides them.
+  // In a language that the model wasn't trained on, the numbers say nothing about the text, so Look hides them.
   const isStrange = difficult.every(({ isInDoubt, scripts }) => isInDoubt && scripts.includes("other"));
   document.body.classList.toggle("strange", isStrange && traces.every(({ advice }) => advice.other));
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));

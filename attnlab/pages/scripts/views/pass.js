@@ -8,7 +8,7 @@ import { description, say, sayParts } from "../sources/description.js";
 import { headOf, runOfQueries, stepRow, uneditedRow } from "../sources/rows.js";
 import { loadLayer, readFollowing, source, whyNoLogits } from "../sources/source.js";
 import { goTo, openHead } from "../state/actions.js";
-import { correct, isLook, on, selection } from "../state/store.js";
+import { isLook, on, selection, setQuietly } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { queryIn, traces } from "../state/traces.js";
 import {
@@ -16,24 +16,24 @@ import {
 } from "../drawing/draw.js";
 import { buttonOf, byId, isPress, make } from "../drawing/elements.js";
 import { lineOf, linesOfNumber, resultOf, Working } from "../drawing/explain.js";
-import { cursorOf, focusComponent } from "../drawing/levels.js";
+import { cursorOf, focusComponent } from "../drawing/navigation.js";
 
-let shownStep; // what `readPass` returned, with the chosen `step` and its `part`
+let shownStep; // what `readPass` returned, with the chosen `step` and its `part`, see `partOf`
 let shownTrace; // the trace whose parts are listed
-let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
+let latestChoice = 0; // the number of choices so far; what was computed for an earlier choice is dropped
 
 /** Show the pass of a token in the current traces. */
 function openPass() {
   markBusy(byId("pass"), true);
-  const chosen = Math.min(selection.chosenStep.trace, traces.length - 1);
   byId("pass-traces").hidden = traces.length < 2;
+  const { chosenStep } = selection;
   const chooseTrace = (n) => goTo(selection.chosenStep.path, selection.chosenStep.component, Number(n));
   setChoices("pass-traces", traces.map(({ number, name }) => [number, name]), chooseTrace);
-  markChoice("pass-traces", chosen);
-  const trace = (shownTrace = traces[chosen]);
+  markChoice("pass-traces", chosenStep.trace);
+  const trace = (shownTrace = traces[chosenStep.trace]);
   const steps = passStepsOf(trace);
-  const path = steps.some(({ path }) => path === selection.chosenStep.path) ? selection.chosenStep.path : "embedding";
-  correct({ chosenStep: { ...selection.chosenStep, trace: chosen, path } });
+  const path = steps.some(({ path }) => path === chosenStep.path) ? chosenStep.path : "embedding";
+  setQuietly({ chosenStep: { ...chosenStep, path } });
   const blocks = Array.from({ length: trace.layers }, (_, layer) => [String(layer), say("Block {layer}", { layer })]);
   const goToFirst = (part) => goTo(steps.find((step) => partOf(step) === part).path);
   setChoices("pass-parts", [["", say("Embedding")], ...blocks, ["end", say("Logits")]], goToFirst);
@@ -49,10 +49,10 @@ function nearestPosition(trace, wanted) {
   return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
 }
 
-/** A promise of a token's pass; its numbers are read once. */
-function passOf(trace, position) {
+/** A token's pass. It is kept only once it is read: if that is cancelled, its promise stays pending. */
+async function passOf(trace, position) {
   trace.passes ??= new Map();
-  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
+  if (!trace.passes.has(position)) trace.passes.set(position, await readPass(trace, position));
   return trace.passes.get(position);
 }
 
@@ -127,10 +127,10 @@ const followPass = onceAFrame(() => {
   if (shownStep?.trace !== trace || nearestPosition(trace, queryIn(trace)) !== shownStep.position) {
     showPass();
   } else {
-    latestChoice++; // drops a pending choice
+    latestChoice++; // a choice that is still being computed is dropped
     markBusy(byId("pass"), false);
     showPassTitle();
-    showChosenStep(); // whose arithmetic may have been dropped too
+    showChosenStep(); // its arithmetic may have been dropped, too
   }
 });
 
@@ -172,7 +172,7 @@ function listSteps() {
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
 
-// Steps of the residual stream, which stand out in the list.
+// Steps of the residual stream. They stand out in the list.
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(step) {
@@ -240,8 +240,8 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
 /** Mark a component of the row, and show how it is computed. */
 async function showComponent(row, c) {
   const choice = latestChoice;
-  correct({ chosenStep: { ...selection.chosenStep, component: c } });
-  readComponent(row, c);
+  setQuietly({ chosenStep: { ...selection.chosenStep, component: c } });
+  showReading(row, c);
   const explanation = await explanationOf(shownStep, shownStep.step, c);
   if (choice !== latestChoice || c !== selection.chosenStep.component) return;
   const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
@@ -276,8 +276,8 @@ function componentOf({ name }, c) {
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
-/** Read a number of the row, chosen in the field. */
-function readComponent(row, c) {
+/** Show a number of the row, and mark it in the field that chooses it. */
+function showReading(row, c) {
   const field = byId("component");
   field.max = row.length - 1;
   field.value = c;

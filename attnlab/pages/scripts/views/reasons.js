@@ -5,13 +5,13 @@ import { fixed } from "../numbers/formats.js";
 import { countOfParts } from "../numbers/pairs.js";
 import { say } from "../sources/description.js";
 import { headOf } from "../sources/rows.js";
-import { goTo, openHead, select, setDepth } from "../state/actions.js";
+import { openHead, setDepth } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
-import { correct, isLook, on, selection } from "../state/store.js";
-import { alignment, queryIn, queryOf, traces } from "../state/traces.js";
-import { barOf, exact, rowOf, tableOf, tokenElement } from "../drawing/draw.js";
-import { buttonOf, byId, make } from "../drawing/elements.js";
-import { cursorOf, focusHead, focusComponent } from "../drawing/levels.js";
+import { isLook, on, selection, setQuietly } from "../state/store.js";
+import { alignment, traces } from "../state/traces.js";
+import { barOf, rowOf, tokenElement } from "../drawing/draw.js";
+import { buttonOf, byId, exact, make, tableOf } from "../drawing/elements.js";
+import { cursorOf, focusHead, goToStep, selectPosition } from "../drawing/navigation.js";
 import { nameOfReadPart, readReason, reasonInWords } from "../drawing/reasons.js";
 
 /** The open cell in a trace, and the key that it is compared with, or null for the mean of the row. */
@@ -24,21 +24,17 @@ function comparedCell(trace) {
 
 /** Show where a part is computed: a head, or a step of the token in the forward pass. */
 async function goToPart(trace, { kind, layer, head }, position) {
-  const choose = () => queryIn(trace) !== position && select(queryOf(trace, position));
   if (kind === "head") {
     startEntry();
-    await openHead(layer, head, choose);
+    await openHead(layer, head, () => selectPosition(trace, position));
     return isLook() ? focusHead() : cursorOf(trace.number).focus();
   }
   if (isLook()) {
     startEntry();
     setDepth("lab");
   }
-  choose();
   const paths = { token: "token_embedding", position: "position_embedding", mlp: `blocks.${layer}.mlp.output` };
-  await goTo(paths[kind], undefined, trace.number);
-  byId("pass").scrollIntoView();
-  focusComponent();
+  return goToStep(trace, position, paths[kind]);
 }
 
 /** A part's name, which leads to it. */
@@ -88,10 +84,10 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
   });
 }
 
-/** The keys of the row, to compare with: a button for each, and one for their mean. */
+/** Buttons to choose what the score is compared with: each other visible key, or the mean of the row. */
 function rivalsOf(trace, { visible, key }) {
   const choose = (other) => {
-    correct({ openCell: { ...selection.openCell, other } });
+    setQuietly({ openCell: { ...selection.openCell, other } });
     for (const section of byId("sums").querySelectorAll(".reasons")) section.update();
   };
   const chipOf = (n, words) => Object.assign(buttonOf(() => choose(n), { class: "chip" }, words), { other: n });

@@ -11,7 +11,7 @@ import { loadLayer, source, withProbabilities } from "../sources/source.js";
 import { chooseHead, openCellAt, select } from "../state/actions.js";
 import { END_OF_TEXT, live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
-import { changed, isSame, on, selection, set, settings } from "../state/store.js";
+import { changed, isSameHead, on, selection, set, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
 import { nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
@@ -21,10 +21,9 @@ import {
   effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
 } from "./sentences.js";
 import { softmaxRow } from "./softmax.js";
-import { Stage } from "./stage.js";
+import { likeliestWords, NEXT_WORDS, Stage } from "./stage.js";
 
 const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
-const NEXT_LISTED = 4;
 const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // the jobs in a model card that name what is found
 const PRONOUN = /^(he|she|it|they|him|her|them|his|its|their)$/i;
 const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
@@ -32,22 +31,20 @@ const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said wha
 let stages = []; // one for each trace
 let heads; // of the last trace
 let texts = []; // the traces as Stage and Heads draw them
-const pointed = { query: null, head: null }; // what is under the pointer, shown instead of the selection
+const pointed = { query: null, head: null }; // what is under the pointer; it is shown instead of the selection
 let isRowOpen = false;
-let revealed = null; // a reader who predicts first sees the next words of this text, which is in symbols
+let revealed = null; // the symbols of the text whose next words were revealed to a reader who predicts first
 
 /** How many line ends a token is, if nothing else. */
 const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
 
-/** A token's text as it is read in the sentence: line ends are visible, parts of characters are named. */
+/** A token's text in words about the sentence: line ends are visible, parts of characters are named. */
 function textOf(token) {
   if (token.symbol === END_OF_TEXT) return ` ${say("end of text")}`;
   return token.text.includes("\ufffd") ? wordOf(token) : "⏎".repeat(lineEndsIn(token)) || token.text;
 }
 
-/**
- * What is written for a token in the sentence: line ends and a character that is in several tokens, as they were typed.
- */
+/** A token's text as it is drawn in the sentence: line ends and characters of several tokens are as they were typed. */
 function lettersOf(token) {
   if (lineEndsIn(token)) return "\n".repeat(lineEndsIn(token));
   const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
@@ -78,7 +75,7 @@ const isLayerLoaded = ({ trace }, layer) => trace.loaded.has(layer);
 const headShown = () => pointed.head ?? selection;
 
 const storyOfHead = ({ trace }, { layer, head }) =>
-  trace.story?.heads.find((one) => isSame(one, { layer, head })) ?? null;
+  trace.story?.heads.find((one) => isSameHead(one, { layer, head })) ?? null;
 
 /** What a head adds to the probability of the most probable next word; null if that isn't known. */
 const effectOf = (text, place) => storyOfHead(text, place)?.effect ?? null;
@@ -104,11 +101,8 @@ function comparedWords(text) {
 function nextWords(text) {
   if (isHidden(text) || !text.next) return null;
   const unchanged = () => text.next.map(({ id, probability }) => ({ id, before: probability, after: probability }));
-  const list = [...(comparedWords(text) ?? unchanged())];
-  const size = ({ before, after }) => Math.max(before, after);
-  const largest = list.sort((a, b) => size(b) - size(a)).slice(0, NEXT_LISTED);
   const namesOf = ({ id }) => ({ text: textIn(text, id), completion: text.completions?.get(id) });
-  return largest.sort((a, b) => b.before - a.before).map((word) => ({ ...word, ...namesOf(word) }));
+  return likeliestWords(comparedWords(text) ?? unchanged()).map((word) => ({ ...word, ...namesOf(word) }));
 }
 
 const inWords = (text, next) => next.map((word) => ({ ...word, text: nameOfNext(text, word.id) }));
@@ -146,7 +140,7 @@ function otherHeadWords({ trace, queries, keys }) {
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
     const key = mostLookedAt(weights, own);
     const job = jobOf({ layer, head });
-    const isOther = !isSame(headShown(), { layer, head }) && !isSame(selection, { layer, head });
+    const isOther = !isSameHead(headShown(), { layer, head }) && !isSameHead(selection, { layer, head });
     return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_FOUND
       ? [{ layer, head, key, job, share: weights[key] }]
       : [];
@@ -194,7 +188,7 @@ function draw() {
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  const isSilenced = (place) => selection.isSilenced && isSame(selection, place) && storyOfHead(text, place);
+  const isSilenced = (place) => selection.isSilenced && isSameHead(selection, place) && storyOfHead(text, place);
   const isMuted = (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || isSilenced({ layer, head });
   heads.mark(selection, isMuted);
 }
@@ -308,29 +302,24 @@ async function readNext() {
   showEffects();
 }
 
-/**
- * The most probable next words without and with a trace's edits, [{id, before, after}]; null if it has none, or the
- * page no model.
- */
+/** The most probable next words without and with a trace's edits, [{id, before, after}]; null without edits. */
 async function readEdited(trace) {
   if (!trace.changes?.length) return null;
   const plain = { ...trace, changes: [], packs: new Map(), predictions: new Map() };
   const read = async (one) => withProbabilities(one, await source.predictionAfter(one, one.T - 1), UNCHANGED);
   const [before, after] = await Promise.all([plain, trace].map(read));
   const shareOf = ({ all, logits, sum }, id) => Math.exp(all[id] - logits[0]) / sum;
-  const ids = new Set([before, after].flatMap(({ ids }) => ids.slice(0, NEXT_LISTED)));
+  const ids = new Set([before, after].flatMap(({ ids }) => ids.slice(0, NEXT_WORDS)));
   return [...ids].map((id) => ({ id, before: shareOf(before, id), after: shareOf(after, id) }));
 }
 
-/**
- * The rest of next words that are pieces: a page with a model follows the most probable pieces, a saved page has them.
- */
+/** Read the rest of next words that are pieces: a saved page has it; otherwise, the model completes the words. */
 async function completePieces(text) {
   if (!text.next || text.completions) return;
   const saved = text.trace.completions ?? {}; // by id
   text.completions = new Map(Object.entries(saved).map(([id, rest]) => [Number(id), rest]));
   if (!live.complete) return;
-  for (const { id } of text.next.slice(0, NEXT_LISTED)) text.completions.set(id, await live.complete(text.trace, id));
+  for (const { id } of text.next.slice(0, NEXT_WORDS)) text.completions.set(id, await live.complete(text.trace, id));
 }
 
 /** Draw the heads, layer by layer, so that the page stays responsive. */
@@ -354,10 +343,11 @@ function showEffects() {
   const word = isShown ? nameOfNext(text, story.ids[0]).trim() : "";
   heads.showEffects((layer, head) => (isShown ? effectOf(text, { layer, head }) : null));
   const count = text.layers * text.H;
-  // Where the sentence isn't shown, or is about the longest bar, it isn't said why it is about its head.
-  const isOpen = selection.isHeadChosen || isSame(heads.longest, selection) || !byId("first").checkVisibility();
-  const longest = { effect: heads.largest, isOpen };
-  byId("every-head-title").textContent = headsInWords(text, { word, tried: story?.heads.length ?? count, longest });
+  // The page chose a head whose bar isn't the longest, which it explains.
+  const isOfOther = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
+  const values = { word, tried: story?.heads.length ?? count, largest: heads.largest };
+  const explainsChoice = isOfOther && byId("first").checkVisibility();
+  byId("every-head-title").textContent = headsInWords(text, { ...values, explainsChoice });
 }
 
 /** Show whether what is typed isn't what is shown. */

@@ -6,7 +6,7 @@ import { joinSentences, say, sayParts, spaceBetween } from "../sources/descripti
 import { buttonOf, make } from "../drawing/elements.js";
 import { shareWriter } from "./stage.js";
 
-const MIN_RESTING = 0.3; // the share on the first word from which on the sentence says so
+const MIN_RESTING = 0.3; // a larger share on the first word is mentioned
 const MIN_NAMED = 0.01; // words with a smaller share aren't named
 const MIN_SEEN = 0.1; // the smallest share with which a word is said to look at another one
 const MANY_QUERIES = 200; // in longer texts, it isn't said who looks at a word
@@ -42,7 +42,7 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
     const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
     return { words, named: [...Array(visible).keys()] };
   }
-  // The first word is where attention rests: it is named if nothing else is looked at, or if it is the word before.
+  // Attention rests on the first word: it is named only if no other is looked at, or if it is the word before.
   const largest = row.indexOf(Math.max(...row));
   const key = mostLookedAt(row, own);
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
@@ -69,15 +69,15 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
     return { words, named: [own] };
   }
   const T = shown.queries.length;
-  const isBefore = isSelf && most === query - 1 && T > FEW_QUERIES && looksAtPrevious(rowOf, T);
-  return { words: isBefore ? beforeInWords(values) : lookPhrase(values), named: [most] };
+  const looksBefore = isSelf && most === query - 1 && T > FEW_QUERIES && looksAtPrevious(rowOf, T);
+  return { words: looksBefore ? beforeInWords(values) : otherInWords(values), named: [most] };
 }
 
 /** Whether a row gives the same weight to all of its visible words. */
 const isUniform = (row, visible) =>
   visible > 1 && [...row].slice(0, visible).every((weight) => Math.abs(weight * visible - 1) < 1e-3);
 
-const lookPhrase = (values) =>
+const otherInWords = (values) =>
   sayParts("In head {name}, “{word}” looks at “{other}” with {share} of its attention.", values);
 
 const restInWords = (values) => sayParts(
@@ -101,12 +101,12 @@ function tiedInWords(values) {
 /** Who looks at a word most, if any word does. */
 export function lookedAtInWords(shown, rowOf, query) {
   if (!shown.isSelf || shown.queries.length > MANY_QUERIES) return [];
-  const seen = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query]));
-  const most = seen.indexOf(Math.max(...seen));
-  if (seen[most] < MIN_SEEN) return [];
+  const shares = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query])); // of each word's attention
+  const most = shares.indexOf(Math.max(...shares));
+  if (shares[most] < MIN_SEEN) return [];
   return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", {
     other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"),
-    share: shareWriter(rowOf(most))(seen[most]),
+    share: shareWriter(rowOf(most))(shares[most]),
   });
 }
 
@@ -168,22 +168,22 @@ export function silenceButtonOf(press, isSilenced, hasAverages = true) {
 }
 
 /**
- * What is drawn of all heads. word: the most probable next word, "" if nothing is known or said of it; tried: the count
- * of heads whose effect is known; longest: the longest bar, {isOpen, effect}.
+ * What is drawn of all heads. word: the most probable next word, "" if nothing is known or said of it. tried: the count
+ * of heads whose effect is known. largest: the largest effect. explainsChoice: whether to say why a head is open.
  */
-export function headsInWords({ layers, H, isSelf }, { word, tried, longest }) {
+export function headsInWords({ layers, H, isSelf }, { word, tried, largest, explainsChoice }) {
   const count = layers * H;
   const sentences = [say("All {count} heads over the same words.", { count })];
   if (isSelf) sentences.push(say("Grey is attention that rests on the first word."));
   if (!word) return joinSentences(...sentences);
-  const points = (100 * longest.effect).toFixed(longest.effect < 0.1 ? 1 : 0);
+  const points = (100 * largest).toFixed(largest < 0.1 ? 1 : 0);
   const values = { word, tried, points: points === "0.0" ? "< 0.1" : points };
   sentences.push(say(
     "Bar: how far the head raises (right) or lowers (left) “{word}”; the longest is {points} points of probability.",
     values,
   ));
   if (tried < count) sentences.push(say("Heads that were tried: {tried}.", values));
-  if (!longest.isOpen) sentences.push(
+  if (explainsChoice) sentences.push(
     say("The sentence is about the head whose bar × share of one word is largest."),
     say("A head that looks at the word before everywhere counts half."),
   );

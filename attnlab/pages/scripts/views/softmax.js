@@ -3,19 +3,19 @@
 import { fixed } from "../numbers/formats.js";
 import { mostLookedAt } from "../numbers/looks.js";
 import { say, sayParts } from "../sources/description.js";
-import { buttonOf, make } from "../drawing/elements.js";
+import { buttonOf, exact, make, tableOf } from "../drawing/elements.js";
 import { shareWriter } from "./stage.js";
 
-/** A number in words, with all its digits; it is a button if `open` shows how it is computed. */
+/** A cell with a number as the given text. It is a button if there is an `open`, which shows how it is computed. */
 function numberCell(x, words, open) {
-  const data = make("data", { value: String(x) }, words);
+  const data = exact(x, words);
   return make("td", {}, open ? buttonOf(open, { class: "leads" }, data) : data);
 }
 
 /**
  * A table of the keys of a query, with their weights. If scores are given, it also shows how they become weights.
  *
- * scores: of the keys that the mask leaves visible, -Infinity for others; null if only the weights are known
+ * scores: the keys' scores, -Infinity for those that the mask hides; null if only the weights are known
  * open(step, j): shows how the step's number at key j is computed; null if the page can't
  */
 export function softmaxRow(shown, query, row, scores = null, open = null) {
@@ -47,11 +47,6 @@ export function softmaxRow(shown, query, row, scores = null, open = null) {
   const headings = scores
     ? [say("key"), "score = q · k / √Dk", "exp(score − largest)", say("÷ {sum}, their sum", { sum: fixed(sum, 3) }), ""]
     : [say("key"), say("weight"), ""];
-  const caption = make(
-    "caption", {},
-    ...sayParts("Where “{query}” looks, word by word", { query: make("bdi", {}, shown.queries[query].trim()) }),
-  );
-  const headingOf = (words) => (words ? make("th", { scope: "col" }, words) : make("td"));
-  const head = make("thead", {}, make("tr", {}, ...headings.map(headingOf)));
-  return make("table", {}, caption, head, make("tbody", {}, ...rows));
+  const named = { query: make("bdi", {}, shown.queries[query].trim()) };
+  return tableOf(make("span", {}, ...sayParts("Where “{query}” looks, word by word", named)), headings, rows);
 }

@@ -6,20 +6,20 @@ import { say } from "../sources/description.js";
 import { arcsOf, svg } from "../drawing/arcs.js";
 import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 
-const PHONE = 700; // pixels; a narrower page has its next words below the sentence
-const SMALLEST_LETTERS = 22; // pixels
-const LARGEST_LETTERS = 46;
-const LARGEST_ON_PHONE = 34;
+const PHONE = 700; // pixels; on a narrower page, the next words are below the sentence
+const MIN_LETTERS = 22; // pixels
+const MAX_LETTERS = 46;
+const MAX_LETTERS_ON_PHONE = 34;
 const ROOM_FOR_NEXT = 330; // pixels beside the sentence
 const SHARE_HEIGHT = 12; // pixels above the letters
 const MIN_SHARE = 0.01; // smaller shares aren't written under a word
-const MIN_ARC = 0.004; // smaller weights of the word that looks have no arc
-const MIN_FAINT_ARC = 0.12; // smaller weights of the other words, whose arcs are faint, have none either
-const MANY_WORDS = 60; // a longer text is folded: it shows its last words, and those that are looked at most
+const MIN_ARC = 0.004; // smaller weights of the selected word have no arc
+const MIN_FAINT_ARC = 0.12; // smaller weights of the other words, whose arcs are faint, have no arc
+const MANY_WORDS = 60; // a longer text is folded: only its last words, and those looked at most, are shown
 const LAST_WORDS = 24;
-const MOST_LOOKED_AT = 12;
-const NEXT_WORDS = 4;
-const ROOM_BETWEEN_LINES = 1.2; // sizes of the letters, for the arcs of a line that isn't the first
+const MAX_LOOKED_AT = 12;
+export const NEXT_WORDS = 4; // how many next words are listed
+const ROOM_BETWEEN_LINES = 1.2; // the largest height of arcs below the first line, in sizes of the letters
 
 export class Stage {
   /**
@@ -160,15 +160,15 @@ export class Stage {
     this.isNarrow = width < PHONE;
     const room =
       this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
-    const largest = this.isNarrow ? LARGEST_ON_PHONE : LARGEST_LETTERS * Math.max(1, width / 1300);
+    const largest = this.isNarrow ? MAX_LETTERS_ON_PHONE : MAX_LETTERS * Math.max(1, width / 1300);
     element.style.setProperty("--letters", "100px");
     element.classList.add("measuring"); // in one line
     const longest = Math.max(...[...element.querySelectorAll(".sentence")].map(({ scrollWidth }) => scrollWidth));
     element.classList.remove("measuring");
-    this.letters = this.fixed ?? Math.max(SMALLEST_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
+    this.letters = this.fixed ?? Math.max(MIN_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
     element.style.setProperty("--letters", `${this.letters}px`);
     element.style.setProperty("--room", `${room}px`);
-    this.highest = Math.max(this.fixed || this.isFolding ? 0 : 94, 2.9 * this.letters); // of an arc
+    this.highest = Math.max(this.fixed || this.isFolding ? 0 : 94, 2.9 * this.letters); // the largest height of arcs
     element.style.setProperty("--above", `${Math.max(1.17 * this.highest, Math.min(170, 3.6 * this.letters))}px`);
     element.classList.toggle(
       "wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")),
@@ -178,7 +178,7 @@ export class Stage {
 
   /** Of a long text, show the last words, the one that looks and those that it looks at most; fold the others. */
   #fold(row, query) {
-    const lookedAt = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, MOST_LOOKED_AT);
+    const lookedAt = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, MAX_LOOKED_AT);
     const isShown = new Set([query, ...lookedAt.filter((j) => row[j] >= MIN_SHARE)]);
     for (let n = this.words.length - LAST_WORDS; n < this.words.length; n++) isShown.add(n);
     this.words.forEach((word, n) => {
@@ -187,7 +187,7 @@ export class Stage {
     });
   }
 
-  /** The places of words on the stage: centre, top and bottom of the letters, and the line. */
+  /** The places of words, see `pathOf` in drawing/arcs.js, with the right and bottom ends of the letters. */
   #placesOf(words) {
     const box = this.element.getBoundingClientRect();
     const places = words.map((word) => {
@@ -245,10 +245,7 @@ export class Stage {
     });
   }
 
-  /**
-   * Write the shares under the words, or above those of another sentence; where two would overlap, the larger one. Arcs
-   * to another line begin below them.
-   */
+  /** Place the shares under the words, or above those of another sentence. Of two that overlap, the larger is shown. */
   #placeShares(row, places) {
     const shares = this.keys.map(({ lastChild }) => lastChild);
     const widths = shares.map((share) => (share.textContent ? share.offsetWidth : 0));
@@ -263,6 +260,7 @@ export class Stage {
       Object.assign(shares[j].style, { left: `${x}px`, top: `${top}px` });
       if (!isFree) continue;
       taken.push({ line, start, end });
+      // Arcs to another line begin below the share.
       if (this.shown.isSelf) places[j].under += shares[j].offsetHeight;
     }
   }
@@ -270,9 +268,11 @@ export class Stage {
   /** The other words' arcs, faint; the query's arcs; and over each of these a wide, invisible one, easy to press. */
   #arcs(rowOf, query, places, from, namesFirst) {
     const { shown, letters } = this;
-    const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, firstRests: shown.isSelf && !namesFirst };
-    const arcsFrom = (i, more) =>
-      arcsOf(from[i], places, rowOf(i), { ...shape, ...more, isOwn: (j) => !places[j] || (shown.isSelf && j === i) });
+    const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, isFirstGrey: shown.isSelf && !namesFirst };
+    const arcsFrom = (i, widths) => {
+      const isLeftOut = (j) => !places[j] || (shown.isSelf && j === i); // a word that is folded, or looks at itself
+      return arcsOf(from[i], places, rowOf(i), { ...shape, ...widths, isLeftOut });
+    };
     // Between two sentences of several lines, or over folded words, they would only hide others.
     const isCrowded = this.isFolding || (!shown.isSelf && this.element.classList.contains("wraps"));
     const others = isCrowded ? [] : [...from.keys()].filter((i) => i !== query);
@@ -338,6 +338,12 @@ export class Stage {
     bar.style.width = `${Math.max(1, 130 * (isChanged ? after : before))}px`;
     return make("li", {}, name, ...(this.isNarrow ? [bar] : []), make("span", { class: "its-share" }, ...shares));
   }
+}
+
+/** The next words to list, [{before, after}]: the most probable ones before or after a change. */
+export function likeliestWords(next) {
+  const size = ({ before, after }) => Math.max(before, after);
+  return [...next].sort((a, b) => size(b) - size(a)).slice(0, NEXT_WORDS).sort((a, b) => b.before - a.before);
 }
 
 /** A function that writes a row's weights: as percentages, or as numbers if an edit made one negative or above 1. */

@@ -25,7 +25,7 @@ export function makeEditor() {
   return editor;
 }
 
-/** What is said about the typed text, and example texts. */
+/** The elements around the text area: the state of the typed text, and buttons with example texts. */
 export function typingParts() {
   const typeExample = (text) => {
     set({ typed: text });
@@ -34,10 +34,7 @@ export function typingParts() {
   const buttonOfExample = (text, n) => buttonOf(() => typeExample(text), { tabindex: n ? -1 : 0 }, text);
   const examples = make("p", { id: "examples" }, ...description.examples.map(buttonOfExample));
   moveByArrows(examples, () => [...examples.children]);
-  return [
-    make("p", { id: "unsent", role: "status" }),
-    examples,
-  ];
+  return [make("p", { id: "unsent", role: "status" }), examples];
 }
 
 /** Show whether the typed text differs from the one shown, and whether it is being computed. */
@@ -46,7 +43,7 @@ function markTyped() {
   set({ isTyping: !isShown });
   byId("unsent").hidden = isShown || isRefusedTyped();
   byId("unsent").textContent = selection.isBusy && isRequestTyped() ? say("computing …") : "";
-  // What is shown is of another text.
+  // If a text was refused, the numbers that are shown are of another one.
   byId("explore").classList.toggle("refused", !isShown && requests.refused !== null);
 }
 

@@ -1,20 +1,21 @@
-// What a page with a model writes: a word at a time, by itself until it is stopped.
+// How a page with a model continues the text: it completes words, and writes sampled tokens until it is stopped.
 
 import { source } from "../sources/source.js";
 import { END_OF_TEXT, endsInBlank } from "../state/live.js";
 import { latest, openIds, writeToken } from "../state/requests.js";
 import { selection, set, settings } from "../state/store.js";
 
-const LONGEST_PIECES = 3; // further tokens of a word
-const MILLISECONDS_A_WORD = 700; // while the page writes by itself
+const MAX_FURTHER_TOKENS = 3; // tokens that complete a word
+const MILLISECONDS_A_WORD = 700; // the pause after each word that the page writes by itself
 
-let turn = 0; // the number of times that the page has begun to write by itself
+let turn = 0; // how often the page has begun to write by itself; an earlier turn stops when a new one begins
 
-/** What follows a token in the same word, by the most probable tokens; "" if the word ends. */
+/** What follows a token in the same word, by the most probable tokens; "" if the word ends, or if this is cancelled. */
 export async function completionOf({ ids, changes, names }, id) {
-  if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + LONGEST_PIECES >= source.config.n_positions) return "";
-  const mostProbable = { count: LONGEST_PIECES, temperature: 0, top_k: null, top_p: null };
-  const { chosen } = await source.generate({ ids: [...ids, id], changes }, mostProbable);
+  if (!/[a-z]$/i.test(names.get(id).symbol) || ids.length + MAX_FURTHER_TOKENS >= source.config.n_positions) return "";
+  const mostProbable = { count: MAX_FURTHER_TOKENS, temperature: 0, top_k: null, top_p: null };
+  const cancelled = { chosen: [] };
+  const { chosen } = await source.generate({ ids: [...ids, id], changes }, mostProbable).catch(() => cancelled);
   const end = chosen.findIndex(({ text }) => !/^[a-z’']/.test(text));
   return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
 }
@@ -37,7 +38,7 @@ export async function toggleWriting() {
       await new Promise((done) => setTimeout(done, MILLISECONDS_A_WORD));
     }
   } catch (error) {
-    set({ status: error.message });
+    if (error.name !== "AbortError") set({ status: error.message }); // the page's status already says “Cancelled.”
   }
   if (turn === own) set({ isWriting: false });
   return undefined;

@@ -1,8 +1,9 @@
 // Going to a part of the page: a number's arithmetic, a map's cell, the table of next tokens.
 
-import { openCellAt } from "../state/actions.js";
+import { goTo, openCellAt, select } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
 import { isLook, selection } from "../state/store.js";
+import { queryIn, queryOf } from "../state/traces.js";
 import { byId } from "./elements.js";
 
 const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
@@ -25,8 +26,19 @@ export function openArithmetic(cursor) {
 /** The cursor of the nth view's map. */
 export const cursorOf = (n) => byId("heatmaps").children.item(n)?.querySelector(".cursor");
 
-/** Move to the chosen number of the pass's chosen step. */
+/** Move to the field that chooses a number of the forward pass's chosen step. */
 export const focusComponent = () => byId("component").focus();
+
+/** Select the query at a position in a trace; the selected key stays if that query is selected already. */
+export const selectPosition = (trace, position) => queryIn(trace) !== position && select(queryOf(trace, position));
+
+/** Go to a number of a token's step in the forward pass; by default, to the component that was chosen last. */
+export async function goToStep(trace, position, path, component) {
+  selectPosition(trace, position);
+  await goTo(path, component, trace.number);
+  byId("pass").scrollIntoView();
+  focusComponent();
+}
 
 /** Move to the open head among all heads. */
 export const focusHead = () => byId("every-head").querySelector("[aria-pressed=true]").focus();
