@@ -51,28 +51,17 @@ export function symbolOf(symbol, word = symbol) {
 /** A token's symbol and its name for readers, see `symbolOf`, shortened if they are long. */
 export const tokenElement = (token) => symbolOf(brief(token.symbol), brief(wordOf(token)));
 
-const REST_LENGTH = 7; // the most characters of a word on each side of a piece
-
-/** A token's name for readers; a piece of a word stands out in the whole word. */
-function wordElement(token) {
-  if (!token.piece) return make("bdi", {}, make("strong", {}, brief(wordOf(token))));
-  const { before, own, part, after } = token.piece;
-  const start = before.length > REST_LENGTH ? `…${before.slice(1 - REST_LENGTH)}` : before;
-  const end = after.length > REST_LENGTH ? `${after.slice(0, REST_LENGTH - 1)}…` : after;
-  const rest = (text) => make("span", { class: "rest" }, text);
-  return make(
-    "bdi", { class: "piece" }, rest(start), make("strong", {}, brief(own)), rest(end),
-    ...(part ? [make("small", {}, ` ${part}`)] : []),
-  );
-}
-
-/** A token's name within a sentence: a piece of a word with its word, except a piece of one character. */
+/** A token's name within a sentence: a piece of a word with the word, a part of a character with its number. */
 export function wordInSentence(token) {
-  const { before, own, after } = token.piece ?? {};
-  if (!before && !after) return wordElement(token);
-  const piece = make("strong", {}, brief(wordOf(token)));
-  const word = brief(before + own.replace("␣", "") + after);
-  return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece, word }));
+  const name = make("strong", {}, brief(wordOf(token)));
+  if (!token.piece) return make("bdi", {}, name);
+  const { before, own, part, after } = token.piece;
+  if (before || after) {
+    const word = brief(before + own.replace("␣", "") + after);
+    return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece: name, word }));
+  }
+  const shareOfCharacter = part ? [make("small", {}, ` ${part}`)] : []; // such as 1/3
+  return make("bdi", { class: "piece" }, make("strong", {}, brief(own)), ...shareOfCharacter);
 }
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */

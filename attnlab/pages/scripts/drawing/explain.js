@@ -198,7 +198,7 @@ function termsIn(working, tree, sum) {
   return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
 }
 
-/** A table of a sum of products; if it is shortened, also a disclosure with all of them. lead: see `linesOfNumber`. */
+/** A table of a sum of products, ["*", x, w]; if it is shortened, also one of all. lead: see `linesOfNumber`. */
 function productsOf(working, [, first, second], bias, { heading, result, lead }) {
   const [x, w] = [first, second].map((tree) => working.value(tree));
   const products = Float64Array.from(x, (value, i) => value * w[i]);
@@ -231,8 +231,8 @@ export const lineOf = (heading, ...parts) =>
 /** A number of a step; if an edit changed it by more than rounding does, also what the equation gives. */
 export function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
-  const size = Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
-  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * size;
+  const tolerance = 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3); // float32 has seven digits
+  const isUnchanged = Math.abs(computed - stored) <= tolerance;
   if (!isEdited || isUnchanged) return shown;
   return make(
     "span", {},

@@ -8,7 +8,7 @@ export function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** Unpack a mask: from bits in row-major order, the first one the highest of its byte, to bytes 0 and 1. */
+/** Unpack a mask to bytes 0 and 1. Its bits are in row-major order; a byte's first bit is its highest. */
 export function unpackedMask(base64, size) {
   const packed = bytesOf(base64);
   const mask = new Uint8Array(size);
@@ -44,7 +44,9 @@ export function percent(fraction, digits = 0) {
   const withDigits = (n) => `${(100 * fraction).toFixed(n)}\u00a0%`;
   const value = parseFloat(withDigits(digits));
   if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
-  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits); // 1 up to the rounding of float32
+  const isOne = Math.fround(fraction) === 1; // up to the rounding of float32
+  if (value < 100 || isOne) return withDigits(digits);
+  // A fraction below 1 that would read 100 gets one decimal, and if that reads 100.0, too, a bound.
   return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 

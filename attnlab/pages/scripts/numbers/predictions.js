@@ -111,6 +111,7 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
   const kept = new Set(ranked.slice(0, count));
   const removedBy = logits.map((logit, i) => (logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p"));
   const renormalized = listed.map((e, i) => (removedBy[i] ? 0 : e / keptSum));
+  // If all remaining tokens are listed, the others were removed.
   const removesOthers = count === removedBy.filter((cut) => !cut).length;
   const othersRenormalized = removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized));
   const others = { exponential: rest, probability: rest / sum, renormalized: othersRenormalized };

@@ -122,7 +122,7 @@ export class Products {
     );
     // Functions write four numbers at a time, so a row's last ones may reach into the next row, which is still needed.
     const isOutDirect = this.#isInMemory(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
-    const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
+    const last = [NaN, NaN, NaN]; // the repeated number that each buffer is filled with, to fill it only once
     forEachRow(shape, arrays, (at, starts, width, steps) => {
       for (let done = 0; done < width; done += BLOCK) {
         const count = Math.min(BLOCK, width - done);

@@ -12,10 +12,7 @@ export class Graph {
     Object.assign(this, { data, nodes: new Map() });
   }
 
-  /**
-   * A step's equation and needs; for a head's step, also `whole`, the step it is a slice of, and the equation that
-   * slices it.
-   */
+  /** A step's equation and needs. A head's step is a slice of `whole`, the layer's step, by `sliceEquation`. */
   node(path) {
     if (!this.nodes.has(path)) this.nodes.set(path, this.#resolve(path));
     return this.nodes.get(path);
@@ -33,8 +30,8 @@ export class Graph {
         ? parent + need.slice(1)
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
-    const n_head = whole.replace(/[^.]+$/, "n_head");
-    return { equation, sliceEquation, needs: needs.map(absolute), whole, head, n_head, isInput: !declared };
+    const headCount = whole.replace(/[^.]+$/, "n_head"); // the path of the number of heads
+    return { equation, sliceEquation, needs: needs.map(absolute), whole, head, headCount, isInput: !declared };
   }
 }
 
@@ -91,7 +88,7 @@ export class Run {
 
   #compute(path) {
     const { equation, sliceEquation, whole } = this.graph.node(path);
-    // Without the whole layer's step, computing a head's step from the head's own steps is less work.
+    // A head's step is cut from the layer's if that is known or edited. Otherwise, computing one head is less work.
     const needsWhole = this.values.has(whole) || whole in this.edits || !equation;
     if (sliceEquation && needsWhole && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
       return this.#slice(path, this.value(whole));
@@ -113,9 +110,9 @@ export class Run {
 
   /** A copy of an array with one of its slices edited. */
   #withEditedSlice(value, path) {
-    const { sliceEquation, n_head } = this.graph.node(path);
-    // All heads may share one mask.
-    const heads = sliceEquation === "head_slice" ? [this.value(n_head), 1, 1] : [];
+    const { sliceEquation, headCount } = this.graph.node(path);
+    // An array that all heads share, such as a mask, gets an axis of heads first, to change only one of them.
+    const heads = sliceEquation === "head_slice" ? [this.value(headCount), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
     const slice = this.#slice(path, copy);
@@ -127,8 +124,8 @@ export class Run {
 
   /** A head's step, from the same step of all heads. */
   #slice(path, whole) {
-    const { sliceEquation, head, n_head } = this.graph.node(path);
-    return whole === null ? null : equations[sliceEquation](whole, head, this.value(n_head));
+    const { sliceEquation, head, headCount } = this.graph.node(path);
+    return whole === null ? null : equations[sliceEquation](whole, head, this.value(headCount));
   }
 }
 

@@ -39,7 +39,7 @@ export function charactersIn(tokens) {
   return characters;
 }
 
-/** A letter for a character's kind, for the pattern WORDS: see attnlab/text/words.py. */
+/** A character's kind, for the pattern WORDS: a space, alone, a letter, a mark, invisible, or other. */
 function kindOfCharacter(text) {
   if (text === " ") return " ";
   if (STANDS_ALONE.test(text)) return "A";

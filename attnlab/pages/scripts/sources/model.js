@@ -325,10 +325,10 @@ class Model {
     const pick = (ids, probabilities) => ids.map((id) => probabilities[id]);
     const numbers = [compared.length, ...compared, ...pick(compared, original)];
     const candidates = this.#candidates(run, original, compared[0]);
-    const most = Math.max(1, Math.floor(MAX_ROWS / T)); // heads that are ablated at once, all in one layer
+    const batchSize = Math.max(1, Math.floor(MAX_ROWS / T)); // heads of one layer that are ablated at once
     for (let tried = 0; tried < candidates.length; ) {
       const [layer] = candidates[tried];
-      const batch = candidates.slice(tried, tried + most).filter((place) => place[0] === layer);
+      const batch = candidates.slice(tried, tried + batchSize).filter((place) => place[0] === layer);
       const heads = batch.map(([, head]) => head);
       const tickOfBatch = (done) => tick((tried + done * heads.length) / candidates.length);
       const logits = await this.#logitsWithout(run, layer, heads, tickOfBatch);
@@ -353,7 +353,7 @@ class Model {
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;
     await this.#pass(batch, last, tick);
-    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // the last block's last row is enough
+    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // its other steps: one row only
     return this.logits(this.#rowOf(batch, context.shape[1] - 1, last), 0);
   }
 

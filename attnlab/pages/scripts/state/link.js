@@ -69,7 +69,7 @@ export function followLink(link) {
   const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only the lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   showLanguage(Object.hasOwn(LANGUAGES, values.language ?? "") ? values.language : languageWritten);
-  changed("query");
+  changed("query"); // the selection was set without drawing
   followLinkOfPass(values);
   followLinkOfArithmetic(values);
   return openHead(selection.layer, selection.head);

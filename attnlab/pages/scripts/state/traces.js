@@ -35,7 +35,7 @@ export function setTraces(descriptions) {
   const cached = traces.map((trace) => trace.cached);
   alignment = {
     queries,
-    keys: [
+    keys: [ // those of cached tokens correspond by number, the others as the queries
       ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((count) => (n < count ? n : null))),
       ...queries.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
     ],
@@ -139,6 +139,7 @@ function distinctions(both, pairs) {
   const differ = (property) => property(a) !== property(b);
   const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
   return both.map((trace, t) => {
+    // How many of the trace's tokens stand before the first difference.
     const start = pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length;
     const text = differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, start);
     return [differ(({ model }) => model) && trace.model, text, differ(changesIn) && changesIn(trace)]
@@ -192,6 +193,7 @@ function viewOf(name, viewed, distinction = "") {
   const columns = indicesIn(alignment.keys);
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
   const keys = positionsIn(alignment.keys).filter(isEverywhere);
+  // In a difference, tokens that correspond may have different names: both are shown.
   const namesIn = (all, list, nameOf) =>
     all.map((positions) => [...new Set(viewed.map((trace, n) => nameOf(trace[list][positions[n]])))].join(" | "));
   const symbolIn = ({ symbol }) => symbol;

@@ -131,7 +131,8 @@ class Heatmap {
     context.font = getComputedStyle(this.left).font;
     const widthOf = (text) => context.measureText(brief(text)).width;
     const widest = (texts) => Math.min(MAX_LABEL * fontScale, Math.ceil(Math.max(...texts.map(widthOf))));
-    this.#labelWidth = Math.max(56 * fontScale, widest(queryLabels) + 10); // room for the axes' names at least
+    // At least the size of the axes' names; 10 and 18 pixels lie between the labels and the map.
+    this.#labelWidth = Math.max(56 * fontScale, widest(queryLabels) + 10);
     this.#labelHeight = Math.max(32 * fontScale, widest(keyLabels) * Math.sin(SLANT) + 18);
     this.#width = figure.clientWidth;
     const available = Math.max(120, this.#width - this.#labelWidth - OVERHANG * fontScale);

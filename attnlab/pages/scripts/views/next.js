@@ -38,7 +38,7 @@ function makeSliders() {
       onChange: (n) => set({ temperature: temperatures[n] }),
       state: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
     }),
-    slider("top-k", {
+    slider("top-k", { // at n, top-k is n + 1; at the right end, there is no cut
       shownText: (n, max) => (n === max ? say("all") : `${n + 1}`),
       spokenText: (n, max) => (n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 })),
       onChange: (n, max) => set({ top_k: n === max ? null : n + 1 }),

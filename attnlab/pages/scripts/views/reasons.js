@@ -107,11 +107,13 @@ function sectionOf(trace) {
   section.update = async () => {
     const cell = comparedCell(trace);
     const reason = await readReason(trace, cell);
-    if (!section.isConnected || JSON.stringify(comparedCell(trace)) !== JSON.stringify(cell)) return;
+    const isOutdated = !section.isConnected || JSON.stringify(comparedCell(trace)) !== JSON.stringify(cell);
+    if (isOutdated) return; // another cell or another key was chosen while this was read
     const missing = whyNoBars(reason, cell);
     if (!rivals && reason.visible.length > 1 && !missing) section.firstChild.after((rivals = rivalsOf(trace, reason)));
+    const other = cell.other === null ? undefined : selection.openCell.other; // undefined is the mean of the row
     for (const chip of rivals?.querySelectorAll("button") ?? [])
-      chip.ariaPressed = String(chip.other === (cell.other === null ? undefined : selection.openCell.other));
+      chip.ariaPressed = String(chip.other === other);
     const { edited } = headOf(trace, cell.layer, cell.head);
     const notes = [
       missing,

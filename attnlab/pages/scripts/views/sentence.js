@@ -47,6 +47,7 @@ function textOf(token) {
 /** A token's text as it is drawn in the sentence: line ends and characters of several tokens are as they were typed. */
 function lettersOf(token) {
   if (lineEndsIn(token)) return "\n".repeat(lineEndsIn(token));
+  // A part of a character has a name such as “字 1/3”, see numbers/words.js.
   const [, character, number] = (token.text.includes("\ufffd") && wordOf(token).match(/^(.*) (\d+)\/\d+$/u)) || [];
   if (character === undefined) return textOf(token);
   // The first token that has a part of the character shows all of it; the others show nothing.
@@ -130,9 +131,10 @@ function decisionWords(text) {
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 
-/** Another head that looks at one word, and that the model card says finds such words: a second sentence. */
+/** A second sentence, on another head that looks at one word here, and finds such words by the model's card. */
 function otherHeadWords({ trace, queries, keys }) {
   const own = trace.cached + trace.T - 1;
+  // The weight that a head gives to a job's words on other texts. The card's last number is uniform attention's.
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
   const jobs = FINDING_JOBS.filter((name) => name !== "subject" || PRONOUN.test(queries.at(-1).trim()));
   const jobOf = (place) => jobs.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
@@ -305,10 +307,10 @@ async function readNext() {
 /** The most probable next words without and with a trace's edits, [{id, before, after}]; null without edits. */
 async function readEdited(trace) {
   if (!trace.changes?.length) return null;
-  const plain = { ...trace, changes: [], packs: new Map(), predictions: new Map() };
+  const plain = { ...trace, changes: [], packs: new Map(), predictions: new Map() }; // the text without edits
   const read = async (one) => withProbabilities(one, await source.predictionAfter(one, one.T - 1), UNCHANGED);
   const [before, after] = await Promise.all([plain, trace].map(read));
-  const shareOf = ({ all, logits, sum }, id) => Math.exp(all[id] - logits[0]) / sum;
+  const shareOf = ({ all, logits, sum }, id) => Math.exp(all[id] - logits[0]) / sum; // also of unlisted tokens
   const ids = new Set([before, after].flatMap(({ ids }) => ids.slice(0, NEXT_WORDS)));
   return [...ids].map((id) => ({ id, before: shareOf(before, id), after: shareOf(after, id) }));
 }

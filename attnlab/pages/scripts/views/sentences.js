@@ -46,12 +46,15 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const largest = row.indexOf(Math.max(...row));
   const key = mostLookedAt(row, own);
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
-  const most = isFirst ? 0 : largest === own && row[own] > row[Math.max(key, 0)] ? own : Math.max(key, 0);
+  const other = Math.max(key, 0);
+  const looksAtItself = largest === own && row[own] > row[other];
+  const most = isFirst ? 0 : looksAtItself ? own : other;
   const share = shareButton(writtenShare(row[most]));
   const values = { ...said, share, other: wordAt(keys, most, "looked-at") };
   if (isSelf && !isFirst && row[0] > MIN_RESTING && row[0] > row[most])
     return { words: restInWords({ ...values, rest: writtenShare(row[0]) }), named: [most] };
   if (row[most] < MIN_NAMED) {
+    // Rounded up, so that “no more than” is true.
     const few = { ...said, share: shareButton(percent(Math.ceil(1000 * row[most]) / 1000, 1)) };
     const words = sayParts("In head {name}, “{word}” gives no word more than {share} of its attention.", few);
     return { words, named: [] };

@@ -162,7 +162,7 @@ export class Stage {
       this.isNarrow || !shown.hasNext ? width : width - ROOM_FOR_NEXT * Math.min(1.5, Math.max(1, width / 1180));
     const largest = this.isNarrow ? MAX_LETTERS_ON_PHONE : MAX_LETTERS * Math.max(1, width / 1300);
     element.style.setProperty("--letters", "100px");
-    element.classList.add("measuring"); // in one line
+    element.classList.add("measuring"); // lays the sentence out in one line, with letters of 100 pixels
     const longest = Math.max(...[...element.querySelectorAll(".sentence")].map(({ scrollWidth }) => scrollWidth));
     element.classList.remove("measuring");
     this.letters = this.fixed ?? Math.max(MIN_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
@@ -193,13 +193,14 @@ export class Stage {
     const places = words.map((word) => {
       if (word.hidden) return null;
       const [text] = word.children;
+      // Of a word that is broken into lines, its last line; a line end is in the line that it ends.
       const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
-      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the arc is above the letters
+      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the space before the letters
       const half = 0.6 * this.letters;
       return {
         x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half,
-        bottom: middle + half, under: middle + half, line: Math.round(middle),
+        bottom: middle + half, under: middle + half, line: Math.round(middle), // `under` is moved by #placeShares
       };
     });
     // Arcs above the first line have room; those of other lines must not cross the words above them.
