@@ -81,6 +81,18 @@ def test_a_link_is_copied(ball: Trace, look: Open) -> None:
     assert "#layer=1&head=2&" in copied
 
 
+@pytest.mark.parametrize(
+    "clipboard", ["{ writeText: () => Promise.reject(new Error()) }", "undefined"]
+)
+def test_a_browser_that_forbids_copying_is_reported(
+    clipboard: str, ball: Trace, look: Open
+) -> None:
+    page = look(ball)
+    page.evaluate(f"Object.defineProperty(navigator, 'clipboard', {{ value: {clipboard} }})")
+    choose(page, "copy-link")
+    until(page, "document.querySelector('#done').textContent.startsWith('The browser')")
+
+
 def test_the_menu_has_help_and_closes(ball: Trace, look: Open) -> None:
     page = look(ball)
     choose(page, "ask")

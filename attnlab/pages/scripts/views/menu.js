@@ -25,8 +25,10 @@ const ACTIONS = {
   },
   "predict-first": () => set({ isPredicting: !selection.isPredicting }),
   "copy-link": async () => {
-    await navigator.clipboard.writeText(location.href.replace(/#.*|$/, `#${linkOfPage()}`));
-    announce(say("Link copied."));
+    const link = location.href.replace(/#.*|$/, `#${linkOfPage()}`);
+    // Browsers may forbid it, such as to a page in a frame; an insecure page has no clipboard.
+    const isCopied = await navigator.clipboard?.writeText(link).then(() => true, () => false);
+    announce(isCopied ? say("Link copied.") : say("The browser doesn't let this page copy the link."));
   },
   "save-svg": () => saveFile(fileName(".svg"), shownPicture().outerHTML, "image/svg+xml"),
   "save-png": async () => saveFile(fileName(".png"), await pngOf(shownPicture()), "image/png"),
