@@ -26,7 +26,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 model = attnlab.GPT2.default("pocket")
 

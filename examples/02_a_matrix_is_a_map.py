@@ -25,7 +25,7 @@ from attnlab import pictures
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 model = attnlab.GPT2.default("pocket")
 

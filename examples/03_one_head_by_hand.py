@@ -35,7 +35,7 @@ from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 words = ["猫", "吃", "鱼"]
 X = np.array(

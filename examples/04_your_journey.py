@@ -32,7 +32,7 @@ from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, linear_gradient
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 # %%
 words = ["Your", "journey", "starts", "with", "one", "step"]

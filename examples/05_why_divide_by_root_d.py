@@ -27,7 +27,7 @@ import attnlab
 from attnlab import figures, pictures
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 rng = np.random.default_rng(0)
 dice = (2, 8, 32)  # how many are thrown at once

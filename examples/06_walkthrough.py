@@ -35,7 +35,7 @@ from attnlab import figures, pictures, walkthrough
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import Paragraph
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 # %%
 PROMPT = "It’s very hot in summer. Swimming is"

@@ -38,11 +38,11 @@ from attnlab.equations import Array, Mask
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 
-model = attnlab.GPT2.default("pocket")  # for 7.6
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket; for 7.6
 pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections but 7.8
 
 # %% [markdown]

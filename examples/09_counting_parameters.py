@@ -25,7 +25,7 @@ from attnlab.forward.parameters import parameter_count
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
 gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_layer=96, n_head=96)

@@ -29,7 +29,7 @@ from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 english = ["black", "cats", "sleep"]
 X = np.array(

@@ -32,7 +32,7 @@ from attnlab.forward.parameters import parameter_count
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT, MORE = "The dog chased the ball, but it", " rolled."
 NEW = 4  # tokens generated in 11.3

@@ -35,7 +35,7 @@ from attnlab.forward import ForwardPass
 from attnlab.support.console import prepare_script
 from attnlab.training import Training, train
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINE = "qkzvmqkzvm"  # the line whose weights are shown

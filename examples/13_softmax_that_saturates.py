@@ -39,7 +39,7 @@ from attnlab.forward import ForwardPass
 from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, initial_parameters, softmax_gradient
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 keys = {"key 0": (16, 0), "key 1": (8, -1), "key 2": (0, 0)}  # raw score, d_weight
 d = 64  # how wide queries and keys are, as in GPT-2

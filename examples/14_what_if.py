@@ -32,7 +32,7 @@ from attnlab.equations import Array, affine
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 OTHER = "The cat chased the ball, but it"  # with as many tokens

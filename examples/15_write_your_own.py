@@ -31,7 +31,7 @@ from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 layer, number = 0, 1  # the head to reproduce

@@ -40,7 +40,7 @@ from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 from attnlab.training import initial_parameters
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 ANECDOTE = "Let’s count: three, four, five."
 HEAD_A, HEAD_B = (0, 1), (1, 2)  # two heads, layer and head

@@ -30,7 +30,7 @@ from attnlab.equations import AnyArray, Array
 from attnlab.support.console import prepare_script
 from attnlab.support.tables import align
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 window = 3  # how many tokens a query sees in 17.2, itself included

@@ -32,7 +32,7 @@ from attnlab.pocket.held_out import samples
 from attnlab.pocket.truth import open_truth, shapley_values
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TASK = "pronoun"  # one of the eight tasks below
 ABLATIONS = ("mean", "zero")

@@ -9,8 +9,8 @@
 # here is what they make of two sentences: 288 matrices of attention weights, from the examples of
 # [Transformer Explainer](https://github.com/poloclub/transformer-explainer), a page that shows
 # GPT-2 in a browser (MIT licence). They are in attnlab, 29 kB, so everything here works without a
-# network. We measure them, compare with what papers say about these heads, and then look for the
-# same in the two models that come with attnlab.
+# network. We measure them, compare with what papers say about these heads, and then look for
+# such heads in the two models that come with attnlab.
 #
 # * **Objective**: Measure what the heads of a real model attend to, and say which claims about
 #   them two sentences can support.
@@ -34,15 +34,15 @@ from attnlab.support.sink import RESTING
 from attnlab.support.tables import align
 from attnlab.training import initial_parameters
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 SHOWN = 1  # which of the two prompts the pictures show: 0 or 1
-RESTS_FROM = RESTING  # 0.9, the weight on the first token from which a token rests
+RESTS_FROM = RESTING  # 0.9: a token rests if it gives the first token at least this weight
 ROUND = "On the deserted planet they discovered a cave."  # for 19.6
-AGAIN = ROUND  # what follows it there
+AGAIN = ROUND  # the sentence that follows it in 19.6
 DRAWN, SEED = 200, 0  # how many sentences of the pocket model's grammar, and a model's seed
 
-PIECES = [
+PIECES = [  # the tokens of the two prompts
     ["Art", "ificial", "ĠIntelligence", "Ġis", "Ġtransforming", "Ġthe"],
     ["On", "Ġthe", "Ġdeserted", "Ġplanet", "Ġthey", "Ġdiscovered", "Ġa"],
 ]

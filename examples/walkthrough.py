@@ -26,7 +26,7 @@ from attnlab.support.language import language_of, language_option
 from attnlab.support.messages import counted, say
 from attnlab.support.tables import wrap
 
-prepare_script(language_option() or language_of())  # for any terminal, and for pipes
+prepare_script(language_option() or language_of())  # print on any terminal, and into pipes
 parser = Parser(description=say("One head of attention, step by step."))
 parser.add_argument("text", nargs="?", help="the text to trace")
 parser.add_argument("--layer", type=int, help="from 0; -1 is the last")

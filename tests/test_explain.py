@@ -68,7 +68,7 @@ def test_zero_is_printed_without_sign() -> None:
 
 def test_explanation_of_a_masked_key(toy: Attention) -> None:
     text = str(toy.explain(1, 2))
-    assert "mask: True = may attend\n  mask[1, 2] = False\n" in text
+    assert "mask: True where the query may attend\n  mask[1, 2] = False\n" in text
     assert "else -inf\n  mask[1, 2] is False: -inf\n" in text
     assert "e^(-inf) = 0\n" in text
     assert text.endswith("0 / 1.0591 = 0")

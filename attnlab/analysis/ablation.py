@@ -34,7 +34,7 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
     Parameters
     ----------
     texts : texts, Tokens or ids, as `GPT2.trace` takes them, of the kind that the model was trained
-        on. They count by their numbers of tokens. A few thousand tokens suffice.
+        on. A text's weight in the mean is its number of tokens. A few thousand tokens suffice.
 
     Returns
     -------

@@ -142,7 +142,7 @@ class Target:
     @classmethod
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
         """The target, a token or a pair, with its tokens and position looked up in a trace."""
-        if callable(target):  # only a run of the model has its value, which `patch` makes
+        if callable(target):  # only `patch` makes the runs that a function takes
             raise InvalidTypeError("target must be a token or a pair of tokens; got a function")
         is_pair = isinstance(target, tuple | list) and len(target) == 2
         names = list[Any](target if is_pair else [target])
@@ -153,7 +153,10 @@ class Target:
         return cls(first, second, token_index(trace, "position", at, len(trace.tokens)))
 
     def difference(self, logits: Array) -> Array:
-        """The token's logit, or column of W_U, minus the other's, (..., vocab) -> (...)."""
+        """The token's logit minus the other token's, (..., vocab) -> (...).
+
+        Also takes W_U, for its column of the token minus its column of the other.
+        """
         logit: Array = logits[..., self.token.id]
         return logit if self.against is None else logit - logits[..., self.against.id]
 
@@ -161,11 +164,13 @@ class Target:
         """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
         position = as_index(self.position, "position", T)
+        # `next_logits` is a step of its own: editing it leaves the last row of `logits` unchanged.
         if position == T - 1 and trace.is_edited("next_logits"):
             return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):
             return float(self.difference(trace.logits[position]))
-        # Not a matrix product: BLAS may round equal rows differently.
+        # A difference of logits is `final` times the difference of two columns of W_U. It is no
+        # matrix product, since BLAS may round equal rows differently.
         return float((trace.final[position] * self.difference(trace.W_U)).sum())
 
     @property

@@ -88,7 +88,7 @@ class GradientRun(Run):
     def compute(self, path: str, node: Node) -> Any:
         try:
             return self._gradient(path, node)
-        except FloatingPointError:  # of this step: those of others are InvalidValueErrors already
+        except FloatingPointError:  # this step's: other steps have raised InvalidValueError already
             dtype = self.forward.value(path).dtype
             raise overflow_error(f"the gradient of {path}", dtype) from None
 
@@ -207,7 +207,7 @@ class AttentionGradientRun(GradientRun):
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        is_absent = step.equation is None and self.forward.value(path) is None  # such as a bias
+        is_absent = step.equation is None and self.forward.value(path) is None  # as for no bias
         return step.name not in CONSTANTS and not is_absent
 
     def _sum_over_consumers(self, path: str) -> Array:

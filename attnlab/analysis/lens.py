@@ -157,8 +157,7 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
 
     Parameters
     ----------
-    at : an index, a token's text or a slice of indices, of which alone the lens is computed; None
-        for all
+    at : the positions to compute: an index, a token's text or a slice of indices; None for all
 
     Returns
     -------
@@ -205,7 +204,7 @@ class LogitLens(Lens):
         return decode_stream(self._trace, at(self._trace, stop)[self._rows])
 
     def of(self, token: TokenLike) -> OneToken:
-        """Rank and probability of a token, as for `attribution`, at every point and position."""
+        """Rank and probability of a token at every point and position."""
         target = self._trace.vocabulary.lookup(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
@@ -221,7 +220,7 @@ class LogitLens(Lens):
         return OneToken(title, self._trace, self._columns, numbers)
 
     def top(self, k: int = 5, at: int | str = -1) -> Lens:
-        """The k most probable tokens of every point, at one position, as in `attribution`."""
+        """The k most probable tokens at every point, at one position."""
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         row = token_index(self._trace, "position", at, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, np.array([row]))
@@ -235,7 +234,7 @@ class LogitLens(Lens):
         return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
 
     def _most_probable(self, k: int, rows: Ids) -> tuple[Ids, Array]:
-        """Ids and probabilities of the k most probable tokens at every point, (S, n, k)."""
+        """Ids and probabilities of the k most probable tokens at all S points, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             if k == 1:  # faster; ties go to the lowest id, too
@@ -249,7 +248,7 @@ class LogitLens(Lens):
     def _measure_points(
         self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: Ids
     ) -> tuple[AnyArray, AnyArray]:
-        """Apply `measure`, which returns two arrays, to the logits of every point, (S, n, ...).
+        """Apply `measure`, which returns two arrays, to the logits of all S points, (S, n, ...).
 
         `rows` are the n positions. Rows of all points are computed in batches, as each product
         reads all of W_U.

@@ -110,7 +110,7 @@ def stream_terms(
     attention, scaled = block.attention, scaled_rows(block.attention, rows)
     read = fold_layer_norm(attention, W)  # what is made of a part of the stream, (D, Dh)
     total = rows.sum(axis=-1, keepdims=True)
-    factor = scaled.sum(axis=-1, keepdims=True)  # of b_O, which is the same at all positions
+    factor = scaled.sum(axis=-1, keepdims=True)  # multiplies b_O, which all positions share
 
     def before() -> Iterator[Term]:
         for name in ("token_embedding", "position_embedding"):

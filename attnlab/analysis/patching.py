@@ -35,8 +35,7 @@ from attnlab.analysis.metrics import (
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import changed_steps, edit_run
-from attnlab.forward.edits import expand as expand_edits
+from attnlab.forward.edits import changed_steps, edit_run, expand_edits
 from attnlab.forward.slices import final_row, with_steps
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, group_equal, value_for_each
@@ -127,6 +126,7 @@ class Patching(Analysis):
         self.effects: NDArray[np.float64] = read_only(effects.reshape(len(effects), *shape))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        """`restored` as a matrix, with the axes of its rows and columns."""
         axes = [
             numbered_axis("layer" if kind == "blocks" else "head", count)
             for kind, count in zip(starred(self._parts), self.restored.shape, strict=False)
@@ -135,7 +135,7 @@ class Patching(Analysis):
         if len(axes) == 3:  # layers, heads and positions: a row for each head
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
-        while len(axes) < 2:
+        while len(axes) < 2:  # a table has two axes: those that are missing have one entry
             axes.append(named_axis("", ("restored",)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
@@ -158,10 +158,10 @@ class Patching(Analysis):
         ]
         restored, errors = (x.ravel()[order] for x in (numbers, self.standard_errors))
         strongest = {"strongest": names, "restored": restored, "standard_error": errors}
-        yield listed(strongest, {"restored": PLUS_MINUS})
+        yield listed(strongest, {"restored": PLUS_MINUS})  # the next column has the errors
         clean, corrupted = (
-            plus_minus(float(numbers.mean()), float(standard_error(numbers)))
-            for numbers in (self.clean, self.corrupted)
+            plus_minus(float(values.mean()), float(standard_error(values)))
+            for values in (self.clean, self.corrupted)
         )
         yield Message(
             "{count} pairs; target {clean} in clean and {corrupted} in corrupted traces",

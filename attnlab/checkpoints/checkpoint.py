@@ -311,7 +311,8 @@ class Entry:
         """Read only some rows of a matrix; `rows` must be in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
-        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)  # of consecutive rows
+        # Split where a row isn't the next one, so that consecutive rows are read at once.
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         parts = [self._read(self.start + int(run[0]) * row_bytes, run.size * width) for run in runs]
         return np.concatenate(parts).reshape(-1, width)
 

@@ -69,7 +69,7 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "ids": list,
             "earlier": list,
             "tokens": list,
-            "lines": list,  # of a query and a key in `tokens`: both, weight and excess
+            "lines": list,  # [query, key, weight, excess], both as indices of `tokens`
         },
     ),
 }

@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
     pairs: NDArray[np.int64]  # (P,), query id * vocab + key id, ascending
     vocab: int
-    heads: int  # of all layers, L H
+    heads: int  # the number of heads in all layers, L H
     width: int  # Dh
     window: int
 

@@ -47,7 +47,7 @@ class Sums(NamedTuple):
     """A measure's sums in a window or a text."""
 
     sums: NDArray[np.float64]  # (L, H), or () for loss
-    divisors: NDArray[np.float64]  # of the same shape: numbers of tokens, or total weights
+    divisors: NDArray[np.float64]  # numbers of tokens or total weights, (L, H) or ()
 
 
 def as_measures(measures: Any) -> dict[str, Measure | None]:

@@ -268,7 +268,7 @@ class Task:
 
     model: GPT2
     name: str | None
-    measures: dict[str, Measure | None]  # by name, with the functions of user-defined ones
+    measures: dict[str, Measure | None]  # by name; None unless user-defined
     window: int  # tokens to trace at once
     plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
 

@@ -77,7 +77,7 @@ class Attention(ShownResult):
     Q = Step[Array]("Tq Dk")  # a row for each token that attends: what it looks for
     K = Step[Array]("Tk Dk")  # a row for each token that may be attended to: what it offers
     V = Step[Array]("Tk Dv")  # what that token passes on; its width may differ from that of K
-    mask = Step[Mask]("Tq Tk", "True = may attend")
+    mask = Step[Mask]("Tq Tk", "True where the query may attend")
     # Not `bias`, which in a block is LayerNorm's.
     score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
     # None unless dropout is asked for: a trace has none.
@@ -146,7 +146,7 @@ class Attention(ShownResult):
         ----------
         query, key : which weight, by position (negative ones count from the end) or by the token's
             text, as in `explain("it", "dog")`. Without a key, all of the query's weights and the
-            weighted values; without a query, the last token.
+            weighted values are explained. Without a query, it is the last token.
         step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
             `query` is the attended token; for parameters, a row.
         component : the column, for steps whose columns aren't keys; default 0. With several heads,

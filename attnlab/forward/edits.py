@@ -24,7 +24,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
-from attnlab.steps.paths import as_index, dots_hint, fill, parse, with_dots
+from attnlab.steps.paths import dots_hint, fill, parse, parse_index, with_dots
 from attnlab.support.checks import as_array, check_kind, query_without_keys
 from attnlab.support.messages import Message
 
@@ -62,7 +62,7 @@ class PartEdits(tuple[PartEdit, ...]):
 def edits_in(edit: Any) -> tuple[tuple[Any, Any], ...]:
     """An edit's indices and what replaces them; the index of a whole step is `...`."""
     is_of_parts = isinstance(edit, PartEdits)
-    return tuple((as_index(i), x) for i, x in edit) if is_of_parts else ((..., edit),)
+    return tuple((parse_index(i), x) for i, x in edit) if is_of_parts else ((..., edit),)
 
 
 def is_function(edit: Any) -> bool:
@@ -134,7 +134,7 @@ class EditedRun(Run):
             return edit
         value = self.value(path)
         if isinstance(edit, PartEdits):  # only the parts: the rest may be edited again
-            return PartEdits((index, np.array(value)[as_index(index)]) for index, _ in edit)
+            return PartEdits((index, np.array(value)[parse_index(index)]) for index, _ in edit)
         return value
 
     @property
@@ -195,9 +195,9 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
     # Copies: a later change of the user's array must not change the run.
-    by_path = {path: as_edit(path, x) for path, x in expand(run.graph, n_head, edits).items()}
+    by_path = {path: as_edit(path, x) for path, x in expand_edits(run.graph, n_head, edits).items()}
     edited_run = EditedRun.of(run, by_path)
-    labels = []  # for the title, which every table and plot of this run shows
+    labels = []  # the edits in words: every table and plot of this run has them in its title
     for path, edit in chain.from_iterable(edits.items() for edits in edited_run.edits):
         # Calls the edits' functions now, so that `edited` raises their errors.
         value = edited_run.value(path)
@@ -312,7 +312,7 @@ def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray
 # ---- paths ---------------------------------------------------------------------------------------
 
 
-def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
+def expand_edits(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
     """The edits of single steps; a path's * stands for all blocks, or all heads.
 
     It raises if a path isn't an editable step; the message suggests similar ones.
@@ -336,7 +336,10 @@ def expand(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
 
 
 def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
-    """Raise if a path isn't a valid `noun`, which have # for numbers; suggest similar ones."""
+    """Raise if a path matches none of the `valid` patterns, in which # stands for a number.
+
+    The message calls it a `noun`, and suggests similar paths.
+    """
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
@@ -367,10 +370,10 @@ def last_name(path: str) -> str:
 
 
 def editable_paths(graph: Graph) -> list[str]:
-    """The paths of all editable steps, with # for numbers."""
+    """The paths of all editable steps, in which # stands for a number."""
 
     def is_editable(path: str, step: Any) -> bool:
-        if step.optional:  # only if it is given, then also in each head
+        if step.optional:  # editable only if it was given; then also in each head
             return path.removeprefix("heads.#.") in graph.given
         return step.name not in FIXED or path in graph.given
 
@@ -408,7 +411,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     if isinstance(edit, PartEdits):
         new = np.array(value)
         for text, part_edit in edit:
-            index = as_index(text)
+            index = parse_index(text)
             try:
                 part = new[index]
             except IndexError as error:

@@ -26,7 +26,7 @@ ACTIVATION_ROWS = 32  # 390 KB for F = 3,072 in float32
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    """One matrix product for all sequences, with the bias added in place."""
+    """Compute x W + b by one matrix product for all sequences, adding the bias in place."""
     rows = x.reshape(-1, x.shape[-1])  # (..., T, n) -> (m, n), the rows of all texts
     y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[-1])
     if b is not None:
@@ -41,12 +41,12 @@ def side_by_side(*parts: Array) -> Array:
     one matrix. Copying them for each product would take longer than the product.
     """
     first, *others = parts
-    width = first.shape[-1] * first.strides[-1]  # in bytes, from one part to the next
+    width = first.shape[-1] * first.strides[-1]  # the bytes from one part to the next
     expected = address_of(first)
     for part in others:
         expected += width
         is_like_first = part.shape == first.shape and part.strides == first.strides
-        if not is_like_first or address_of(part) != expected:  # such as an edited W_Q
+        if not is_like_first or address_of(part) != expected:  # as for an edited W_Q
             return np.concatenate(parts, axis=-1)
     shape = (*first.shape[:-1], len(parts) * first.shape[-1])
     # NumPy has no other way to say that neighbours in memory are one array.
@@ -82,8 +82,8 @@ def projections(
     # Views of one array, (..., H, T, Dh) each. `columns_of_head` takes the n-th of 3 equal parts.
     thirds = (equations.columns_of_head(columns, n, 3) for n in range(3))
     Q, K, V = (equations.split_heads(third, n_head) for third in thirds)
-    # Functions, since a K that isn't asked for must not be written to the cache: an edit may have
-    # put another one there.
+    # Functions, since calling `with_cached` writes K to the cache. If an edit replaces K, the cache
+    # holds the edit's K, which this one must not overwrite.
     return {
         "Q": lambda: Q,
         "K": lambda: equations.with_cached(K_cache, K),
@@ -92,7 +92,7 @@ def projections(
 
 
 def logits(final: Array, W_U: Array) -> Array:
-    """One matrix product for all sequences."""
+    """Compute the logits of all sequences by one matrix product."""
     return affine(final, W_U, None)  # GPT-2 has no bias here
 
 
@@ -100,7 +100,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
     """LayerNorm that allocates one array of x's size."""
     # In place, since a new array of x's size for each operation takes longer than the operation.
     y: Array = x - mean(x)  # a new array, which the next lines change
-    deviation: Array = mean(np.square(y))
+    deviation: Array = mean(np.square(y))  # the variance, until the square root is taken
     deviation += epsilon
     np.sqrt(deviation, out=deviation)
     y /= deviation

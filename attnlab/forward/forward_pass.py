@@ -195,7 +195,7 @@ class BlockAttention(MultiHeadAttention):
 
     # Under its own name here: attention reads the stream, but doesn't change it.
     residual = Step[Array]("Tq D", "the block's input", equations.identity, x="parent.input")
-    gain = Step[Array]("D")  # of the LayerNorm before attention
+    gain = Step[Array]("D")  # the parameters of the LayerNorm before attention
     bias = Step[Array]("D")
     epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
     n_head = Step[int]("", "H", equations.identity, x="root.n_head")
@@ -220,7 +220,7 @@ class BlockAttention(MultiHeadAttention):
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     # One mask for all layers and heads.
-    mask = Step[Mask]("Tq Tk", "True = may attend", equations.identity, x="root.mask")
+    mask = Step[Mask]("Tq Tk", "True where the query may attend", equations.identity, x="root.mask")
 
 
 class Block(Explainable):
@@ -320,7 +320,7 @@ class ForwardPass(Explainable):
     ids = Step[Ids]("T", "token ids")  # the only input that comes from the text
     # Absolute positions: W_P has a learned row for each, up to n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
-    mask = Step[Mask]("Tq Tk", "True = may attend")
+    mask = Step[Mask]("Tq Tk", "True where the query may attend")
     cached = Step[int]("", "the number of cached tokens")  # 0 except in generation
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")  # against division by 0
@@ -344,7 +344,7 @@ class ForwardPass(Explainable):
     # Positions enter here and nowhere else.
     # Where the residual stream starts.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
-    gain = Step[Array]("D")  # of the last LayerNorm
+    gain = Step[Array]("D")  # the parameters of the last LayerNorm
     bias = Step[Array]("D")
     # GPT-2 normalises before attention and MLP, so the last sum still needs it.
     final = Step(

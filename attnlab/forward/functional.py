@@ -51,8 +51,8 @@ Labels: TypeAlias = Sequence[str] | Tokens | None
 def causal_mask(T: int, cached: int = 0) -> Mask:
     """Return the mask that keeps T queries from attending to later keys, (T, cached + T).
 
-    It is True where query i may attend to key j: j <= cached + i. Of the keys, `cached` are those
-    of earlier tokens, which have no queries.
+    It is True where query i may attend to key j: j <= cached + i. The first `cached`
+    keys belong to earlier tokens, which have no queries here.
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
@@ -122,7 +122,7 @@ def attention(
            [0., 1.]])
     """
     # Copies: a later change of your arrays must not change the result.
-    inputs = _floats(Q=Q, K=K, V=V)  # by the names of the steps, as `Run` takes them
+    inputs = _floats(Q=Q, K=K, V=V)  # named as the steps are, since `Run` takes them so
     settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
     # Shapes are checked now, so that an error names the argument, not a step far behind it.
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
@@ -179,7 +179,7 @@ def cross_attention(
 
     Parameters
     ----------
-    X : (..., Tq, D), the querying sequence, in a decoder
+    X : (..., Tq, D), the querying sequence, such as the text that a decoder writes
     memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
@@ -342,7 +342,7 @@ def _attention_result(
     dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype, see `_floats`
     inputs["mask"] = visible = _as_mask(mask, scores_shape)
     if scale is not None:
-        inputs["scale"] = as_float(scale, "scale", least=None)  # of either sign
+        inputs["scale"] = as_float(scale, "scale", least=None)  # negative scales are valid
         if not inputs["scale"]:
             raise InvalidValueError("scale must not be 0, since scores are divided by it")
     if bias is not None:

@@ -91,7 +91,8 @@ def layer_norm_gradient(
     leading_axes = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y  # x̂ · d_y
     d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
-    # Of d_x̂, LayerNorm's output can't show a shift or a stretch of x: both are taken out.
+    # LayerNorm's output doesn't change if x is shifted or stretched. So d_x̂ loses its mean and its
+    # part along x̂.
     product *= gain  # x̂ · d_x̂
     d_x: Array = d_y * gain  # d_x̂
     normalised *= mean(product)  # the part of d_x̂ along x̂

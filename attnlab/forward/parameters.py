@@ -57,7 +57,7 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {
         "W_E": (config.vocab_size, D),
         "W_P": (config.n_positions, D),  # learned, so there are no others
-        "gain": (D,),  # of the LayerNorm after the last block, which GPT-2 added
+        "gain": (D,),  # for the LayerNorm after the last block, which GPT-2 added
         "bias": (D,),
     }
     return shapes if config.tie_word_embeddings else shapes | {"W_U": (D, config.vocab_size)}
@@ -108,9 +108,9 @@ class Parameters(Mapping[str, Array]):
     """The parameters of a GPT-2, read-only arrays by path."""
 
     config: GPT2Config
-    dtype: np.dtype[Any]  # of all arrays
+    dtype: np.dtype[Any]  # all arrays have it
     origin: str  # where they come from, in words
-    name: str = ""  # of the model, or ""
+    name: str = ""  # the model's name, or ""
     averages: Averages | None = None  # see `GPT2.averages`
     _arrays: dict[str, Array]  # those read so far, by path, and the stored ones that they are in
 
@@ -188,7 +188,7 @@ class ParameterVector(Parameters):
     ) -> None:
         check_kind(config, GPT2Config, "config")
         self.config, count = config, parameter_count(config)
-        if vector is None:  # for gradients and optimizer states, which start at 0
+        if vector is None:  # gradients and optimizer states start at 0
             dtype = as_model_dtype(dtype)
             with memory_for(f"{count:,} parameters"):
                 vector = np.zeros(count, dtype)

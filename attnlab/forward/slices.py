@@ -101,7 +101,7 @@ def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
     for path, value in values.items():
         # Given, so its equation never runs.
         changed.keep(path, rows_from(start, run.graph[path], value))
-        rows = value.size // value.shape[-1]  # of all runs
+        rows = value.size // value.shape[-1]  # the rows of all runs together
         changed.is_long = rows > fast.SHORT
     return changed
 

@@ -23,7 +23,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import Edit, expand
+from attnlab.forward.edits import Edit, expand_edits
 from attnlab.forward.parameters import Averages, Parameters, as_averages, parameter_count
 from attnlab.forward.products import HeadWeights
 from attnlab.model.notice import notice_on
@@ -298,7 +298,7 @@ class GPT2:
         # A token's loss depends on how much text the model sees before it. So windows overlap: in
         # all but the first, each counted token has n_positions - stride tokens or more before it.
         losses: list[Array] = []
-        end = 1  # of the tokens that need no loss any more
+        end = 1  # tokens before it need no loss any more: the first one has none
         for start in range(0, max(len(tokens) - size, 0) + stride, stride):
             trace = self.trace(tokens[start : start + size])
             # losses[t] is that of token t + 1; those before `end` were counted in earlier windows.
@@ -461,7 +461,7 @@ class GPT2:
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             # Before the first step, so that `stream` itself raises, not the first `next`.
-            expand(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
+            expand_edits(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
             count,

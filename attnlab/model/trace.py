@@ -123,7 +123,7 @@ class Trace(ForwardPass):
             for view in (fork._prediction, partial(all_heads, layers)):
                 try:
                     body.append(view())
-                except AttnlabError as error:  # such as logits that an edit made infinite
+                except AttnlabError as error:  # an edit may make logits infinite
                     body.append(markup.faint(str(error)))
         else:
             words = (
@@ -242,11 +242,17 @@ class Trace(ForwardPass):
 
 @dataclass(frozen=True)
 class NextToken(Token):
-    """A possible next token with its logit and probability."""
+    """A possible next token with its logit and probability.
+
+    Attributes
+    ----------
+    probability : the model's, softmax(logits)
+    sampled_with : the probability that it was sampled with, after temperature, top_k and top_p;
+        equal to `probability` if it wasn't sampled
+    """
 
     logit: float
-    probability: float  #: the model's, softmax(logits)
-    #: That it was sampled with, after temperature, top_k and top_p; else `probability`
+    probability: float
     sampled_with: float
 
 

@@ -23,7 +23,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import Attention, MultiHeadAttention
 from attnlab.model.trace import Trace
 from attnlab.pages import overview, pairs, token_pass
-from attnlab.pages.prediction import positions_of, prediction
+from attnlab.pages.prediction import predicted_positions, prediction
 from attnlab.steps import Result
 
 # A head's steps, from Q to context; a trace has no optional ones.
@@ -63,7 +63,7 @@ def packs_of_file(trace: Trace) -> list[str]:
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *token_pass.packs_of_pass(trace),
         *("stream", "story", "why"),
-        *(f"prediction.{position}" for position in positions_of(trace)),
+        *(f"prediction.{position}" for position in predicted_positions(trace)),
     ]
 
 

@@ -42,7 +42,7 @@ BLOCK = 128
 SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 
-def positions_of(trace: Trace) -> range:
+def predicted_positions(trace: Trace) -> range:
     """The positions with predictions: the last ones."""
     T = len(trace.tokens)
     return range(max(0, T - POSITIONS), T)
@@ -75,7 +75,7 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
 
     A page with a model computes predictions from all logits, and knows all names.
     """
-    positions = range(0) if has_model else positions_of(trace)
+    positions = range(0) if has_model else predicted_positions(trace)
     largest = [largest_ids(logits_after(trace, position), TOKENS) for position in positions]
     return {
         "first": min(positions, default=0),

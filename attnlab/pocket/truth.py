@@ -33,7 +33,7 @@ class Sentence(NamedTuple):
 
     task: str  # such as "pronoun"
     clean: str
-    corrupted: str  # with as many tokens as the clean text
+    corrupted: str  # has as many tokens as the clean text
     right: str  # the next token of the clean text
     wrong: str  # the next token of the corrupted text
 

@@ -66,15 +66,15 @@ class Step(Generic[Value]):
         joint: Callable[..., Mapping[str, Callable[[], Value]]] | None = None,
         optional: bool = False,
         after_blocks: bool = False,
-        **inputs: Need,  # by parameter of the equation
+        **inputs: Need,  # the step or path that a parameter of the equation takes
     ) -> None:
         self.name = ""  # set below by `__set_name__`
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks, self.joint, self.infinite = after_blocks, joint, infinite
         self.inputs = inputs  # only those whose parameter has another name than the step
-        # Such as ("Q", "K") for `raw_scores(Q, K)`.
         # The names of the equation's parameters are the graph's edges: nothing else declares them.
+        # For `raw_scores(Q, K)` they are ("Q", "K").
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
 
     @property
@@ -121,4 +121,4 @@ class Step(Generic[Value]):
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
     """The parameters of an equation; empty without one."""
-    return inspect.signature(function).parameters if function else {}  # in order
+    return inspect.signature(function).parameters if function else {}

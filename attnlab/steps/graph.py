@@ -16,13 +16,13 @@ class Node(NamedTuple):
     """A step in a graph, with paths from the root."""
 
     step: Any  # a Step; with that annotation, type checkers would apply its __get__
-    needs: tuple[str, ...]  # of the equation's parameters
-    # Of the fast equation: parameter, path, whether to pass it only if computed
+    needs: tuple[str, ...]  # the paths of the equation's inputs
+    # The fast equation's inputs: parameter, path, and whether it is passed only if already computed
     fast_needs: tuple[tuple[str, str, bool], ...]
     layer_step: str  # for a head's part of a layer's step, the layer's path; else ""
-    number: int  # of the block or head that the step belongs to; n_layer outside of them
+    number: int  # the number of the step's block or head; n_layer if it is in neither
     n_head: str  # for a head's part, the path of the number of heads; else ""
-    # For a head's part, takes it from the layer's array, the head's number and that of heads
+    # Takes a head's part from the layer's array, given the head's number and the number of heads
     select: Callable[..., Any] | None = None
     always_select: bool = False  # whether it is never computed for the head alone
 

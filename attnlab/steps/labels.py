@@ -30,7 +30,7 @@ class Axis:
     name: str  # "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
     positions: range  # for each index, its position in the text, or the index itself
     tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
-    names: tuple[str, ...] = ()  # of the indices; () for tokens and numbers
+    names: tuple[str, ...] = ()  # a name for each index; () for tokens and numbers
     n_head: int = 0  # if its indices are the heads of all layers, how many a layer has
 
     @cached_property
@@ -89,7 +89,7 @@ class Grid:
     heading: str  # "" to show only the result's title
     array: AnyArray  # (m, n); NaN is hatched
     axes: tuple[Axis, Axis]
-    texts: Sequence[Sequence[str]] = ()  # in the cells, row by row, instead of the numbers
+    texts: Sequence[Sequence[str]] = ()  # texts that the cells show instead of numbers
     fixed_scale: Scale | None = None  # None for `Scale.of`
     decimals: int = 2
     masked: ClassVar[None] = None  # only steps have a mask

@@ -26,7 +26,7 @@ class StepPath:
     """
 
     path: str
-    index: str | None  # as written, since titles and errors show it
+    index: str | None  # its text, since titles and errors show it
     part: str
     step: str
     layer: int | None
@@ -64,7 +64,7 @@ def fill(pattern: str, counts: Mapping[str, int]) -> Iterator[str]:
         yield template.format(*numbers)
 
 
-def as_index(text: str) -> tuple[Any, ...]:
+def parse_index(text: str) -> tuple[Any, ...]:
     """What NumPy indexes an array with, from an index as written: "-1", "..., 2:5"."""
     items: list[Any] = []
     try:

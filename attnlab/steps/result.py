@@ -20,7 +20,7 @@ from attnlab.errors import (
 )
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import steps_below
-from attnlab.steps.paths import as_index, dots_hint, parse
+from attnlab.steps.paths import dots_hint, parse, parse_index
 from attnlab.steps.run import Run
 from attnlab.support.checks import check_kind
 from attnlab.support.console import StdoutSafe
@@ -143,7 +143,7 @@ class Result(ReadOnly, StdoutSafe):
 
     @property
     def tokens(self) -> Tokens | None:
-        return self._run.tokens  # for labels: no step depends on them
+        return self._run.tokens  # they only label axes: no step is computed from them
 
     @property
     def memory_tokens(self) -> Any:
@@ -313,7 +313,7 @@ def at(result: Result, path: str) -> Any:
         return _stacked(result, path)
     if step.index is not None and isinstance(array := at(result, step.path), np.ndarray):
         try:
-            return array[as_index(step.index)]
+            return array[parse_index(step.index)]
         except IndexError as error:
             raise OutOfRangeError(f"{path}: {error}") from None
     if hint := dots_hint(path):

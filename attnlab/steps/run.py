@@ -36,8 +36,8 @@ class Run:
     values: dict[str, Any]  # the inputs, and the steps computed so far, by path
     # Returns a model parameter by path; None without a model.
     read_parameter: Callable[[str], Any] | None = None
-    scores_shape: tuple[int, ...] = ()  # of a layer: (..., H, Tq, Tk)
-    tokens: Any = None  # of the text, if any
+    scores_shape: tuple[int, ...] = ()  # the shape of a layer's scores, (..., H, Tq, Tk)
+    tokens: Any = None  # the text's tokens, if any
     memory_tokens: Any = None  # the attended ones; () without names, None if they are `tokens`
     tokens_before: int = 0  # the number of cached tokens before the text
     is_long: bool = False  # whether to use fast equations
@@ -133,7 +133,7 @@ class Run:
         """Whether a step is changed in this run, or computed from a step that is."""
         if path not in self._depends:
             node = self.graph[path]
-            if node.step.after_blocks:  # in order, to limit recursion
+            if node.step.after_blocks:  # blocks are asked from the first on, to limit recursion
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
             # Recursion towards the inputs; each step is asked once, since the answer is kept.
@@ -160,7 +160,7 @@ class Run:
         try:
             with run.errstate():
                 return run._store(path)
-        except OutOfMemoryError:  # of a step further down, which the message already names
+        except OutOfMemoryError:  # an earlier step's, which the message already names
             raise
         except MemoryError as error:  # NumPy's says how large the array would be
             raise OutOfMemoryError(
@@ -224,14 +224,14 @@ class Run:
         if step.equation is None:  # inputs are in `values`, so this is a parameter
             if step.optional:  # or an input that was left out
                 return None
-            if self.read_parameter is None:  # as in the result of `attention(Q, K, V)`
+            if self.read_parameter is None:  # so in the result of `attention(Q, K, V)`
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
         # Q, K and V: one product with W_Q, W_K and W_V side by side is faster than three.
         if step.joint is not None:
             try:
                 return self._joint(path, step)
-            except FloatingPointError:  # of any of them; this step's equation is tried below
+            except FloatingPointError:  # perhaps another one's, so this step is tried alone below
                 pass
         if step.fast is not None and self._is_fast(path):
             # It skips the T x T steps, but uses them if they happen to be there.

@@ -19,7 +19,7 @@ class Message(str):
     """
 
     template: str  # English text with {names}; or a Message, which is copied
-    values: dict[str, object]  # of the names; messages among them are translated too
+    values: dict[str, object]  # by name in braces; values that are messages are translated too
 
     def __new__(cls, template: str, **values: object) -> Message:
         english = {  # without `str`, which would translate messages

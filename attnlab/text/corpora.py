@@ -220,7 +220,8 @@ def _texts_in_json(path: Path) -> Iterator[Text]:
 
 def _texts_in_table(path: Path) -> Iterator[Text]:
     """The texts of a table's rows; a row whose cells aren't the columns' has a fault."""
-    # Of the process, which may have raised it further; a C long has 32 bits on Windows.
+    # The limit holds for the whole process, which may have raised it further already. It is a C
+    # long, which has 32 bits on Windows.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     delimiter = TABLES[path.suffix.lower()]
     rows = csv.reader(

@@ -370,12 +370,14 @@ class LibraryVocabulary(Vocabulary):
 
     def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
+        # WordPiece marks tokens that continue a word by a prefix, such as ##ing, and drops spaces.
+        # So a word's first token gets its space back, except in scripts that use no spaces.
         if self._prefix is None or not symbol or id in self.literal_ids:
             return self._decode([id])
         if symbol.startswith(self._prefix) and symbol != self._prefix:
             return symbol.removeprefix(self._prefix).encode()
-        is_word = symbol[0].isalnum() and not re.match(ALONE, symbol)
-        return f" {symbol}".encode() if is_word else symbol.encode()
+        starts_word = symbol[0].isalnum() and not re.match(ALONE, symbol)
+        return f" {symbol}".encode() if starts_word else symbol.encode()
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         return self._decode(check_ids(ids, len(self)).tolist())
@@ -390,7 +392,8 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
-    # Not needed for ASCII symbols; symbols of bytes and merged tokens still stand for bytes.
+    # Added tokens in ASCII read the same as a text and as bytes, so they need no entry. An added
+    # token that is also a byte's symbol or a merged token still stands for bytes.
     literal_ids = {id for id, content in added.items() if not content.isascii()}
     if literal_ids:
         merged = {model["vocab"]["".join(pair)] for pair in model["merges"]}
@@ -400,7 +403,7 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _naming_unread(tokens: Tokens, words: Iterable[str]) -> Tokens:
-    """Tokens with what unknown ones stand for; `words` are those of all tokens, or more."""
+    """Set `unread` of the unknown tokens; `words` has a word for each token, and may be longer."""
     if not any(token.unread for token in tokens):
         return tokens
     return Tokens(

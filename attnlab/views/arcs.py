@@ -20,7 +20,7 @@ from attnlab.support.colours import LIGHT
 from attnlab.support.markup import safe
 from attnlab.support.tables import display_width
 
-LINE = 3.2  # from a line to the next one
+LINE = 3.2  # the distance from a line to the next one
 ABOVE = 3.8  # the room above the first line
 HALF = 0.6  # half the height of the letters
 LETTER = 0.6  # the width of a letter in a monospaced font
@@ -119,7 +119,7 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
     start = places[own]
     assert start is not None  # the last word isn't folded
     parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, 0.35, 1)))]
-    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # of those besides the first word
+    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the first word doesn't count
     inks = {most: LIGHT.positive, own: LIGHT.negative}
     taken = list[Place]()
     for n in np.argsort(-row, kind="stable").tolist():

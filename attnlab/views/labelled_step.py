@@ -32,10 +32,10 @@ class LabelledStep:
     """A step with labels; `print` shows it as a table."""
 
     name: str
-    heading: str  # with the formula
+    heading: str  # includes the formula
     array: AnyArray
     axes: tuple[Axis, ...]  # one per axis of the array
-    masked: AnyArray | None  # bool, of the array's shape; None if the step has no mask
+    masked: AnyArray | None  # bool with the array's shape; None if the step has no mask
 
     @property
     def is_token_by_token(self) -> bool:

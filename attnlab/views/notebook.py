@@ -242,10 +242,10 @@ def _axes_caption(rows: Axis, columns: Axis) -> str:
 
 def _tokens_note(axes: Sequence[Axis], indices: Sequence[list[int | None]]) -> str:
     """A note on the rows and columns that are left out."""
-    words = [*map(omission_note, axes, indices)]
-    is_cut = any(word and axis.is_of_tokens for axis, word in zip(axes, words, strict=True))
+    notes = [*map(omission_note, axes, indices)]
+    is_cut = any(note and axis.is_of_tokens for axis, note in zip(axes, notes, strict=True))
     hint = f"; .plot(...): {say(SHOW_ALL)}" if is_cut else ""
-    return _cut_note(words, hint)
+    return _cut_note(notes, hint)
 
 
 def _cells(

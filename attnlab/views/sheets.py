@@ -74,7 +74,7 @@ class Sheet:
         return f"{quote_sheetname(self.name)}!{cells}"
 
 
-def formulas_of(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
+def sheet_formulas(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
     """The formulas of a head's computed steps, over the sheets of the steps before."""
 
     def product(left: str, right: str, bias: str = "") -> Formula:
@@ -99,7 +99,7 @@ def formulas_of(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
 
     def row_sum(i: int, j: int) -> str:
         row = sheets["masked_scores"].row(i)
-        return f"SUMPRODUCT(EXP({row}-MAX({row})))"  # of an array, unlike SUM
+        return f"SUMPRODUCT(EXP({row}-MAX({row})))"  # SUM wouldn't take an array
 
     def softmax(i: int, j: int) -> str:
         return f"{cell('weights.exp')(i, j)}/{sheets['weights.row_sum'].cell(i, 0)}"
@@ -133,7 +133,7 @@ class Book:
     def __init__(self, head: Any) -> None:  # an attention
         self.head, self.stream, self.cell_count = head, BytesIO(), 0
         self.sheets = dict[str, Sheet]()
-        self.formulas = formulas_of(self.sheets)
+        self.formulas = sheet_formulas(self.sheets)
         self.workbook = xlsxwriter.Workbook(self.stream, {"in_memory": True})
         self.bold = self.workbook.add_format({"bold": True})
         self.bold_right = self.workbook.add_format({"bold": True, "align": "right"})

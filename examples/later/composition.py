@@ -16,7 +16,7 @@ from attnlab import Head, Trace
 from attnlab.equations import Array, affine, layer_norm
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 KIND, PAIRS = "K", 6  # Q, K or V, and how many pairs to show
 LAYER, HEAD, TOKEN, SHOWN = 1, 2, " dog", 5  # of the tokens below

@@ -17,7 +17,7 @@ from attnlab.forward import ForwardPass
 from attnlab.forward.gradients import layer_norm_gradient
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT, OTHER = "The dog chased the ball, but it", "The cat chased the ball, but it"
 TARGET = (" barked", " meowed")  # the metric is the difference of their logits

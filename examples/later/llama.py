@@ -29,7 +29,7 @@ from attnlab.support.console import prepare_script
 from attnlab.text.tokenizer import Tokenizer
 
 Parameters = dict[str, Any]  # arrays by path, as in a trace, and the checkpoint's config
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT, KEY = "The dog chased the ball, but it", 1  # KEY is the position of dog
 DIRECTORY = os.environ.get("ATTNLAB_LLAMA", "")  # of a checkpoint

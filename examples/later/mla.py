@@ -14,7 +14,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 LATENT = 64  # numbers kept for each token and layer

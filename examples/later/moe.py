@@ -14,7 +14,7 @@ from attnlab import pictures
 from attnlab.equations import AnyArray, Array
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 EXPERTS, ACTIVE = 8, 2

@@ -15,7 +15,7 @@ from attnlab.equations import Array
 from attnlab.pocket.held_out import samples
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT, TOKEN = "The dog chased the ball, but it", -1
 PATH = "blocks.0.output"  # the vectors to take apart

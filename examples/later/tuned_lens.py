@@ -17,7 +17,7 @@ from attnlab.forward.gradients import layer_norm_gradient
 from attnlab.pocket.held_out import samples
 from attnlab.support.console import prepare_script
 
-prepare_script()  # for any terminal, and for pipes
+prepare_script()  # print on any terminal, and into pipes
 
 TEXT = "The dog chased the ball, but it"
 STOP, LAST = "blocks.0.output", "blocks.1.output"

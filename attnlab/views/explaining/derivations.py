@@ -138,7 +138,7 @@ on_symbols = _on_symbols()
 class Formula:
     """One line of a derivation."""
 
-    name: str  # of the result in later lines; "" for the last line
+    name: str  # what later lines call the result; "" for the last line
     value: Any  # the result, as a symbol
     heading: str = ""  # a template; "" for the formula itself; {heading} is the step's heading
     where: Mapping[str, Tree] = field(default_factory=dict)  # a formula for each name in braces
@@ -303,7 +303,7 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
     return tuple(shown)
 
 
-def parts_of(tree: Tree) -> list[Any]:
+def texts_and_operands(tree: Tree) -> list[Any]:
     """A formula as texts and operands: [tree, whether a negative number needs parentheses]."""
 
     def mark(operand: list[Any]) -> bool:
@@ -341,7 +341,7 @@ def as_data(root: type[Result]) -> dict[str, Any]:
             "parameters": [*inspect.signature(equation).parameters],
             "lines": [
                 {
-                    "parts": parts_of(line.tree),
+                    "parts": texts_and_operands(line.tree),
                     **{
                         key: getattr(line, key)
                         for key in ("name", "tree", "heading", "where", "note")

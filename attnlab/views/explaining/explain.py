@@ -85,7 +85,7 @@ def explain(
         raise InvalidValueError(f"{result.title} was made without {name}")
     if np.ndim(value) > len(axes):
         raise error_for_several(result, name, np.shape(value))
-    positions = positions_of(result, name, value, axes, token, component)
+    positions = resolved_positions(result, name, value, axes, token, component)
     step = StepNumber.of(result, name, tuple(number for _, number, _ in positions))
     return explain_number(step, positions)
 
@@ -102,7 +102,7 @@ def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanati
         "unedited": {step.name: as_json(step.computed)} if is_edited else {},
         **step.numbers,
     }
-    title = title_of(step.result, step.name, positions)
+    title = number_title(step.result, step.name, positions)
     return Explanation(title, purpose(step.path), numbers, lines)
 
 
@@ -131,7 +131,7 @@ def explain_probability(
     """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
         raise error_for_several(result, "logits", result.logits.shape)
-    positions = positions_of(result, "logits", result.logits, axes, token, component)
+    positions = resolved_positions(result, "logits", result.logits, axes, token, component)
     (_, row, _), (_, id, _) = positions
     probability = equations.softmax(result.logits[row].astype(np.float64))[id]
     step = StepNumber(
@@ -324,7 +324,7 @@ def values_table(attention: Any, query: int, keys: Sequence[str], weights: StepN
 # ---- which number --------------------------------------------------------------------------------
 
 
-def positions_of(
+def resolved_positions(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Choice, component: Choice
 ) -> list[Position]:
     """A number's position along each axis."""
@@ -360,7 +360,7 @@ def positions_of(
     return positions
 
 
-def title_of(result: Result, name: str, positions: Sequence[Position]) -> Message:
+def number_title(result: Result, name: str, positions: Sequence[Position]) -> Message:
     """A number's title: its result, its step and its positions."""
     texts = [
         Message("{kind} {number}", kind=Message(kind), number=text) for kind, _, text in positions

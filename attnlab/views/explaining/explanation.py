@@ -76,7 +76,7 @@ class Explanation(StdoutSafe):
     """The arithmetic of a number; `print` shows it."""
 
     title: str  # what is explained
-    purpose: str  # of its step
+    purpose: str  # what its step is for
     numbers: dict[str, Any]  # the printed numbers, unrounded, by step
     lines: Sequence[Line | TermTable]
 

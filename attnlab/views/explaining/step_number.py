@@ -145,9 +145,10 @@ class StepNumber:
         """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not self.result._run.is_long:
             return 0.0
-        if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # of another result
+        if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # another result's step
             return 0.0
-        # For long texts, all with a number for each query and key: blocks may round differently.
+        # In a long text, steps with a number for each query and key are computed in blocks, which
+        # may round differently.
         is_by_key = self.result.axes_of(tree[1]) == "Tq Tk"
         if not is_by_key or not computes(self.result.steps[tree[1]].equation):
             return 0.0
