@@ -28,13 +28,13 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # print on any terminal, and into pipes
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 
 FIRST, SECOND = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"
-LAYER, HEAD = 1, 2  # in the pocket model, from it to an animal
-SEED, WIDTH, WORDS, DECAY = 0, 64, 40, 0.9  # of a network that reads word by word
-SCALE = 1.0  # standard deviation of the numbers of its words
+LAYER, HEAD = 1, 2  # in the pocket model, this head attends from “it” to an animal
+SEED, WIDTH, WORDS, DECAY = 0, 64, 40, 0.9  # sizes of a network that reads word by word
+SCALE = 1.0  # standard deviation of the words' numbers
 
 # %% [markdown]
 # ## 1.1 One vector for a sentence

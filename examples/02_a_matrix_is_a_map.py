@@ -27,7 +27,7 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # print on any terminal, and into pipes
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 
 M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
 POINT = np.array([1.0, 2.0])

@@ -39,7 +39,7 @@ prepare_script()  # print on any terminal, and into pipes
 
 # %%
 PROMPT = "It’s very hot in summer. Swimming is"
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 
 # %% [markdown]
 # ## 6.1 What was printed

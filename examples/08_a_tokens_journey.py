@@ -44,7 +44,7 @@ TEMPERATURES = [0.5, 1.0, 2.0]
 SEED = 0
 CONTEXT, STRIDE = 4, 2  # for 8.9
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 print(model)
 
 # %% [markdown]

@@ -38,7 +38,7 @@ TEXT, MORE = "The dog chased the ball, but it", " rolled."
 NEW = 4  # tokens generated in 11.3
 LAYER, HEAD = 1, 2  # the head to look at
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 print(model)
 
 # %% [markdown]

@@ -36,7 +36,7 @@ prepare_script()  # print on any terminal, and into pipes
 TEXT = "The dog chased the ball, but it"
 layer, number = 0, 1  # the head to reproduce
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 trace = model.trace(TEXT)
 head = trace.head(layer, number)
 block: Any = trace.blocks[layer]

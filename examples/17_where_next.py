@@ -37,7 +37,7 @@ window = 3  # how many tokens a query sees in 17.2, itself included
 tile = 3  # how many keys 17.3 processes at a time
 theta = 0.5  # rotation of a pair of columns from one position to the next, in radians
 
-model = attnlab.GPT2.default("pocket")
+model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 head = model.trace(TEXT).head(0, 0)
 words = head.tokens.symbols if head.tokens else [str(i) for i in range(len(head.Q))]
 Q, K, V, scale = head.Q, head.K, head.V, float(head.scale)

@@ -164,7 +164,7 @@ class Target:
         """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
         position = as_index(self.position, "position", T)
-        # `next_logits` is a step of its own: editing it leaves the last row of `logits` unchanged.
+        # Either edit changes both steps. `next_logits` is read without computing the other rows.
         if position == T - 1 and trace.is_edited("next_logits"):
             return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):

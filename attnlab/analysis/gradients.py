@@ -207,7 +207,8 @@ class AttentionGradientRun(GradientRun):
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        is_absent = step.equation is None and self.forward.value(path) is None  # as for no bias
+        # Such as a bias that was left out.
+        is_absent = step.equation is None and self.forward.value(path) is None
         return step.name not in CONSTANTS and not is_absent
 
     def _sum_over_consumers(self, path: str) -> Array:

@@ -69,13 +69,13 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "ids": list,
             "earlier": list,
             "tokens": list,
-            "lines": list,  # [query, key, weight, excess], both as indices of `tokens`
+            "lines": list,  # [query, key, weight, excess], the first two as indices of `tokens`
         },
     ),
 }
 LIMITS = {"texts": MIN_TEXTS, "shown": SHOWN, "pairs": f"{PAIRS:,}"}
 
-# A head's tables by name: their columns by name.
+# The tables of one head: table name -> column name -> column.
 Details: TypeAlias = dict[str, Columns]
 
 
@@ -88,7 +88,7 @@ def meaning_of(name: str) -> Message:
 
 
 def checked_details(stored: Any, heads: int) -> list[Details]:
-    """The details of so many heads, or of none, from JSON; raise if they can't be."""
+    """Read the details of `heads` heads from JSON; none at all is valid too, else raise."""
     details = [
         {
             name: {x: [*map(kind, tables[name][x])] for x, kind in kinds.items()}
@@ -108,10 +108,11 @@ def checked_details(stored: Any, heads: int) -> list[Details]:
 def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
     """The details of all heads, by layer and head, in Python's numbers and strings."""
     sums, bins = total.sums, len(plan.bins)
-    means = ratio(*sums["n"][..., np.newaxis], *sums["s"])  # (rows, L H)
+    # The means of all rows and their standard errors, (rows, L H) each.
+    means, errors = ratio(*sums["n"][..., np.newaxis], *sums["s"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, total)):
-        own = [x[:, head] for x in means]
+        own = means[:, head], errors[:, head]
         columns = {
             "positions": near_columns(plan, total, slice(bins), *own),
             "distances": near_columns(plan, total, slice(bins, 2 * bins), *own),

@@ -207,7 +207,7 @@ class Attention(ShownResult):
         return super().to_dataframe(step)
 
     def to_xlsx(self, path: FilePath) -> None:
-        """Write one head as a spreadsheet of live formulas: change a number, and all later follow.
+        """Write one head as a spreadsheet of live formulas: change one, and later ones follow.
 
         Each step is a sheet: computed steps are formulas over earlier sheets, inputs and edited
         steps are numbers, -inf is -1E+308. It needs xlsxwriter, the extra `sheets`. More than a

@@ -229,7 +229,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
     elif name == "next_logits":
-        container = "logits"  # whose last row it is
+        container = "logits"  # `next_logits` is its last row
     else:
         return [path]
     return [path, *enclosing_steps(graph, container)]
@@ -270,7 +270,7 @@ def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
     """Steps that an edit changes outside the graph's equations, with the effects."""
     step = parse(path)
     prefix, name, layer = step.part, step.step, step.layer_prefix
-    if path == "W_E":  # whose rows the embedding reads under another name
+    if path == "W_E":  # the embedding reads it as `rows_of_W_E`
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]

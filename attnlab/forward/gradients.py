@@ -140,16 +140,16 @@ def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
 
 def silu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = x σ(x): d_x = d_y · σ(x) (1 + x (1 - σ(x)))."""
-    s = sigmoid(x)  # whose slope is s (1 - s)
+    s = sigmoid(x)  # the slope of σ is s (1 - s)
     return d_y * (s * (1.0 + x * (1.0 - s)))
 
 
 def relu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = max(x, 0): d_y where x > 0, else 0."""
-    return d_y * (x > 0)  # at 0, which has no slope, 0 as in PyTorch
+    return d_y * (x > 0)  # at x = 0, where no slope is defined, it is 0 as in PyTorch
 
 
-# By function: the value of the step `activation` is the equation itself.
+# The keys are equations, since the value of the step `activation` is an equation.
 ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
     equations.gelu: gelu_gradient,
     equations.exact_gelu: exact_gelu_gradient,

@@ -213,7 +213,7 @@ class ParameterVector(Parameters):
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
-        return ParameterVector(self.config, self.vector.copy())  # whose arrays are views of it
+        return ParameterVector(self.config, self.vector.copy())  # its arrays are views
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""

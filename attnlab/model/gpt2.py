@@ -62,7 +62,7 @@ class GPT2:
 
     @property
     def averages(self) -> Averages | None:
-        """Each head's mean context over texts, which silences it in pages; see `attnlab.averages`.
+        """Each head's mean context over texts, to ablate it in pages; see `attnlab.averages`.
 
         None if the model has none. `from_pretrained` reads them from `head_averages.json`.
         """
@@ -124,8 +124,9 @@ class GPT2:
         """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
         Its parameters are copied, so training it further does not change this one. Traces are those
-        of eval mode, without dropout. It may be compiled, or wrapped for parallel training; a head
-        other than the language model's is ignored. Tokenizer and dtype are as for `from_arrays`.
+        of eval mode, without dropout. It may be compiled, or wrapped for parallel training; an
+        output layer for another task, such as classification, is ignored. Tokenizer and dtype are
+        as for `from_arrays`.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -152,11 +153,11 @@ class GPT2:
             any prefix before `h`), by parameter paths (`blocks.0.attention.gain`), or by the names
             of LLMs-from-scratch (`trf_blocks.0.att.W_query.weight`) and of minGPT. If a block's
             first matrix is (3 D, D) instead of (D, 3 D), the block's matrices are taken as
-            nn.Linear's, as in nanoGPT, and transposed. If there are no biases, or none of queries,
-            keys and values, they are zero, and `parameters.origin` says so.
-        tokenizer : a Tokenizer, or one of transformers, of the tokenizers library or of tiktoken,
-            if its encoding splits texts as GPT-2's. With None, only ids can be traced: each id's
-            symbol is its number, and it has no text.
+            nn.Linear's, as in nanoGPT, and transposed. If all biases, or those of queries, keys and
+            values, are missing, they are set to zero, and `parameters.origin` says so.
+        tokenizer : a Tokenizer, or a tokenizer of transformers, of the tokenizers library or of
+            tiktoken; tiktoken's must split texts as GPT-2's encoding does. With None, only ids can
+            be traced: each id's symbol is its number, and it has no text.
         dtype : "float32" or "float64"; everything is computed in it
 
         Examples
@@ -237,9 +238,9 @@ class GPT2:
         ----------
         text_or_ids : a text; or token ids, integers of shape (T,) or (1, T), or the output of a
             transformers tokenizer; or Tokens.
-            A text's tokens are `model.tokenizer.encode_prompt(text)`: with those that the tokenizer
-            puts before every text, such as BERT's `[CLS]`, without those that it appends, such as
-            `[SEP]`.
+            A text's tokens are `model.tokenizer.encode_prompt(text)`. They include those that the
+            tokenizer puts before every text, such as BERT's `[CLS]`, but not those that it appends,
+            such as `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
         special : whether names in a text, such as `<|endoftext|>`, are special tokens; otherwise

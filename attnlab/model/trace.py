@@ -286,9 +286,9 @@ class NextTokens(Document, tuple[NextToken, ...]):
 class ByWords(Document):
     """The weights and losses of a trace by words, as `Trace.by_words` returns them.
 
-    A word is a run of letters in neighbouring tokens, with the space before it, or a character in
-    several tokens; every other token, such as a comma, is a word by itself. Words that share a
-    token are one word.
+    A run of letters is one word, with the space before it, even if it has several tokens. So is a
+    character that is spread over several tokens. Every other token, such as a comma, is a word by
+    itself. Words that share a token are one word.
 
     Attributes
     ----------

@@ -157,7 +157,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     def _groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
-        if self._edits:  # whose functions, and indices, are for one text
+        if self._edits:  # an edit's function, or its index, is for one text
             return [[i] for i in range(len(self))]
         return group_equal([len(text) for text in self.texts])
 

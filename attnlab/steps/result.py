@@ -36,7 +36,8 @@ MAX_SCORES_FOR_REPR = 2**20  # such as 12 heads of 295 tokens
 class Computation(NamedTuple):
     """How a step is computed."""
 
-    # Or the function that selects a head's part of a layer's step; None for an input
+    # The step's equation, or the function that selects a head's part of a layer's step; None for
+    # an input
     equation: Callable[..., Any] | None
     # The path and value of each of the equation's parameters, by name
     needs: dict[str, tuple[str, Any]]

@@ -254,7 +254,7 @@ class GPT2Encoding:
     def _split(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
-        """Split a text at tokens, the longest first where several match."""
+        """Split a text at tokens, the longest first where several match; leave an id as it is."""
         if isinstance(piece, int) or not tokens:
             yield piece
             return
@@ -288,6 +288,7 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
         and pre_tokenizer.get("use_regex", True)
         and _type(settings["post_processor"]) in (None, "ByteLevel", "TemplateProcessing")
         and not any(model.get(name) for name in UNSUPPORTED_MODEL_SETTINGS)
+        # An unknown token is never used if every byte has a token.
         and (model.get("unk_token") is None or BYTES.keys() <= model["vocab"].keys())
         and not any(
             token.get(flag)

@@ -371,7 +371,8 @@ class LibraryVocabulary(Vocabulary):
     def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
         # WordPiece marks tokens that continue a word by a prefix, such as ##ing, and drops spaces.
-        # So a word's first token gets its space back, except in scripts that use no spaces.
+        # So a word's first token gets its space back, unless it is a character such as 猫, which is
+        # a word without one.
         if self._prefix is None or not symbol or id in self.literal_ids:
             return self._decode([id])
         if symbol.startswith(self._prefix) and symbol != self._prefix:

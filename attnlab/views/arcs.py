@@ -66,7 +66,7 @@ def path_of(start: Place, end: Place, shape: Shape) -> str:
         distance = abs(start.x - end.x)
         room = start.room * (0.5 + 0.5 * min(1, distance / 9))
         rise = min(shape.highest, shape.rise + shape.steepness * distance, room)
-        # A curve reaches three quarters of the height of its control points.
+        # A curve reaches three quarters of its control points' height, hence about 4/3 of `rise`.
         ys = start.top, start.top - 1.3 * rise, end.top
     else:
         is_above = end.top < start.top
@@ -109,6 +109,7 @@ def _opacity(least: float, slope: float, weight: float) -> float:
 
 
 def _percent(share: float) -> str:
+    # One decimal where rounding would make 100 % of less.
     return f"{100 * share:.{int(0.995 <= share < 0.9995)}f} %"
 
 

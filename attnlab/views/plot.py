@@ -59,16 +59,16 @@ TILE_SHOWN = 32
 # The size of a cell with a label beside it, and the width of a character in a label or cell.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# Characters of a title that fit in an inch of the figure's width, and in an inch of the width right
-# of the row labels and of their axis's name, which takes AXIS_INCHES.
+# A title's line has at most TITLE_PER_INCH characters per inch of the figure's width, and at most
+# TITLE_PER_OPEN_INCH per inch of what the row labels and AXIS_INCHES for their axis's name leave.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
 # The most rows and columns of an analysis that aren't tokens, such as GPT-2's 25 points of the
 # logit lens or its 144 heads; and the most columns with a token in each cell.
 NAMES_SHOWN, WORDS_SHOWN = 160, 16
 
-# Characters of a token in a cell, their size in points, and the width of one.
-WORD_LENGTH, WORD_POINTS, INCHES_PER_LETTER = 10, 7.5, 0.068
+# The most characters of a token in a cell, their size in points, and the width of one.
+WORD_LENGTH, WORD_POINTS, WORD_INCHES_PER_CHARACTER = 10, 7.5, 0.068
 
 # The largest size of a picture, and the least space for a label; with less, labels are skipped.
 MAX_INCHES, MIN_INCHES = 24, 0.1
@@ -216,7 +216,7 @@ def plot_matrix(
     words = Words([*axes, *cell_axes], title)
     texts = [[label(text, WORD_LENGTH) for text in words.labels(axis)] for axis in cell_axes]
     longest = max((display_width(text) for row in texts for text in row), default=0)
-    width = max(height, INCHES_PER_LETTER * (longest + 1))
+    width = max(height, WORD_INCHES_PER_CHARACTER * (longest + 1))
     if width * len(columns_shown) > MAX_INCHES or into is not None:
         texts, width = [], height
     ax = axes_for(into, len(columns_shown) * width + 2.5, len(rows_shown) * height + 2)
@@ -300,10 +300,11 @@ def plot_heads(
     # Each head gets an empty row below and an empty column to the right.
     framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
     array = np.vstack([np.hstack([*heads]) for heads in framed])
-    height, width = array.shape[0] // L, array.shape[1] // H
+    height, width = array.shape[0] // L, array.shape[1] // H  # the size of a head's tile
     ax = axes_for(into, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
     _image(ax, array, words, WEIGHTS if is_weights else Scale.of(tiles))
+    # A cell extends by 0.5 to both sides of its index. Paper covers the empty rows and columns.
     for i in range(1, L):
         ax.axhspan(i * height - 1.5, i * height - 0.5, color=LIGHT.paper)
     for j in range(1, H):

@@ -90,7 +90,7 @@ def power(a: Rounded, n: Rounded) -> Rounded:
 
 
 def sum_(a: Rounded) -> Rounded:
-    magnitude = np.abs(a.value).sum(axis=-1)
+    magnitude = np.abs(a.value).sum(axis=-1)  # bounds every partial sum, each of which rounds
     bound = np.broadcast_to(a.bound, np.shape(a.value)).sum(axis=-1)
     return with_rounding(a.value.sum(axis=-1), bound + magnitude)
 
@@ -102,7 +102,7 @@ def maximum(a: Rounded) -> Rounded:
 def with_derivative(
     function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """A function of `Rounded` numbers, from f(x), and from f'(x) as a function of x and f(x)."""
+    """Make a function of `Rounded` numbers from f(x) and from its derivative, given x and f(x)."""
 
     def evaluate(x: Rounded) -> Rounded:
         value = function(x.value)
