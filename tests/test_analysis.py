@@ -493,6 +493,17 @@ def it_again(pocket: GPT2) -> Trace:
     return pocket.trace("The cat chased the ball, but it")
 
 
+def test_scores_that_both_texts_hide_change_nothing(it: Trace, it_again: Trace) -> None:
+    masked, scores = (
+        attnlab.attribution_patch(
+            it, it_again, f"blocks.*.attention.heads.*.{step}", target=(" barked", " meowed")
+        )
+        for step in ("masked_scores", "scores")
+    )
+    assert np.abs(scores.restored).max() > 0.005
+    assert masked.restored == pytest.approx(scores.restored, rel=1e-5, abs=1e-7)
+
+
 def test_a_path_without_a_star_is_one_patch(it: Trace, it_again: Trace) -> None:
     """Everything depends on the embedding; the logits of the last token, on its last row alone."""
     settings: Any = {"target": (" barked", " meowed"), "progress": False}

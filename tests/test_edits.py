@@ -561,6 +561,8 @@ NO_PARTS: dict[str, tuple[Any, ...]] = {
     "Trace has blocks": ("", "_run"),
     "there is no part 'embedding.0'$": ("embedding.0",),
     "there is no part 'logits.T'": ("logits.T",),
+    "there is no part 'blocks.1.'; .* between dots, from 0: blocks.1": ("blocks[1]",),
+    "attention.scale isn't an array: leave the index out": ("blocks.0.attention.scale[0]",),
     "path must be a str": (None, [], np.array(["Q"])),
     "path must be a str, .* got 3": (3,),
     r"got \['embedding'\]": (["embedding"],),

@@ -301,6 +301,19 @@ assert status == 1
 assert out.endswith("In transformers 3 of 3 texts have other tokens.\\n"), out
 status, out = verified(directory / "nothing", "--model", reference / "odd")
 assert status == 2
+
+directory = copied("without_a_tokenizer")
+for file in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
+    (directory / file).unlink(missing_ok=True)
+status, out = verified(directory)
+assert status == 0 and "steps agree in 3 texts" in out
+
+directory = copied("names_that_transformers_lacks")
+arrays = load_file(directory / "model.safetensors")
+save_file({f"module.{name}": x for name, x in arrays.items()}, directory / "model.safetensors")
+with contextlib.redirect_stderr(io.StringIO()) as err:
+    assert verified(directory) == (2, "")
+assert "transformers doesn't find" in err.getvalue()
 """
 
 

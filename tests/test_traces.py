@@ -348,6 +348,7 @@ REFUSALS: list[tuple[Callable[[Traces, Traces], Any], type, str]] = [
     (lambda a, b: a[4], OutOfRangeError, "there is no trace 4; traces are 0 to 3"),
     (lambda a, b: a[-5], OutOfRangeError, "there is no trace -5; traces are 0 to 3"),
     (lambda a, b: a["1"], InvalidValueError, "there is no part '1'; Trace has blocks"),
+    (lambda a, b: at(a, "embedding"), InvalidTypeError, r"Several texts have traces\[path\]"),
     (lambda a, b: a.blocks, AttributeError, r"no attribute 'blocks'.*: traces\[0\]\.blocks$"),
     (lambda a, b: a.tokens, AttributeError, r"no attribute 'tokens'.*: traces\[0\]\.tokens$"),
     (lambda a, b: a.xyzzy, AttributeError, "Traces has no attribute 'xyzzy'$"),

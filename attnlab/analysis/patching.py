@@ -210,7 +210,8 @@ def patch(
 ) -> Patching:
     """Patch steps of a clean run into a corrupted run, one by one.
 
-    restored = (target(patched) - target(corrupted)) / (target(clean) - target(corrupted))
+    restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
+    sums over the pairs of texts, often one
 
     Steps before a patch, and rows before the first one that it changes, are computed once. Patches
     of one layer are batched, unless the target is a function, which gets one trace at a time.
@@ -439,7 +440,10 @@ def attribution_patch(
     baselines = baselines_of(of_logits.value, clean, corrupted)
     gradients, estimates = Gradients(corrupted, of_logits), []
     for path, rows in patches_of(corrupted, parts, by_position):
-        change = (clean[path] - corrupted[path]) * gradients[path]
+        before, after = np.asarray(corrupted[path]), np.asarray(clean[path])
+        # Where both are -inf, as masked scores are, nothing changes; their difference would be NaN.
+        change = np.subtract(after, before, out=np.zeros_like(before), where=after != before)
+        change = change * gradients[path]
         # Not every step has rows: biases don't.
         estimates.append(float((change[..., rows, :] if by_position else change).sum()))
     effects, description = np.array([estimates]), of_logits.message
@@ -472,7 +476,10 @@ def expand(trace: Trace, parts: Any) -> list[str]:
     """All paths that a path with * matches."""
     check_kind(parts, str, "parts", f"a path, such as {HEADS!r}")
     if parse(parts).index is not None:
-        raise InvalidValueError(f"leave the index out of {parts}: by_position=True has each row")
+        raise InvalidValueError(
+            f"leave the index out of {parts}. For each row, give by_position=True; for other "
+            "parts of a step, edit it, as in trace.edited({'blocks.0.mlp.activated[:, 5]': 0})"
+        )
     return [*expand_edits(trace._run.graph, trace.config.n_head, {parts: 0})]
 
 

@@ -22,6 +22,7 @@ from attnlab.model.trace import Trace
 from attnlab.support.checks import reraised_as
 from attnlab.support.messages import Message
 from attnlab.support.tables import Heading, Table
+from attnlab.text.tokenizer import NoTokenizer
 
 # Words that repeat, quotes and line breaks, other scripts.
 TEXTS = (
@@ -85,12 +86,14 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
     ----------
     model : usually of the same checkpoint
     name : the checkpoint's directory, or its name on the hub
-    texts : cut at the number of positions
+    texts : cut at the number of positions; random ids instead if the model has no tokenizer
 
     Raises
     ------
     MissingExtraError
         If transformers or PyTorch isn't installed.
+    CheckpointError
+        If transformers can't open the checkpoint, or finds no numbers for some parameters.
     """
     try:
         import torch  # noqa: F401
@@ -101,11 +104,24 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
             "pip install transformers torch"
         ) from None
     with reraised_as(CheckpointError, f"transformers can't open {name}"):
-        theirs = transformers.GPT2LMHeadModel.from_pretrained(name, attn_implementation="eager")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        theirs, info = transformers.GPT2LMHeadModel.from_pretrained(
+            name, attn_implementation="eager", output_loading_info=True
+        )
+    if missing := sorted(info["missing_keys"]):  # to which transformers gives random numbers
+        raise CheckpointError(
+            f"transformers doesn't find {missing[0]} and {len(missing) - 1} other parameters in "
+            f"{name}. Save the model with attnlab's model.save(directory), and verify that"
+        )
     theirs = theirs.float().eval()
-    encoded = [model.tokenizer.encode(text, special=True) for text in texts]
-    others = [ids != tokenizer(text)["input_ids"] for ids, text in zip(encoded, texts, strict=True)]
+    if isinstance(model.tokenizer, NoTokenizer):
+        random = np.random.default_rng(0)
+        encoded = [random.integers(len(model.tokenizer), size=24).tolist() for _ in texts]
+        others = []
+    else:
+        with reraised_as(CheckpointError, f"transformers can't open the tokenizer of {name}"):
+            theirs_ids = transformers.AutoTokenizer.from_pretrained(name)(list(texts))["input_ids"]
+        encoded = [model.tokenizer.encode(text, special=True) for text in texts]
+        others = [ours != ids for ours, ids in zip(encoded, theirs_ids, strict=True)]
     traces = [model.trace(ids[: model.config.n_positions]) for ids in encoded]
     compared = [
         step.stage

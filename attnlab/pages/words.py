@@ -60,7 +60,8 @@ def words(
     ----------
     weights : (layers, heads, Tq, Tk), the softmax weights: of each query, what it gives to each
         key. Or a sequence with an array for each layer, (heads, Tq, Tk) or, as transformers'
-        `output_attentions=True` returns them, (1, heads, Tq, Tk)
+        `output_attentions=True` returns them, (1, heads, Tq, Tk), if the model was opened with
+        `attn_implementation="eager"`
     tokens : the Tq words that look. A tokenizer's marks of spaces (Ġ, ▁) and continuations (##) are
         shown as what they mean
     keys : the Tk words that are looked at, for cross-attention; by default `tokens`
@@ -105,24 +106,25 @@ def words(
 
 def _weights(given: Any) -> AnyArray:
     """The weights as one array (layers, heads, Tq, Tk)."""
-    if isinstance(given, Sequence):
-        if any(layer is None for layer in given):
-            raise InvalidValueError(
-                "the model returned no attention weights. In transformers, load it with "
-                'attn_implementation="eager"'
-            )
-        layers = [_as_array(layer) for layer in given]
-        layers = [layer[0] if layer.ndim == 4 and len(layer) == 1 else layer for layer in layers]
-        if len({layer.shape for layer in layers}) > 1:
-            shapes = " ".join(str(layer.shape) for layer in layers[:6])
-            raise InvalidValueError(f"the layers' weights differ in shape: {shapes}")
-        array = np.stack(layers) if layers else np.empty(0)
-    else:
-        array = _as_array(given)
-    if array.ndim != 4 or not array.size:
+    is_list = isinstance(given, Sequence)
+    if given is None or (is_list and (not given or any(layer is None for layer in given))):
         raise InvalidValueError(
-            f"weights must be (layers, heads, queries, keys); got shape {array.shape}. "
-            "Take one text of a batch"
+            "the model returned no attention weights. In transformers, open it with "
+            'attn_implementation="eager", and call it with output_attentions=True'
+        )
+    layers = [_as_array(layer) for layer in given] if is_list else []
+    if len({layer.shape for layer in layers}) > 1:
+        shapes = " ".join(str(layer.shape) for layer in layers[:6])
+        raise InvalidValueError(f"the layers' weights differ in shape: {shapes}")
+    array = np.stack(layers) if layers else _as_array(given)
+    if array.ndim == 5 and array.shape[1] == 1:  # transformers' batch of one text
+        array = array[:, 0]
+    if array.ndim != 4 or not array.size:
+        example = (
+            "one head's is weights[None, None]" if array.ndim == 2 else "take one text of a batch"
+        )
+        raise InvalidValueError(
+            f"weights must be (layers, heads, queries, keys); got shape {array.shape}: {example}"
         )
     if array.size > MOST_NUMBERS:
         raise InvalidValueError(

@@ -308,11 +308,18 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.*.attention.heads.*.weights")  # (layers, heads, queries, keys)
     >>> at(trace, "blocks.3.output[-1]")  # the last row
     """
+    if not isinstance(result, Result | Numbered):
+        raise InvalidTypeError(
+            f"at needs a trace or a part of one; got {quoted(result)}. Several texts "
+            "have traces[path]"
+        )
     check_kind(path, str, "path", "a str, such as 'blocks.0.mid'")
     step = parse(path)
     if "*" in step.path.split("."):
         return _stacked(result, path)
-    if step.index is not None and isinstance(array := at(result, step.path), np.ndarray):
+    if step.index is not None and not isinstance(array := at(result, step.path), Numbered):
+        if not isinstance(array, np.ndarray):
+            raise InvalidValueError(f"{step.path} isn't an array: leave the index out of {path}")
         try:
             return array[parse_index(step.index)]
         except IndexError as error:
