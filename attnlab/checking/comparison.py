@@ -27,6 +27,8 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Format, Paragraph, Table, label, listed
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
+# In half precision, a perturbation is as large as rounding itself: in a softmax of large scores,
+# effects are far from linear.
 PERTURBATION = 2.0**-17
 
 # Several runs, since perturbations of a short row may cancel by chance.
@@ -210,15 +212,6 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 # ---- tolerances for rounding ---------------------------------------------------------------------
 
 
-def perturbation_for(epsilon: float) -> float:
-    """The perturbation that measures rounding with an epsilon.
-
-    In half precision it is as large as rounding itself: in a softmax of large scores, effects are
-    far from linear.
-    """
-    return epsilon if epsilon > HALF_EPSILON else PERTURBATION
-
-
 def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float) -> list[Run]:
     """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
     perturbed_paths = []
@@ -228,7 +221,7 @@ def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float) -> list[Run]:
         is_slice = node.select is not None  # of a layer's step, which is perturbed itself
         if (is_computed or is_fixed(run, path)) and not is_slice:
             perturbed_paths.append(path)
-    size = perturbation_for(epsilon)
+    size = max(epsilon, PERTURBATION)
     return [
         with_changes(run, {path: perturbation(run, path, n, size) for path in perturbed_paths})
         for n in range(PERTURBED_RUNS)
@@ -267,7 +260,7 @@ def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) 
         ]
     spread = np.max(spreads, axis=0)
     growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0)
-    growth /= perturbation_for(epsilon)
+    growth /= max(epsilon, PERTURBATION)
     # At least the median, as perturbations of a row may cancel by chance.
     growth = np.maximum(growth, np.median(growth))
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
+from functools import partial
 from typing import Any, TypeAlias
 
 from attnlab.forward.edits import EditedRun
@@ -27,9 +28,7 @@ def changed(run: Run, path: str, change: Change) -> Node:
     node = run.graph[path]
     if not callable(change):
         return with_equation(node, lambda: change, ())
-    original = node.step.equation
-    if original is None:  # an input
-        return with_equation(node, lambda: change(run.value(path)), ())
+    original = node.step.equation or partial(run.value, path)  # of an input
     return with_equation(node, lambda *values: change(original(*values)), node.needs)
 
 
