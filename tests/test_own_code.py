@@ -239,11 +239,17 @@ def test_rounding_may_turn_a_saturated_softmax_over() -> None:
     assert check({name: Tensor(x, "bfloat16") for name, x in low.items()}, expected).agrees
 
 
-def test_in_low_precision_a_step_must_follow_from_the_one_before() -> None:
-    """1024 - 1024 + 2: rounding of Q and K may hide any raw score, but not a wrong division."""
-    Q, K = np.array([[1024.0, 1024, 1]]), np.array([[1.0, -1, 2], [1, -1, 3]])
-    expected = attnlab.attention(Q, K, K, scale=1)
-    for factor, wrong in ((1, None), (1.125, "scores")):
+def test_low_precision_hides_what_cancels_but_no_wrong_division() -> None:
+    """1024 - 1024 + 2: rounding of Q and K may hide any score. 2 - 1 + 2 has nothing to hide."""
+    K = np.array([[1.0, -1, 2], [1, -1, 3]])
+    for x, y, factor, wrong in (
+        (1024.0, 1024, 1, None),
+        (1024.0, 1024, 1.125, None),
+        (2.0, 1, 1, None),
+        (2.0, 1, 1.125, "scores"),
+    ):
+        Q = np.array([[x, y, 1]])
+        expected = attnlab.attention(Q, K, K, scale=1)
         steps = {"Q": Q, "K": K, "raw_scores": Q @ K.T, "scores": Q @ K.T * factor}
         first = check({name: x.astype("float16") for name, x in steps.items()}, expected).first
         assert (first and first.path) == wrong

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 from attnlab.checking.comparison import NEGLIGIBLE, path_in_block
 from attnlab.checking.mutants import Code, template_of
 from attnlab.checking.replaced import beside, upstream
-from attnlab.checking.submission import Submission, with_own_inputs
+from attnlab.checking.submission import Submission
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Run
@@ -125,13 +124,11 @@ def in_another_order(
     readings: list[tuple[Order, dict[str, str]]] = []  # with the paths of steps by their names
     for n in range(len(submitted)):
         step, options = submitted[n], []
-        # In half precision, steps that follow from others in this order agree as they are.
-        for order, everywhere in itertools.product(ORDERS, (False, step.is_half)):
+        for order in ORDERS:
             if step.agrees or not is_closer(in_order(run, step, order), step):
                 continue
-            read = [in_order(run, x, order) if everywhere or not x.agrees else x for x in submitted]
+            read = [x if x.agrees else in_order(run, x, order) for x in submitted]
             paths = {x.name: x.path for x, old in zip(read, submitted, strict=True) if x is not old}
-            read = with_own_inputs(run, read)
             if is_closer(read[n], step):
                 options.append((read, (order, paths)))
         if options:

@@ -22,7 +22,6 @@ from attnlab.checking.comparison import (
     perturbed_runs,
     tolerance_of,
 )
-from attnlab.checking.replaced import with_changes
 from attnlab.equations import AnyArray, Array, identity, position_embedding, token_embedding
 from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.steps import Result, Run
@@ -54,7 +53,7 @@ class Submission:
     layouts: tuple[AnyArray, ...]
     epsilon: float  # that of the coarsest dtype, the user's or the model's
     decimals: int  # to which the user's numbers are rounded; 0 if they aren't
-    run: Run  # computes the expected numbers; in half precision from the user's other steps
+    run: Run  # computes the expected numbers
     perturbed: Sequence[Run] = ()  # the run with perturbations, which show the effect of rounding
 
     @cached_property
@@ -201,10 +200,9 @@ def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submi
         epsilon = max(epsilon, epsilon_of(expected))
         given.append(Submission(result, name, path, layouts, epsilon, decimals, run))
     perturbed = perturbed_runs(run, [step.path for step in given], coarsest)
-    submitted = [
+    return [
         replace(step, epsilon=max(step.epsilon, coarsest), perturbed=perturbed) for step in given
     ]
-    return with_own_inputs(run, submitted)
 
 
 def checked_layouts(
@@ -237,25 +235,6 @@ def checked_layouts(
             "apply the mask with np.where instead of a product"
         )
     return expected, layouts
-
-
-def with_own_inputs(run: Run, submitted: list[Submission]) -> list[Submission]:
-    """In half precision, compare each step with what follows from the user's other steps.
-
-    Accumulated rounding would hide mistakes, and accuse correct code where a softmax is sharp.
-    """
-    if not any(step.is_half for step in submitted):
-        return submitted
-    own = {
-        step.path: step.nearest.astype(step.expected.dtype)
-        for step in submitted
-        if step.expected.dtype.kind == "f" and step.expected.ndim > 1
-    }
-    runs = [
-        with_changes(run, {path: x for path, x in own.items() if path != step.path})
-        for step in submitted
-    ]
-    return [step.in_run(own) or step for step, own in zip(submitted, runs, strict=True)]
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:

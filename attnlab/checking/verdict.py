@@ -159,8 +159,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     equations before it, one change of a line at a time, and their numbers are compared with yours.
     If a mistake explains only some of the differing steps, the search continues for the others.
 
-    Numbers in, or converted from, float16 or bfloat16 are compared with the results of your own
-    earlier steps.
+    In numbers that are in, or were converted from, float16 or bfloat16, mistakes smaller than the
+    rounding of all earlier steps can't be seen.
 
     Parameters
     ----------
