@@ -210,9 +210,9 @@ def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
 def percent(share: float) -> str:
     """A share as the page shows it: 0 % only if it is 0, 100 % only if it is 1."""
     if 0 < share < 0.005:
-        return "< 1\xa0%"
+        return "<\xa01\xa0%"
     digits = 1 if 0.995 <= share < 0.9995 else 0
-    return "> 99.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
+    return ">\xa099.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
 
 
 def strong_arcs(page: Any) -> dict[int, float]:

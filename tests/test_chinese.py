@@ -154,6 +154,7 @@ def test_numbers_of_a_text_that_the_model_cant_read_are_folded(play: Any) -> Non
     ask(page, "我去银行取钱")
     assert "attnlab explore gpt2-chinese-cluecorpussmall" in page.locator("#notice").inner_text()
     assert visible() == [False] * 3
+    assert page.locator("#language").is_visible()
     page.locator("#show-anyway").click()
     assert visible() == [True] * 3
     ask(page, "I go to the bank")

@@ -169,7 +169,7 @@ def test_enter_sends_and_what_cannot_be_shown_is_left(pocket: GPT2, play: Play) 
     assert prompt.input_value() == "The cat\n"
     until(page, f"!({dimmed})")
     ask(page, " \n")
-    until(page, "byId('notice').textContent.includes('This text ends in a blank')")
+    until(page, "byId('notice').textContent.includes('This text ends in a line break')")
 
 
 def test_next_words_are_written_and_completed(pocket: GPT2, play: Play) -> None:
@@ -324,6 +324,8 @@ def test_temperature_changes_the_next_words(pocket: GPT2, play: Play) -> None:
 def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL, link=LOOK)
     assert page.locator("#notice .blank").count() == 0
+    places = "['.sentence', '#every-head'].map((x) => document.querySelector(x).offsetTop)"
+    before = page.evaluate(places)
     ask(page, f"{BALL} ")
     best = pocket.trace(BALL).next_tokens(1)[0]
     until(page, "document.querySelector('#notice .blank button') !== null")
@@ -334,10 +336,18 @@ def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     share = float(words.split("with ")[1].split()[0])
     assert f"Without it, “{best.text.strip()}” would come next" in words
     assert share == pytest.approx(100 * best.probability, abs=0.5)
-    page.locator("#notice .blank button").click()
+    assert page.evaluate(places) == before  # nothing moves while a text is typed
+    # All blanks go; a line break is named; the keyboard stays in the text.
+    ask(page, f"{BALL}  \n")
+    until(page, "byId('notice').textContent.includes('ends in a line break, which')")
+    page.get_by_role("button", name="Remove the line break").click()
     idle(page)
     assert page.locator("#prompt").input_value() == BALL
+    focused = page.evaluate("[document.activeElement.id, byId('prompt').selectionStart]")
+    assert focused == ["prompt", len(BALL)]
     assert page.locator("#notice .blank").count() == 0
+    (blank,) = pocket.tokenizer.encode(" ")  # as a next word
+    assert page.evaluate(f"textIn(texts[0], {blank})") == "␣"
     # What is written after a blank begins with it.
     ask(page, f"{BALL} ")
     page.locator(".next-controls input").fill("0")
@@ -364,6 +374,11 @@ def test_a_head_is_ablated_and_given_back(pocket: GPT2, play: Play) -> None:
     # Several are given back at once.
     page.locator(".head-drawing >> nth=6").press("s")
     idle(page)
+    assert page.evaluate("[selection.layer, selection.head, selection.isHeadChosen]") == [
+        1,
+        2,
+        True,
+    ]
     page.locator("#mlp-toggle").click()
     idle(page)
     buttons = page.locator("#ablated button")

@@ -270,6 +270,9 @@ def test_a_tap_on_a_word_chooses_it(ball: Trace, look: Open) -> None:
     page.locator(".stage-word").nth(7).tap()
     drawn(page)
     check_arcs(page, ball.head(1, 2).weights, 7)
+    page.locator("#silence").tap()
+    drawn(page)
+    assert page.locator(".probabilities i").count() == 8  # before and after
 
 
 def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open) -> None:
@@ -384,17 +387,22 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
     page.locator("#silence").click()
     choose_head(page, 1, 1)
     assert page.locator("#silence").get_attribute("aria-pressed") == "false"
+    assert "Head 0.1 is given back." in said(page)
 
 
 def test_silence_is_shown_at_temperature_1(ball: Trace, look: Open) -> None:
     page = look(ball)
     silence, slider = page.locator("#silence"), page.locator(".next-controls input")
-    slider.fill("0")
-    assert page.locator(".next-controls output").inner_text() == "0.0"
+    assert "at temperature 1." not in said(page)
+    slider.fill("20")
+    until(page, "byId('said').textContent.includes('at temperature 1.')")
     silence.press("Enter")
-    assert page.locator(".next-controls output").inner_text() == "1.0"
-    page.locator(".next-words li", has_text="→").first.wait_for()
+    page.locator(".next-words li", has_text="54\xa0% → 1\xa0%").wait_for()
     assert page.evaluate("document.activeElement.id") == "silence"
+    silence.press("Enter")
+    page.locator(".next-words li", has_text="→").first.wait_for(state="detached")
+    assert page.locator(".next-controls output").inner_text() == "2.0"
+    silence.press("Enter")
     slider.fill("0")
     page.locator("#silence[aria-pressed=false]").wait_for()
     assert page.locator(".next-words li", has_text="→").count() == 0
@@ -412,7 +420,7 @@ def test_nothing_is_said_to_decide_if_no_head_does(
     ]
     most = max(abs(before - one)[before.argmax()] for one in after)
     word = trace.next_tokens(1)[0].text.strip()
-    points = np.ceil(1000 * most) / 10
+    points = max(0.1, 100 * most)  # rounded as in the title
     assert points < 10
     assert said(look(trace)).endswith(
         f"No head alone moves “{word}” by more than {points:.1f} points."
@@ -432,10 +440,15 @@ def test_predict_first_hides_what_comes_next(pocket: GPT2, ball: Trace, look: Op
     assert page.locator(".head-drawing.barred").count() == 0
     assert "“it” looks at “ball”" in said(page)
     page.locator("#reveal").click()
+    drawn(page)
     assert said(page) == SAID
     assert page.locator(".next-words li:visible").count() == 4
     assert page.locator("#silence").is_visible()
-    # What comes without a blank is hidden, too.
+    # All numbers hide it, too, as they do what comes without a blank.
+    page = look(ball, "depth=lab&predict")
+    assert not page.locator("#prediction").is_visible()
+    page.locator("#reveal").click()
+    assert page.locator("#prediction").is_visible()
     page = look(pocket.trace(f"{BALL} "), "depth=look&predict")
     drawn(page)
     assert page.locator("#notice .blank b").count() == 0

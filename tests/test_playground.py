@@ -484,7 +484,7 @@ def test_characters_of_larger_tokens_are_usual(pure: Any) -> None:
 
 def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
-    until(page, "progress === 1 && traces.at(-1).story !== undefined")
+    until(page, "byId('working').ariaBusy !== 'true' && traces.at(-1).story !== undefined")
     assert not page.locator("#working").is_visible()
     progress = page.evaluate(
         """async () => {
@@ -620,7 +620,6 @@ def test_a_host_that_forbids_the_worker_or_webassembly(
         page.locator("#prompt").fill("The cat")
         until(page, "!selection.isBusy && selection.typed === 'The cat'")
         until(page, f"{said}.startsWith('This page computes in a worker')")
-        assert page.locator("#unsent").is_hidden()
     else:
         until(page, "document.querySelector('#said').textContent.includes('“it” looks at “ball”')")
     page.close()

@@ -258,6 +258,7 @@ def test_the_sentence_says_where_a_word_looks_and_who_looks_at_it(
     assert said(page) == "“a” is the first word: it can look only at itself."
     page = opened(np.full((1, 1, 4, 4), 0.25), [*"abcd"], language="zh", title="某模型")
     assert "25" in said(page)
+    assert seen.inner_text() == ""  # a word that looks at all equally looks at none most
     assert page.locator("html").get_attribute("lang") == "zh-Hans"
     assert page.title() == "attnlab 某模型"
 
@@ -323,9 +324,9 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     assert "“was” rises from 1 % to 30 %." in said(page)
     assert page.locator(".head-drawing.silenced").count() == 1
     assert page.locator(".fan.before").count() == page.locator(".fan.after").count() == 3
-    silence.press("Enter")
-    assert listed()[0] == "slept 60 %"
     heads.nth(2).press("Enter")
+    assert listed()[0] == "slept 60 %"
+    assert said(page).endswith("Head 0.1 is given back.")
     assert "rises from 60 % to 75 %: the head works against it." in said(page)
     heads.nth(3).press("Enter")  # what becomes of “slept” isn't known
     assert silence.count() == 0

@@ -52,7 +52,7 @@ export function pictureOf(elements, title) {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const { parentElement: parent } = walker.currentNode;
-      if (parent.checkVisibility({ visibilityProperty: true }) && !parent.closest("textarea, #silence"))
+      if (parent.checkVisibility({ visibilityProperty: true }) && !parent.closest("textarea, #silence, .next-controls"))
         picture.append(...placedText(walker.currentNode, boxes[n], { x: MARGIN, y }));
     }
     y += boxes[n].height + MARGIN;

@@ -43,11 +43,11 @@ export const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : t
 export function percent(fraction, digits = 0) {
   const withDigits = (n) => `${(100 * fraction).toFixed(n)}\u00a0%`;
   const value = parseFloat(withDigits(digits));
-  if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (value === 0 && fraction > 0) return `<\u00a0${10 ** -digits}\u00a0%`;
   const isOne = Math.fround(fraction) === 1; // up to the rounding of float32
   if (value < 100 || isOne) return withDigits(digits);
   // A fraction below 1 that would read 100 gets one decimal, and if that reads 100.0, too, a bound.
-  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
+  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : ">\u00a099.9\u00a0%";
 }
 
 /** Two fractions as percentages, with as few decimals as show a difference: at most two, or five if both are small. */

@@ -2,10 +2,11 @@
 
 import { worthOf } from "../numbers/looks.js";
 import { readAttention } from "../sources/attention.js";
+import { spaceBetween } from "../sources/description.js";
 import { buttonOf, byId, keepHeight } from "../drawing/elements.js";
 import { Heads } from "../views/heads.js";
 import {
-  effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
+  effectInWords, givenBackInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
 } from "../views/sentences.js";
 import { softmaxRow } from "../views/softmax.js";
 import { likeliestWords, Stage } from "../views/stage.js";
@@ -14,6 +15,7 @@ import { likeliestWords, Stage } from "../views/stage.js";
 class WordsPage {
   pointed = { query: null, head: null }; // shown instead of the selection
   isSilenced = false;
+  givenBack = null; // the silenced head that was given back because another one was chosen
   isRowOpen = false;
 
   constructor(shown) {
@@ -25,7 +27,8 @@ class WordsPage {
     this.heads = new Heads(byId("every-head"), {
       choose: (layer, head) => {
         this.#showTitle();
-        this.#set({ isSilenced: false, selection: { ...this.selection, layer, head } });
+        const givenBack = this.isSilenced ? this.selection : null;
+        this.#set({ isSilenced: false, givenBack, selection: { ...this.selection, layer, head } });
       },
       point: (layer, head) =>
         this.#set({ pointed: { ...this.pointed, head: layer === null ? null : { layer, head } } }),
@@ -121,22 +124,20 @@ class WordsPage {
       isChanged: this.isSilenced && hasEffect, isPointed,
     });
     const isAtEnd = query === shown.queries.length - 1;
+    const press = () => this.#set({ isSilenced: !this.isSilenced, givenBack: null });
     keepHeight(byId("said"));
     byId("said").replaceChildren(
       ...look.words,
       ...(isAtEnd && hasEffect
-        ? [...effectInWords(compared, { without: withoutInWords(place) }), " ", this.#silenceButton()]
+        ? [...effectInWords(compared, { without: withoutInWords(place) }), " ", silenceButtonOf(press, this.isSilenced)]
         : []),
+      ...(this.givenBack ? [spaceBetween(), givenBackInWords(this.givenBack)] : []),
     );
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));
     this.heads.mark(
       selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head,
     );
-  }
-
-  #silenceButton() {
-    return silenceButtonOf(() => this.#set({ isSilenced: !this.isSilenced }), this.isSilenced);
   }
 }
 

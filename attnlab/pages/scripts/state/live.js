@@ -8,8 +8,12 @@ export const live = {
   complete: null, // a promise of the text that completes a token's word
 };
 
-/** Whether a text's last token is only white space, which is rare in the texts that a model was trained on. */
-export const endsInBlank = ({ tokens, cached }) =>
-  cached + tokens.length > 1 && /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/.test(tokens.at(-1).bytes);
+const BLANK = /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/; // bytes that are only white space
+
+/** A text's last tokens if they are white space, which is rare in the texts that a model was trained on. */
+export function blanksAtEnd({ tokens, cached }) {
+  const last = tokens.findLastIndex(({ bytes }) => !BLANK.test(bytes));
+  return tokens.slice(Math.max(last + 1, cached ? 0 : 1)); // without them, a token is left
+}
 
 export const END_OF_TEXT = "<|endoftext|>"; // the symbol of the token that ends a text

@@ -12,7 +12,6 @@ import { openStory } from "./story.js";
 import { traces } from "./traces.js";
 
 const MAX_KEPT = 100; // traces
-const QUICK_MILLISECONDS = 50; // "computing …" is shown for requests that take longer
 const TYPING_MILLISECONDS = 150; // a typed text is traced when no key has been pressed for so long
 
 export const requests = {
@@ -65,16 +64,11 @@ export function typeText(text) {
   typing = setTimeout(() => isShownTyped() || requestTyped(), TYPING_MILLISECONDS);
 }
 
-/** Whether one of the texts is typed. */
-function isTyped(...texts) {
+/** Whether the typed text is the one that is shown. */
+export function isShownTyped() {
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
-  return texts.map(asTyped).includes(asTyped(selection.typed));
+  return [latest().typed, latest().text].map(asTyped).includes(asTyped(selection.typed));
 }
-
-/** Whether the typed text is the one that is shown, was refused, or is being computed. */
-export const isShownTyped = () => isTyped(latest().typed, latest().text);
-export const isRefusedTyped = () => isTyped(requests.refused);
-export const isRequestTyped = () => isTyped(requests.last.input.text);
 
 /** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
 async function request(send) {
@@ -82,9 +76,8 @@ async function request(send) {
   const controller = (pending = new AbortController());
   requests.refused = null;
   set({ status: "", isBusy: true });
-  const showing = setTimeout(() => changed("request"), QUICK_MILLISECONDS);
+  changed("request");
   const apply = await send(controller.signal).catch((error) => () => refuse(error));
-  clearTimeout(showing);
   if (controller !== pending) return;
   set({ isBusy: false });
   apply();

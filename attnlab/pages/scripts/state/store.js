@@ -15,6 +15,7 @@ export const selection = {
   openCell: null, // the cell whose arithmetic is shown; it stays when another one is selected
   chosenStep: { trace: 0, path: "embedding", component: 0, isLinked: false }, // isLinked: whether the link includes it
   isPredicting: false, // whether next words, consequences and reasons are hidden until asked for
+  revealed: null, // the symbols of the text whose next words were revealed to a reader who predicts first
   isSilenced: false, // whether the next words are also shown as they are without the open head
   isLoading: false, // whether the open head's numbers are being loaded
   isHeadChosen: false, // whether the reader chose the open head; if so, the page opens no other by itself

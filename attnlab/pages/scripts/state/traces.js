@@ -25,6 +25,9 @@ export let alignment; // {queries, keys}: for each one in any trace, its positio
 /** A text's tokens, for comparison: two models' ids may mean different tokens. */
 export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
+/** Whether a text's next words and consequences are hidden, because the reader predicts them first. */
+export const isPredicted = (trace) => selection.isPredicting && selection.revealed !== symbolsOf(trace).join();
+
 /** Show other traces, described as in `description.traces`. */
 export function setTraces(descriptions) {
   const previous = traces ?? [];

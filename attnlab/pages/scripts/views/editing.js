@@ -3,6 +3,7 @@
 import { ablationOf, isAblation, isAmong } from "../numbers/changes.js";
 import { STEPS_TO_CHANGE } from "../numbers/constants.js";
 import { say } from "../sources/description.js";
+import { chooseHead } from "../state/actions.js";
 import { requestChanges, requests } from "../state/requests.js";
 import { describedCell, isSameHead, on, selection } from "../state/store.js";
 import { alignment, nameOfChange, traces } from "../state/traces.js";
@@ -120,7 +121,11 @@ function stepControls() {
   );
 }
 
-const toggleHead = ({ layer, head }) => toggleChange(ablationOf(layer, head));
+/** Ablate a head, or restore it; the sentence is about this head then. */
+function toggleHead({ layer, head }) {
+  chooseHead(layer, head);
+  toggleChange(ablationOf(layer, head));
+}
 
 function headControls() {
   const ablateMlp = controlOf("mlp-toggle", "", () => toggleChange(ablationOf(selection.layer)));

@@ -6,13 +6,10 @@ import { cancel, isShownTyped, latest, requests, restoreText } from "../state/re
 import { on, selection, set } from "../state/store.js";
 import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
-import { typingParts } from "./typing.js";
-
-let progress = 1; // the part of the pending work that the source has done
+import { exampleButtons } from "./typing.js";
 
 /** Show that something is computed, with the progress if it is known. */
-function showProgress(fraction) {
-  progress = fraction;
+function showProgress(progress) {
   markBusy(byId("working"), progress < 1);
   if (progress < 1) byId("progress").value = progress;
   else byId("progress").removeAttribute("value"); // indeterminate
@@ -36,14 +33,11 @@ function showTitle() {
 }
 
 function controls() {
-  const bar = make("progress", { id: "progress", "aria-label": say("Computing") });
   const compare = ({ target }) => set({ isComparing: target.checked });
   return make(
     "section",
     { id: "explore", "aria-label": say("Explore") },
-    ...typingParts(),
-    make("p", { id: "status", role: "status" }),
-    make("p", { id: "working" }, bar, " ", buttonOf(cancel, { id: "cancel" }, say("Cancel"))),
+    exampleButtons(),
     make("div", { class: "controls" }, checkboxOf({ id: "compare" }, say("Compare with the previous one"), compare)),
     make("p", { id: "ablated", class: "note" }),
   );
@@ -53,7 +47,6 @@ function controls() {
 function makeAgain() {
   replaceWithFields(byId("explore"), controls());
   showBusy();
-  showProgress(progress);
 }
 
 const showBusy = () => markBusy(byId("explore"), selection.isBusy);
@@ -61,6 +54,7 @@ const showBusy = () => markBusy(byId("explore"), selection.isBusy);
 export function startExplorer() {
   document.querySelector("main").prepend(controls());
   reports.progress = showProgress;
+  byId("cancel").addEventListener("click", cancel);
   on("language", makeAgain);
   on("isBusy", showBusy);
   on("status language", showStatus);

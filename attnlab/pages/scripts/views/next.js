@@ -5,7 +5,7 @@ import { totalOf } from "../numbers/predictions.js";
 import { description, say, sayMessage, sayParts } from "../sources/description.js";
 import { source, whyNoLogits, withProbabilities } from "../sources/source.js";
 import { changed, isLook, on, settings } from "../state/store.js";
-import { queryIn, traces } from "../state/traces.js";
+import { isPredicted, queryIn, traces } from "../state/traces.js";
 import { drawingsIn, number, onceAFrame, rowOf, tokenElement } from "../drawing/draw.js";
 import { byId, make, tableOf } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
@@ -218,4 +218,5 @@ export function startPredictions() {
   });
   on("settings", showSettings);
   on("query settings depth", drawPredictions);
+  on("traces isPredicting revealed", () => (byId("prediction").hidden = traces.some(isPredicted)));
 }

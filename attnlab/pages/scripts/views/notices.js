@@ -1,12 +1,12 @@
-// The notice above the sentence: which words the model reads in small pieces or not at all, which names of special
-// tokens it reads like words, whether the text ends in a blank, and what to do.
+// The notice on the text: which words the model reads in small pieces or not at all, which names of special
+// tokens it reads like words, whether the text ends in blanks, and what to do.
 
 import { percent } from "../numbers/formats.js";
 import { UNCHANGED } from "../numbers/predictions.js";
 import { difficultIn } from "../numbers/words.js";
 import { joinSentences, say, sayParts, spaceBetween } from "../sources/description.js";
 import { source, withProbabilities } from "../sources/source.js";
-import { endsInBlank, live } from "../state/live.js";
+import { blanksAtEnd, live } from "../state/live.js";
 import { on, selection } from "../state/store.js";
 import { traces } from "../state/traces.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
@@ -38,17 +38,29 @@ function noticeOn({ training, advice, id, special }, { split, unknown, spelledOu
   );
 }
 
-/** What is said about a text that ends in a blank, with what comes next without the blank. */
-async function noticeOnBlank(trace, element) {
-  const position = trace.T - 2;
+/** Say of a text that ends in blanks or line breaks what comes next without them. */
+async function noticeOnBlanks(trace) {
+  const blanks = blanksAtEnd(trace);
+  if (!blanks.length) return;
+  const isLineBreak = blanks.some(({ bytes }) => bytes.includes("0a"));
+  const words = isLineBreak
+    ? say("This text ends in a line break, which the model reads as a token of its own.")
+    : say("This text ends in a blank, which the model reads as a token of its own.");
+  const element = make("p", { class: "blank" }, prefixOf(trace), words);
+  byId("notice").append(element);
+  const position = trace.T - 1 - blanks.length;
   if (position >= trace.prediction.first && !selection.isPredicting) {
     const { ids, renormalized } = withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
     const next = make("b", {}, trace.names.get(ids[0]).text.trim() || "␣");
     const values = { next, share: percent(renormalized[0]) };
     element.append(spaceBetween(), ...sayParts("Without it, “{next}” would come next, with {share}.", values));
   }
-  if (live.editor)
-    element.append(" ", buttonOf(() => live.open(trace.ids.slice(0, -1)), {}, say("Remove the blank")));
+  if (!live.editor) return;
+  const remove = () => {
+    live.editor.focus(); // the button is removed
+    live.open(trace.ids.slice(0, -blanks.length));
+  };
+  element.append(" ", buttonOf(remove, {}, isLineBreak ? say("Remove the line break") : say("Remove the blank")));
 }
 
 function showNotice() {
@@ -58,14 +70,7 @@ function showNotice() {
   const isStrange = difficult.every(({ isInDoubt, scripts }) => isInDoubt && scripts.includes("other"));
   document.body.classList.toggle("strange", isStrange && traces.every(({ advice }) => advice.other));
   byId("notice").replaceChildren(...notices.map(([trace, notice]) => make("p", {}, prefixOf(trace), notice)));
-  for (const trace of traces.filter(endsInBlank)) {
-    const element = make(
-      "p", { class: "blank" }, prefixOf(trace),
-      say("This text ends in a blank, which the model reads as a token of its own."),
-    );
-    byId("notice").append(element);
-    noticeOnBlank(trace, element);
-  }
+  traces.forEach(noticeOnBlanks);
 }
 
 export function startNotice() {

@@ -13,18 +13,17 @@ import { END_OF_TEXT, live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
 import { changed, isSameHead, on, selection, set, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
-import { nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
+import { isPredicted, nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
 import { buttonOf, byId, keepHeight, make } from "../drawing/elements.js";
 import { Heads } from "./heads.js";
 import {
-  effectInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
+  effectInWords, givenBackInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
 } from "./sentences.js";
 import { softmaxRow } from "./softmax.js";
 import { likeliestWords, NEXT_WORDS, Stage } from "./stage.js";
 
 const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
-const FINDING_JOBS = ["subject", "animal", "thing", "adjective"]; // the jobs in a model card that name what is found
 const PRONOUN = /^(he|she|it|they|him|her|them|his|its|their)$/i;
 const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
 
@@ -33,7 +32,7 @@ let heads; // of the last trace
 let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer; it is shown instead of the selection
 let isRowOpen = false;
-let revealed = null; // the symbols of the text whose next words were revealed to a reader who predicts first
+let givenBack = null; // a silenced head that was given back because another one was chosen, or the temperature
 
 /** How many line ends a token is, if nothing else. */
 const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
@@ -78,29 +77,27 @@ const headShown = () => pointed.head ?? selection;
 const storyOfHead = ({ trace }, { layer, head }) =>
   trace.story?.heads.find((one) => isSameHead(one, { layer, head })) ?? null;
 
-/** What a head adds to the probability of the most probable next word; null if that isn't known. */
-const effectOf = (text, place) => storyOfHead(text, place)?.effect ?? null;
-
-/** Whether next words and consequences are hidden, because the reader predicts them first. */
-const isHidden = ({ trace }) => selection.isPredicting && revealed !== symbolsOf(trace).join();
-
 /** A next word, with the rest of a word that it begins. */
 const nameOfNext = (text, id) => `${textIn(text, id)}${text.completions?.get(id) ?? ""}`;
 
-const textIn = ({ trace }, id) => textOf(nextTokenOf(trace, trace.T - 1, id));
+/** A next token's text; white space is visible. */
+function textIn({ trace }, id) {
+  const token = nextTokenOf(trace, trace.T - 1, id);
+  return textOf(token).trim() ? textOf(token) : wordOf(token);
+}
 
 /**
  * The next words before and after a change, [{id, before, after}]: of the silencing of the shown head, or else of the
- * text's edits; null if there is no change.
+ * text's edits; null if there is no change. They are the model's own probabilities, at temperature 1.
  */
 function comparedWords(text) {
-  if (settings.temperature !== 1) return null; // these are the model's own probabilities
-  return (selection.isSilenced && storyOfHead(text, headShown())?.next) || text.edited;
+  if (selection.isSilenced) return storyOfHead(text, headShown())?.next ?? null;
+  return settings.temperature === 1 ? text.edited : null;
 }
 
 /** The most probable next words, before or after a change if there is one: [{id, text, before, after}]. */
 function nextWords(text) {
-  if (isHidden(text) || !text.next) return null;
+  if (isPredicted(text.trace) || !text.next) return null;
   const unchanged = () => text.next.map(({ id, probability }) => ({ id, before: probability, after: probability }));
   const namesOf = ({ id }) => ({ text: textIn(text, id), completion: text.completions?.get(id) });
   return likeliestWords(comparedWords(text) ?? unchanged()).map((word) => ({ ...word, ...namesOf(word) }));
@@ -118,7 +115,8 @@ function effectWords(text) {
   if (!known || isAblatedIn({ traces: [text.trace] }, layer, head)) return words; // it is silenced already
   const without = withoutInWords(headShown(), text.trace.hasAverages);
   const effect = effectInWords(inWords(text, known.next), { without, unlisted: known.unlisted });
-  return [...words, ...effect, " ", silenceButton()];
+  const atOne = say("This sentence, the bars and the words without a silenced head are at temperature 1.");
+  return [...words, ...effect, " ", silenceButton(), ...(settings.temperature === 1 ? [] : [spaceBetween(), atOne])];
 }
 
 /** By how much any head alone moves the next word, if all were tried and none moves it far. */
@@ -126,7 +124,7 @@ function decisionWords(text) {
   const { layers, H, story } = text.trace;
   const most = Math.max(...(story?.heads ?? []).map(({ effect }) => Math.abs(effect)));
   if (story?.heads.length !== layers * H || most >= MIN_DECISIVE) return "";
-  const points = (Math.ceil(1000 * most) / 10).toFixed(1); // rounded up, so that “not more than” is true
+  const points = Math.max(0.1, 100 * most).toFixed(1); // rounded as in `headsInWords`
   const values = { word: nameOfNext(text, story.ids[0]).trim(), points };
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
@@ -136,7 +134,10 @@ function otherHeadWords({ trace, queries, keys }) {
   const own = trace.cached + trace.T - 1;
   // The weight that a head gives to a job's words on other texts. The card's last number is uniform attention's.
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
-  const jobs = FINDING_JOBS.filter((name) => name !== "subject" || PRONOUN.test(queries.at(-1).trim()));
+  const hasIt = queries.some((text) => /^it$/i.test(text.trim()));
+  const isPronoun = PRONOUN.test(queries.at(-1).trim());
+  // The jobs in a model card that name what is found.
+  const jobs = [...(isPronoun ? ["subject"] : []), ...(hasIt ? ["animal", "thing"] : []), "adjective"];
   const jobOf = (place) => jobs.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
   const said = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
@@ -177,7 +178,7 @@ function draw() {
     const drawn = { rowOf: rowOfText(shown), query: queryOfText(shown), named };
     stages[n].draw({ ...drawn, next: nextWords(shown), isChanged, isPointed });
   });
-  const isAtEnd = query === text.trace.T - 1 && !isHidden(text);
+  const isAtEnd = query === text.trace.T - 1 && !isPredicted(text.trace);
   const effect = isAtEnd ? effectWords(text) : [];
   keepHeight(byId("said"));
   byId("said").replaceChildren(
@@ -185,7 +186,8 @@ function draw() {
     ...effect,
     isAtEnd ? decisionWords(text) : "",
     ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []),
-    ...(isHidden(text) ? [" ", revealButton(text)] : []),
+    ...(givenBack ? [spaceBetween(), givenBackInWords(givenBack)] : []),
+    ...(isPredicted(text.trace) ? [" ", revealButton(text)] : []),
   );
   byId("said").normalize(); // the saved picture places each text by itself
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
@@ -217,23 +219,21 @@ const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-exp
 function silenceButton() {
   const press = () => {
     startEntry();
+    givenBack = null;
     set({ isSilenced: !selection.isSilenced });
-    if (!selection.isSilenced || settings.temperature === 1) return;
-    settings.temperature = 1;
-    changed("settings");
   };
   return silenceButtonOf(press, selection.isSilenced, texts.at(-1).trace.hasAverages);
 }
 
-/** What the reader who predicts first presses to see the next words. */
-function revealButton({ trace }) {
-  const reveal = () => {
-    revealed = symbolsOf(trace).join();
-    drawAgain();
-    showEffects();
-  };
-  return buttonOf(reveal, { id: "reveal" }, say("What comes next?"));
+/** Give the head back that the button has silenced, if any. */
+function giveBack() {
+  givenBack = selection.isSilenced ? { layer: selection.layer, head: selection.head } : null;
+  set({ isSilenced: false });
 }
+
+/** What the reader who predicts first presses to see the next words. */
+const revealButton = ({ trace }) =>
+  buttonOf(() => set({ revealed: symbolsOf(trace).join() }), { id: "reveal" }, say("What comes next?"));
 
 /** The temperature, and in a page with a model a button that writes on by itself. */
 function nextControls() {
@@ -341,9 +341,9 @@ async function drawHeads() {
 function showEffects() {
   const text = texts.at(-1);
   const { story } = text.trace;
-  const isShown = story && !isHidden(text);
+  const isShown = story && !isPredicted(text.trace);
   const word = isShown ? nameOfNext(text, story.ids[0]).trim() : "";
-  heads.showEffects((layer, head) => (isShown ? effectOf(text, { layer, head }) : null));
+  heads.showEffects((layer, head) => (isShown ? (storyOfHead(text, { layer, head })?.effect ?? null) : null));
   const count = text.layers * text.H;
   // The page chose a head whose bar isn't the longest, which it explains.
   const isOfOther = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
@@ -363,6 +363,7 @@ function showTexts() {
   const areOthers = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
   Object.assign(pointed, { query: null, head: null });
+  givenBack = null;
   if (areOthers) byId("said").style.minHeight = ""; // an edit of a text moves nothing
   const isTypedIn = live.editor?.matches(":focus"); // it loses the focus in another stage
   if (stages.length !== texts.length) {
@@ -395,7 +396,7 @@ export function startSentence() {
   heads = new Heads(byId("every-head"), {
     choose(layer, head) {
       startEntry();
-      set({ isSilenced: false });
+      giveBack();
       chooseHead(layer, head);
     },
     point(layer, head) {
@@ -404,10 +405,10 @@ export function startSentence() {
     },
   });
   on("traces language", showTexts);
-  on("head query key story palette isPredicting isSilenced", drawSoon);
-  on("story head isPredicting depth", showEffects);
+  on("head query key story palette isPredicting revealed isSilenced", drawSoon);
+  on("story head isPredicting revealed depth", showEffects);
   on("settings", () => {
-    if (settings.temperature !== 1) set({ isSilenced: false }); // only at 1 it is known what follows without a head
+    if (settings.temperature !== 1) giveBack(); // only at temperature 1 it is known what follows without a head
     readNext();
   });
   on("isTyping traces language", markTyping);

@@ -101,12 +101,13 @@ function tiedInWords(values) {
   );
 }
 
-/** Who looks at a word most, if any word does. */
+/** Who looks at a word most, if any word does, and doesn't look at all words equally. */
 export function lookedAtInWords(shown, rowOf, query) {
   if (!shown.isSelf || shown.queries.length > MANY_QUERIES) return [];
   const shares = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query])); // of each word's attention
   const most = shares.indexOf(Math.max(...shares));
-  if (shares[most] < MIN_SEEN) return [];
+  const visible = shown.isCausal ? most + 1 : shares.length;
+  if (shares[most] < MIN_SEEN || isUniform(rowOf(most), visible)) return [];
   return sayParts("“{other}” looks at “{word}” most: {share} of its attention.", {
     other: wordAt(shown.queries, most, "looker"), word: wordAt(shown.keys, query, "looked-at"),
     share: shareWriter(rowOf(most))(shares[most]),
@@ -169,6 +170,9 @@ export function silenceButtonOf(press, isSilenced, hasAverages = true) {
   const words = isSilenced ? say("give it back") : offer;
   return buttonOf(press, { id: "silence", "aria-pressed": String(isSilenced) }, words);
 }
+
+/** That a silenced head was given back, because another one was chosen. */
+export const givenBackInWords = ({ layer, head }) => say("Head {name} is given back.", { name: `${layer}.${head}` });
 
 /**
  * What is drawn of all heads. word: the most probable next word, "" if nothing is known or said of it. tried: the count

@@ -335,9 +335,13 @@ export class Stage {
       ? buttonOf(() => this.isWaiting || this.write(word), { tabindex: n ? -1 : 0 }, ...parts)
       : make("span", {}, ...parts);
     const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
-    const bar = make("i", { class: "probability" });
-    bar.style.width = `${Math.max(1, 130 * (isChanged ? after : before))}px`;
-    return make("li", {}, name, ...(this.isNarrow ? [bar] : []), make("span", { class: "its-share" }, ...shares));
+    const bars = (isChanged ? [before, after] : [before]).map((probability) => {
+      const bar = make("i");
+      bar.style.width = `${Math.max(1, 130 * probability)}px`;
+      return bar;
+    });
+    const drawing = this.isNarrow ? [make("span", { class: "probabilities" }, ...bars)] : [];
+    return make("li", {}, name, ...drawing, make("span", { class: "its-share" }, ...shares));
   }
 }
 

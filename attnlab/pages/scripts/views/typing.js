@@ -1,7 +1,7 @@
-// The text area in which the sentence is typed, and what is said about the typed text.
+// The text area in which the sentence is typed, and example texts.
 
 import { description, say } from "../sources/description.js";
-import { isRefusedTyped, isRequestTyped, isShownTyped, requests, requestTyped, typeText } from "../state/requests.js";
+import { isShownTyped, requests, requestTyped, typeText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
 import { buttonOf, byId, make, moveByArrows } from "../drawing/elements.js";
 
@@ -25,8 +25,8 @@ export function makeEditor() {
   return editor;
 }
 
-/** The elements around the text area: the state of the typed text, and buttons with example texts. */
-export function typingParts() {
+/** Buttons with example texts. */
+export function exampleButtons() {
   const typeExample = (text) => {
     set({ typed: text });
     requestTyped();
@@ -34,15 +34,13 @@ export function typingParts() {
   const buttonOfExample = (text, n) => buttonOf(() => typeExample(text), { tabindex: n ? -1 : 0 }, text);
   const examples = make("p", { id: "examples" }, ...description.examples.map(buttonOfExample));
   moveByArrows(examples, () => [...examples.children]);
-  return [make("p", { id: "unsent", role: "status" }), examples];
+  return examples;
 }
 
-/** Show whether the typed text differs from the one shown, and whether it is being computed. */
+/** Show whether the typed text differs from the one shown. */
 function markTyped() {
   const isShown = isShownTyped();
   set({ isTyping: !isShown });
-  byId("unsent").hidden = isShown || isRefusedTyped();
-  byId("unsent").textContent = selection.isBusy && isRequestTyped() ? say("computing …") : "";
   // If a text was refused, the numbers that are shown are of another one.
   byId("explore").classList.toggle("refused", !isShown && requests.refused !== null);
 }

@@ -1,7 +1,7 @@
 // How a page with a model continues the text: it completes words, and writes sampled tokens until it is stopped.
 
 import { source } from "../sources/source.js";
-import { END_OF_TEXT, endsInBlank } from "../state/live.js";
+import { blanksAtEnd, END_OF_TEXT } from "../state/live.js";
 import { latest, openIds, writeToken } from "../state/requests.js";
 import { selection, set, settings } from "../state/store.js";
 
@@ -27,7 +27,8 @@ export async function toggleWriting() {
   const goesOn = () => selection.isWriting && turn === own;
   set({ isWriting: true });
   try {
-    if (endsInBlank(latest())) await openIds(latest().ids.slice(0, -1)); // the next word begins with it
+    const { length } = blanksAtEnd(latest());
+    if (length) await openIds(latest().ids.slice(0, -length)); // the next word begins with a blank
     while (goesOn()) {
       const trace = latest();
       if (trace.ids.length >= source.config.n_positions) break;
