@@ -93,6 +93,14 @@ def test_arrays_by_parameter_paths(model: str) -> None:
             lambda m: m.generate(["a dog", "a cat"], 1),
             r"expected one text or token ids; got \['a dog'",
         ),
+        (lambda m: m.losses([[1, 2], [3, 4]]), r"expected one text .*got \[\[1, 2"),
+        (lambda m: m.trace(["the hen", None]), "text 1: expected one text or token ids; got None"),
+        (lambda m: m.trace(["the hen", ""]), "text 1: nothing to trace"),
+        (lambda m: attnlab.averages(m, ["hen", "a " * 99]), "text 1: .*tokens are too many"),
+        (lambda m: m.trace(np.array(["a", "b"])), r"got <U1\. Give one text, or.*\.tolist\(\)"),
+        (lambda m: m.trace(np.array(["a"], object)), "got object. Give one text, or to trace"),
+        (lambda m: m.trace({"input_ids": [[1, 2], [3]]}), r"several texts.*batch\[.input_ids.\]"),
+        (lambda m: attnlab.train(m.config, ["a", "b"], steps=1), r"got <U1\. Give one text"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
             "path blocks.1.attention.heads.0.scores",
@@ -518,6 +526,11 @@ def test_no_tokenizer() -> None:
     assert set(trace.tokens.texts) == {""}
     assert set(trace.tokens.bytes) == {b""}
     assert trace.tokens[0].readable == str(expected["ids"][0])
+    assert trace.by_words().words == trace.tokens.symbols
+    with pytest.raises(ValueError, match="stop needs tokens with texts"):
+        model.generate(expected["ids"], 1, stop="a")
+    with pytest.raises(TypeError, match=r"no tokenizer\. .*save one in its directory; without one"):
+        attnlab.playground(model, expected["ids"])
     prompt, with_texts = expected["ids"][:3], GPT2.from_pretrained(REFERENCE / "odd")
     generation, same = (one.generate(prompt, 4, temperature=0) for one in (model, with_texts))
     assert generation.new.ids.tolist() == same.new.ids.tolist()
@@ -528,6 +541,14 @@ def test_no_tokenizer() -> None:
     with pytest.raises(TypeError, match="has no tokenizer"):
         model.trace("the hen")
     check(pickle.loads(pickle.dumps(model)), expected)
+
+
+def test_a_words_probability_is_without_what_is_added_to_texts() -> None:
+    tokenizer = Tokenizer.from_directory(REFERENCE / "tokenizers" / "bos_and_eos")
+    sizes = {"vocab_size": len(tokenizer), "n_positions": 8, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    run = attnlab.train(GPT2Config(**sizes), range(9), tokenizer, steps=1, progress=False)
+    _, *ids, _ = tokenizer.encode(" hen")
+    assert run.model.probability("the", " hen") == run.model.probability("the", ids)
 
 
 def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
@@ -606,7 +627,7 @@ def test_types_of_ids(odd: GPT2, form: str) -> None:
         ([5, -1], "-1 at position 1"),
         ([*range(18)], "1[89] tokens.*17 positions"),
         ("hen " * 10, "17 positions"),
-        (None, "expected a text or token ids; got None"),
+        (None, "expected one text or token ids; got None"),
     ],
 )
 def test_invalid_ids_and_texts(odd: GPT2, argument: Any, message: str) -> None:

@@ -128,6 +128,17 @@ for name in ("saved_by_5", "added", "bos", "prefix_space", "template", "bert", "
             assert ours.encode(text, special=True) == theirs(text)["input_ids"], (name, text)
             plain = theirs(text, split_special_tokens=True)["input_ids"]
             assert ours.encode(text) == plain, (name, text)
+
+import attnlab
+from transformers import GPT2LMHeadModel
+config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1)
+run = attnlab.train(config, "the hen " * 9, steps=1, batch_size=1, progress=False)
+for model in (attnlab.GPT2.from_pretrained("pocket"), run.model):  # without <|endoftext|>
+    model.save("saved")
+    theirs = AutoTokenizer.from_pretrained("saved")
+    again = attnlab.GPT2.from_hf(GPT2LMHeadModel.from_pretrained("saved"), theirs)
+    assert again.trace("The dog").tokens == model.trace("The dog").tokens
+    shutil.rmtree("saved")
 """
 
 VIEWS = f"""

@@ -154,7 +154,12 @@ def test_copies_and_pickles_are_equal() -> None:
         (lambda: TINY.decode([[1, 2]]), ValueError, r"\(1, 2\)"),
         (lambda: TINY.decode([[1], [1, 2]]), ValueError, "token ids isn.t an array of numbers"),
         (lambda: TINY.decode(3), ValueError, "1-D array.*got 3"),
-        (lambda: TINY.decode(["1"]), TypeError, "integers; got <U1"),
+        (lambda: TINY.decode(["1"]), TypeError, r"integers; got <U1\. Give one text, or"),
+        (
+            lambda: TINY.tokens(Tokenizer.byte_level().tokens("a")),
+            ValueError,
+            "token 97 is 'a' in the given tokens, but '¤' in this tokenizer. Give the text, or",
+        ),
         (lambda: TINY.decode(Contrary()), TypeError, "token ids isn't an array"),
         (lambda: TINY.decode({"input_ids": [1]}), ValueError, "got {'input_ids"),
         (lambda: TINY.tokens("the hen")[4], IndexError, "there is no token 4; tokens are 0 to 3"),

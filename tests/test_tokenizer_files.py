@@ -159,6 +159,71 @@ def test_files_settings_affect_the_tokens() -> None:
     assert open_("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")
 
 
+def ids_of(symbols: str) -> dict[str, int]:
+    return {symbol: id for id, symbol in enumerate(symbols.split())}
+
+
+WORDS = {"type": "WordLevel", "unk_token": "?"}
+UNIGRAM = {"type": "Unigram", "unk_id": 0}
+MERGES = {"type": "BPE", "merges": ["t h", "i n", "▁ th", "▁th e", "▁ h"], "byte_fallback": True}
+ENDS = {"type": "BPE", "merges": ["t h", "th e</w>", "i n</w>"], "end_of_word_suffix": "</w>"}
+BLANK = {"type": "Whitespace"}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+REPLACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+PARTS = [REPLACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP]
+LLAMA = {"type": "Sequence", "decoders": PARTS}  # as in Llama's tokenizer.json
+
+
+@pytest.mark.parametrize(
+    ("model", "symbols", "pre_tokenizer", "decoder"),
+    [
+        (WORDS, "the hen in thin", BLANK, None),
+        (WORDS, "▁the ▁hen ▁in ▁thin", METASPACE, METASPACE),
+        (UNIGRAM, "▁the ▁ hen ▁in ▁th in", METASPACE, METASPACE),
+        (MERGES, "▁ t h e n i th in ▁th ▁the ▁h", METASPACE, METASPACE),
+        (MERGES, "<0x41> <0xC3> <0xA9> ▁ t h e n i th in ▁th ▁the ▁h", METASPACE, LLAMA),
+        (
+            ENDS,
+            "t h e n i e</w> n</w> th the</w> in</w>",
+            BLANK,
+            {"type": "BPEDecoder", "suffix": "</w>"},
+        ),
+    ],
+)
+def test_tokens_have_the_spaces_of_the_text(
+    model: Any, symbols: str, pre_tokenizer: Any, decoder: Any
+) -> None:
+    """Texts and offsets are those of the tokenizers library, words those of the text."""
+    needs("tokenizers", "tokenizers")
+    vocab = [[symbol, -1] for symbol in ids_of(symbols)] if model is UNIGRAM else ids_of(symbols)
+    model = {**model, "vocab": vocab}
+    tokenizer = Tokenizer({"model": model, "pre_tokenizer": pre_tokenizer, "decoder": decoder})
+    text = "the hen in thin"
+    tokens, theirs = tokenizer.tokens(text), tokenizer._library.encode(text)
+    spelled = "".join(tokens.texts)
+    assert spelled.strip() == tokenizer.decode(theirs.ids) == text
+    for (start, end), (a, b) in zip(tokens.offsets, theirs.offsets, strict=True):
+        assert spelled[start:end].strip() == text[a:b].strip()
+    words = ["".join(tokens.texts[word.start : word.stop]).strip() for word in tokens.words]
+    assert words == [word.text for word in tokens.words] == text.split()
+    assert tokenizer.vocabulary.lookup(tokens.texts[0]) == tokens[0] == tokens[tokens.find("the")]
+    if decoder and "decoders" in decoder:  # bytes that are invalid alone
+        assert tokenizer.tokens("é").texts == (" ", "\ufffd", "\ufffd")
+
+
+def test_tokens_with_their_own_spaces_get_no_others() -> None:
+    """Characters with the space, and no decoder: the library's decode would add more spaces."""
+    needs("tokenizers", "tokenizers")
+    split = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    model = {**WORDS, "vocab": {"a": 0, " ": 1}}
+    assert Tokenizer({"model": model, "pre_tokenizer": split}).tokens("a a").texts == (
+        "a",
+        " ",
+        "a",
+    )
+
+
 def test_added_tokens_are_literal_text() -> None:
     """Where transformers reads their letters as symbols of bytes; not if a merge makes them."""
     settings = open_("two_files").settings
@@ -182,7 +247,7 @@ def test_saved_tokenizers_open_unchanged(name: str, tmp_path: Path) -> None:
     everything = range(len(tokenizer))
     assert again.tokens(everything) == tokenizer.tokens(everything)
     files = {file.name for file in tmp_path.iterdir()}
-    if name == "two_files":
+    if name == "two_files":  # the others' settings differ, or they have no END_OF_TEXT
         assert files == {"vocab.json", "merges.txt"}
     else:
         assert files == {"tokenizer.json", "tokenizer_config.json"}

@@ -366,6 +366,7 @@ def check_page(evaluator: Evaluator, tokens: Tokens) -> None:
 
 def test_the_page_finds_the_same_words(pure: Evaluator, pocket: GPT2) -> None:
     check_page(pure, pocket.tokenizer.tokens(f"{SENTENCE}; It’s 小猫! 😀 schöne cafe\u0301"))
+    check_page(pure, tokens_of("the ", "hen", " ", "in ", " a"))  # spaces after words, too
     characters, chance = "ab é小ᄀ😀’\u0301 \u3000\ufe0f३-\n1안", random.Random(0)
     for _ in range(200):
         text = "".join(chance.choices(characters, k=12)).encode()

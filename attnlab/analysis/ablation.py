@@ -52,7 +52,7 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
     check_kind(model, GPT2, "model")
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise InvalidTypeError(f"texts must be a list of texts; got {quoted(texts)}")
-    tokens = [model._tokens_to_trace(text, special=False) for text in texts]
+    tokens = model._texts_to_trace(texts, special=False)
     if not tokens:
         raise InvalidValueError("averages need at least one text; got an empty list")
     sums: Any = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,6 +14,7 @@ from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_f
 from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, find_model
 from attnlab.equations import Array
 from attnlab.errors import (
+    AttnlabError,
     CheckpointError,
     DownloadError,
     InvalidTypeError,
@@ -254,11 +255,21 @@ class GPT2:
         if is_list_of_texts(text_or_ids):
             from attnlab.model.traces import Traces
 
-            texts = [self._tokens_to_trace(text, special) for text in text_or_ids]
+            texts = self._texts_to_trace(text_or_ids, special)
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
         tokens = self._tokens_to_trace(text_or_ids, special)  # T of them
         # Nothing is computed yet: reading a step runs what it needs.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
+
+    def _texts_to_trace(self, texts: Iterable[Any], special: bool) -> list[Tokens]:
+        """The tokens of each of several texts; errors say which text."""
+        tokens = []
+        for i, text in enumerate(texts):
+            try:
+                tokens.append(self._tokens_to_trace(text, special))
+            except AttnlabError as error:
+                raise type(error)(f"text {i}: {error}") from None
+        return tokens
 
     def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
@@ -315,13 +326,15 @@ class GPT2:
         Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
 
         Both may be texts, ids or Tokens. Begin a new word with a space: its tokens are those of the
-        word by itself. Longer words that begin with the same tokens are included: " dog" also
-        counts “dogs” if that is dog + s.
+        word by itself. (Some tokenizers add the space.) Longer words that begin with the same
+        tokens are included: " dog" also counts “dogs” if that is dog + s.
 
         Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why
         that counts longer words.
         """
-        pieces = self.tokenizer.tokens(word) if isinstance(word, str) else self._tokens(word)
+        pieces = self._tokens(word)
+        if isinstance(word, str):  # without what is put before every text, such as [CLS]
+            pieces = pieces[len(self.tokenizer._affixes[0]) :]
         if not pieces:
             raise InvalidValueError('word must have at least one token; got none. Give " dog"')
         before = self._tokens_to_trace(prompt, special=False)
@@ -428,13 +441,8 @@ class GPT2:
         return (step.token for step in steps if step.token is not None)
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens, special: bool = False) -> Tokens:
-        if text_or_ids is None or isinstance(text_or_ids, RAW_BYTES):
-            raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
-        if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
-            raise InvalidTypeError(
-                f"expected one text or token ids; got {quoted(text_or_ids)}. A list of texts "
-                "can be traced, not continued"
-            )
+        if isinstance(text_or_ids, (type(None), *RAW_BYTES)) or is_list_of_texts(text_or_ids):
+            raise InvalidTypeError(f"expected one text or token ids; got {quoted(text_or_ids)}")
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = single_row(text_or_ids)  # (1, T), a mapping or a tensor -> (T,)
         if isinstance(text_or_ids, str):
@@ -459,6 +467,8 @@ class GPT2:
 
         sampling = as_sampling(*settings)  # temperature, top_k, top_p, seed
         tokens, stops = self._tokens(prompt, special), stop_bytes(stop)
+        if stops and isinstance(self.tokenizer, NoTokenizer):
+            raise InvalidValueError("stop needs tokens with texts, and this model has no tokenizer")
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             # Before the first step, so that `stream` itself raises, not the first `next`.
@@ -488,10 +498,10 @@ class GPT2:
 
 
 def is_list_of_texts(texts: Any) -> bool:
-    """Whether this is a list of texts, of Tokens, or of at least two rows of ids."""
-    if not isinstance(texts, list | tuple) or not texts:
+    """Whether this is a list with a text or Tokens, or with at least two rows of ids."""
+    if not isinstance(texts, list | tuple):
         return False
-    if all(isinstance(text, str | Tokens) for text in texts):
+    if any(isinstance(text, str | Tokens) for text in texts):
         return True
     # [[1, 2]] is a batch of one, as from a tokenizer: one text.
     return len(texts) > 1 and all(isinstance(row, list | tuple) for row in texts)
@@ -509,6 +519,8 @@ def single_row(ids_or_encoding: Any) -> Any:
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]
+        if is_list_of_texts(ids_or_encoding):
+            raise InvalidTypeError('the mapping is of several texts. Trace batch["input_ids"]')
     try:
         ids = as_numpy(ids_or_encoding)
     except Exception:

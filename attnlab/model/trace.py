@@ -293,7 +293,7 @@ class ByWords(Document):
     Attributes
     ----------
     words : the W words of the text, such as ` Swimming`, with their spaces. Joined, they are the
-        text of the tokens.
+        text of the tokens. A token without a text is named by its symbol.
     spans : for each word, the slice of the trace's tokens
     weights : (layers, heads, W, W). What a word gives to another is the sum over the other word's
         tokens, and the mean over its own tokens, so each row sums to 1.
@@ -312,8 +312,10 @@ class ByWords(Document):
         later |= {i for _, owners in trace.tokens._characters for i in owners[1:]}
         self._trace, self._starts = trace, [i for i in range(len(trace.tokens)) if i not in later]
         self.spans = tuple(map(slice, self._starts, [*self._starts[1:], len(trace.tokens)]))
-        texts = (b"".join(trace.tokens.bytes[span]) for span in self.spans)
-        self.words: tuple[str, ...] = tuple(text.decode(errors="replace") for text in texts)
+        self.words: tuple[str, ...] = tuple(
+            b"".join(tokens.bytes).decode(errors="replace") or tokens.symbols[0]
+            for tokens in (trace.tokens[span] for span in self.spans)
+        )
 
     @cached_property
     def weights(self) -> Array:

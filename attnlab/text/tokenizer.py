@@ -37,11 +37,6 @@ from attnlab.text.words import ALONE
 if TYPE_CHECKING:
     import tokenizers
 
-UNSUPPORTED_BY_PAGES = (
-    "a page supports only GPT-2's byte pair encoding and BERT's word pieces, and this model has "
-    "another tokenizer. Use attnlab html, which supports any tokenizer"
-)
-
 
 class Tokenizer:
     """Encodes text to token ids and decodes ids, as a model's files specify.
@@ -159,9 +154,9 @@ class Tokenizer:
         path, model = as_path(directory, "directory"), self.settings["model"]
         pre_tokenizer = self.settings["pre_tokenizer"] or {}
         files: dict[str, str] = {}
-        if is_byte_level(self.settings) and self.settings == byte_pair_settings(
-            model["vocab"], model["merges"]
-        ):
+        # To a vocab.json without END_OF_TEXT, which is an added token, transformers would add it.
+        has_end = is_byte_level(self.settings) and self.settings["added_tokens"]
+        if has_end and self.settings == byte_pair_settings(model["vocab"], model["merges"]):
             in_order = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
             merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
             files["vocab.json"] = json.dumps(in_order, ensure_ascii=False)
@@ -178,13 +173,17 @@ class Tokenizer:
 
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bytepairs.js`."""
+        self.encode("")  # raises if there is no tokenizer
         encoding: dict[str, Any] | None
         if self._gpt2 is not None:
             encoding = self._gpt2.as_data() | {"merges": self.settings["model"]["merges"]}
         else:
             encoding = bert_data(self.settings)
         if encoding is None:
-            raise InvalidValueError(UNSUPPORTED_BY_PAGES)
+            raise InvalidValueError(
+                "a page supports only GPT-2's byte pair encoding and BERT's word pieces, and this "
+                "model has another tokenizer. Use attnlab html, which supports any tokenizer"
+            )
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
             **encoding,
@@ -254,8 +253,14 @@ class Tokenizer:
         if isinstance(text_or_ids, str):
             return self._tokens_of(text_or_ids, self.encode(text_or_ids, special=special), special)
         if isinstance(text_or_ids, Tokens):
-            words = (token.unread for token in text_or_ids)
-            return _naming_unread(self.vocabulary.tokens(text_or_ids.ids), words)
+            tokens = self.vocabulary.tokens(text_or_ids.ids)
+            for given, own in zip(text_or_ids, tokens, strict=True):
+                if given.symbol != own.symbol:
+                    raise InvalidValueError(
+                        f"token {own.id} is {quoted(given.symbol)} in the given tokens, but "
+                        f"{quoted(own.symbol)} in this tokenizer. Give the text, or tokens.ids"
+                    )
+            return _naming_unread(tokens, (token.unread for token in text_or_ids))
         return self.vocabulary.tokens(text_or_ids)
 
     def prompt_tokens(self, text: str, *, special: bool = False) -> Tokens:
@@ -322,7 +327,8 @@ class NoTokenizer(Tokenizer):
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         raise InvalidTypeError(
-            "this model has no tokenizer. Give token ids, or open the model with tokenizer=..."
+            "this model has no tokenizer. Open it with tokenizer=..., or save one in its "
+            "directory; without one, model.trace takes token ids"
         )
 
     def save(self, directory: FilePath) -> None:
@@ -346,9 +352,10 @@ class IdVocabulary(Vocabulary):
 class LibraryVocabulary(Vocabulary):
     """A vocabulary decoded by the tokenizers library.
 
-    A token's bytes are the UTF-8 of its text when decoded alone. WordPiece's are without the prefix
-    of later pieces, `##`, and words in letters have a space before them, as in GPT-2. Joined, they
-    may differ from the decoded text, which has spaces between Chinese characters, too.
+    A token's bytes are the UTF-8 of what it adds to the text of other tokens, with its spaces:
+    ` dog` for `▁dog`, `dog ` for `dog</w>`. WordPiece's are without the prefix of later pieces,
+    `##`, and words in letters have a space before them, as in GPT-2. Joined, they may differ from
+    the decoded text, which has no space at its ends, and has spaces between Chinese characters.
     """
 
     is_exact = False
@@ -370,10 +377,14 @@ class LibraryVocabulary(Vocabulary):
 
     def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
+        if self._prefix is None:  # beside other tokens, since decoders cut spaces off at the ends
+            before, after = self._around or ([id], [])
+            inside = self._decode([*before, id, *after])
+            return inside.removeprefix(self._decode(before)).removesuffix(self._decode(after))
         # WordPiece marks tokens that continue a word by a prefix, such as ##ing, and drops spaces.
         # So a word's first token gets its space back, unless it is a character such as 猫, which is
         # a word without one.
-        if self._prefix is None or not symbol or id in self.literal_ids:
+        if not symbol or id in self.literal_ids:
             return self._decode([id])
         if symbol.startswith(self._prefix) and symbol != self._prefix:
             return symbol.removeprefix(self._prefix).encode()
@@ -382,6 +393,18 @@ class LibraryVocabulary(Vocabulary):
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         return self._decode(check_ids(ids, len(self)).tolist())
+
+    @cached_property
+    def _around(self) -> tuple[list[int], list[int]] | None:
+        """Tokens to decode before and after another one; None to decode that one twice."""
+        if self._library.decoder is None:  # the library puts a space between any two tokens
+            return ([], []) if any(" " in symbol for symbol in self._symbols.values()) else None
+        # From the end: bytes such as <0x41> come first, and would join those beside them.
+        for id in reversed(self.ids.tolist()):
+            alone = self._decode([id])
+            if alone and alone.isascii() and self._decode([id] * 3) == alone * 3:
+                return [id], [id]
+        return None
 
     def _decode(self, ids: list[int]) -> bytes:
         with reraised_as(InvalidValueError, "tokens can't be decoded"):

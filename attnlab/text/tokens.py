@@ -170,14 +170,13 @@ class Tokens(StdoutSafe, Sequence[Token]):
     def find(self, text: str) -> int:
         """Return the index of the token with this text or symbol.
 
-        A leading space may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
+        Spaces around it may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
         """
         check_kind(text, str, "a token's text")
         matches = [
             i
             for i, token in enumerate(self)
-            if text
-            and text in (token.text, token.text.removeprefix(" "), token.symbol, self.readable[i])
+            if text and text in (token.text, token.text.strip(" "), token.symbol, self.readable[i])
         ]
         if len(matches) == 1:
             return matches[0]
@@ -373,7 +372,9 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}")
+        is_text = any(isinstance(item, str) for item in array.tolist())
+        hint = ". Give one text, or to trace several, a list of texts, as from .tolist()"
+        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}{hint * is_text}")
     outside = np.flatnonzero((array < 0) | (array >= vocab_size))
     if outside.size:
         first = outside[0]

@@ -93,9 +93,12 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
     for match in re.finditer(WORDS, kinds):
         found = characters[match.start() : match.end()]
         is_letters = match[0] != "O"
+        visible = found[1:] if match[0][0] == " " else found
+        if match.start() and characters[match.start() - 1].owners[-1] == found[0].owners[0]:
+            found = visible  # the space, if any, is the end of the token before, as in `the</w>`
         start, stop = found[0].owners[0], found[-1].owners[-1] + 1
-        text = "".join(character.text for character in found).removeprefix(" ")
-        letters = Counter(owner for _, owners in found[-len(text) :] for owner in owners)
+        text = "".join(character.text for character in visible)
+        letters = Counter(owner for _, owners in visible for owner in owners)
         is_short = is_letters and stop - start > 1 and max(letters.values()) <= FEW_LETTERS
         is_spelled_out = is_short or stop - start >= MANY_PIECES
         if is_letters or stop - start > 1:

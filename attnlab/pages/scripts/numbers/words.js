@@ -54,9 +54,10 @@ export function wordsIn(characters) {
   return [...kinds.matchAll(new RegExp(WORDS, "g"))].flatMap(({ 0: kind, index }) => {
     const found = characters.slice(index, index + kind.length);
     const isLetters = kind !== "O";
-    const start = found[0].owners[0];
-    const stop = found.at(-1).owners.at(-1) + 1;
     const visible = kind[0] === " " ? found.slice(1) : found;
+    const endsToken = characters[index - 1]?.owners.at(-1) === found[0].owners[0]; // the space, as in `the</w>`
+    const start = (endsToken ? visible : found)[0].owners[0];
+    const stop = found.at(-1).owners.at(-1) + 1;
     const lettersOf = (n) => visible.filter(({ owners }) => owners.includes(n)).length;
     const pieces = Array.from({ length: stop - start }, (_, n) => start + n);
     const isShort = isLetters && pieces.length > 1 && pieces.every((n) => lettersOf(n) <= FEW_LETTERS);
