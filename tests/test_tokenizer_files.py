@@ -224,6 +224,11 @@ def test_tokens_with_their_own_spaces_get_no_others() -> None:
     )
 
 
+def test_pages_refuse_other_tokenizers() -> None:
+    with pytest.raises(InvalidValueError, match="only GPT-2's byte pair encoding"):
+        open_("unigram").as_data()
+
+
 def test_added_tokens_are_literal_text() -> None:
     """Where transformers reads their letters as symbols of bytes; not if a merge makes them."""
     settings = open_("two_files").settings

@@ -177,7 +177,7 @@ def test_saved_models_can_be_opened(tmp_path: Path) -> None:
     expected = run.model.trace("The fly sings").logits
     assert np.array_equal(reopened.trace("The fly sings").logits, expected)
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == [
-        "config.json", "merges.txt", "model.safetensors", "vocab.json",
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
 
 

@@ -4,7 +4,8 @@
     python examples/pocket/make.py DIRECTORY
 
 At the end, DIRECTORY, which must have no model, has the package's files: config.json,
-model.safetensors, vocab.json, merges.txt, head_averages.json, held_out.json.gz, MODEL_CARD.md.
+model.safetensors, tokenizer.json, tokenizer_config.json, head_averages.json, held_out.json.gz,
+MODEL_CARD.md. The package has the tokenizer as vocab.json and merges.txt.
 `grammar.py` generates the texts.
 """
 
