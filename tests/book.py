@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from filelock import FileLock
+
 from attnlab import figures, pictures
 from attnlab.views import plot
 
@@ -22,7 +24,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 import execute
 from editions import CHAPTERS, LATER, file_of, lesson, prose, texts, translation_of
 
-__all__ = ["CHAPTERS", "LATER", "execute", "file_of"]
+__all__ = ["CHAPTERS", "LATER", "file_of"]
 
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))
@@ -99,6 +101,13 @@ def run(
         exec(compile(script, file, "exec"), chapter)
     chapter.printed = printed.getvalue()
     return chapter
+
+
+def executed(name: str, code: list[str], language: str) -> tuple[list[Any], bool]:
+    """What a notebook's cells give; of the processes of a test run, one executes them for all."""
+    execute.CACHE.mkdir(parents=True, exist_ok=True)
+    with FileLock(execute.CACHE / f"{language}-{name}.lock"):
+        return execute.execute(name, code, language)
 
 
 HIDDEN = re.compile("### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS\n", re.DOTALL)

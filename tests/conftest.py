@@ -330,14 +330,18 @@ def gpt2_tokenizer(vocabulary: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def walkthrough_directory(vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of a test run share."""
+    directory = tmp_path_factory.getbasetemp()
+    return directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory
+
+
+@pytest.fixture(scope="session")
+def walkthrough_directory(vocabulary: Path, whole_run: Path) -> Path:
     """A checkpoint of GPT-2's shape that yields the published figures and is otherwise random.
 
     All processes of a test run share it.
     """
-    whole_run = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        whole_run = whole_run.parent
     directory, finished = whole_run / "walkthrough", whole_run / "walkthrough.finished"
     with FileLock(whole_run / "walkthrough.lock"):
         if not finished.exists():

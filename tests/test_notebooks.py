@@ -1,7 +1,4 @@
-"""The executed notebooks: they have the scripts' cells, and are small.
-
-`test_built_book.py` holds that they have the outputs that their cells give.
-"""
+"""The executed notebooks: they have the scripts' cells, and the outputs that their cells give."""
 
 import base64
 import json
@@ -9,11 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import book  # noqa: F401 - puts the book's modules on the path
+import execute
 import pytest
-from editions import CHAPTERS, LATER
+from book import CHAPTERS, LATER, executed
+from conftest import needs
 from notebooks import LANGUAGES, WALKTHROUGH, file_for, notebook_of
 
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+CLOSE = 0.01  # processors differ in the last digits
+TIMED = ("11",)  # chapters that print how long something took
 FILES = {
     f"{language}/{chapter.stem}": (file_for(chapter, language), language)
     for language in LANGUAGES
@@ -24,6 +25,11 @@ FILES = {
 def cells_in(file: Path) -> list[dict[str, Any]]:
     cells: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["cells"]
     return cells
+
+
+def text_of(outputs: list[Any]) -> str:
+    texts = ("".join(each.get("text") or each["data"]["text/plain"]) for each in outputs)
+    return re.sub(r"0x[0-9a-f]+", "", "".join(texts))  # without addresses of objects
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -37,6 +43,29 @@ def test_a_notebook_has_the_cells_of_its_script(chapter: Path, language: str) ->
     prose = "".join("".join(cell["source"]) for cell in written if cell["cell_type"] == "markdown")
     for target in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", re.sub("`[^`\n]+`", "", prose)):
         assert (file_for(chapter, language).parent / target).exists(), target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_notebook_shows_what_its_cells_give(
+    name: str, whole_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("IPython", "book")
+    needs("matplotlib", "plot")
+    monkeypatch.setattr(execute, "CACHE", whole_run / execute.CACHE.name)
+    monkeypatch.delenv("ATTNLAB_MODEL", raising=False)
+    file, language = FILES[name]
+    code = [cell for cell in cells_in(file) if cell["cell_type"] == "code"]
+    outputs, _ = executed(name[3:], ["".join(cell["source"]) for cell in code], language)
+    for cell, of_cell in zip(code, outputs, strict=True):
+        if language == "zh" and "image/png" in str(of_cell):
+            continue  # without a Chinese font, a picture's labels are English
+        ours, theirs = text_of(of_cell), text_of(cell["outputs"])
+        assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
+        if name[3:5] not in TIMED:
+            for number, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+                pair = (float(each.replace(",", "")) for each in (number, other))
+                assert next(pair) == pytest.approx(next(pair), rel=CLOSE, abs=CLOSE)
 
 
 def test_notebooks_are_small_and_have_pictures() -> None:
