@@ -27,9 +27,9 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
     average = Σ context[t] / number of positions, summed in float64
 
     It ablates a head more gently than 0, which also removes what the head writes in any text and
-    later layers count on: `trace.edited({path: averages[path]})` sets the head's context (T, Dh) to
+    later layers rely on: `trace.edited({path: averages[path]})` sets the head's context (T, Dh) to
     its average (Dh,) at each position. `model.averages = averages` makes the pages of the model's
-    traces and its playground silence heads so; `model.save` stores them.
+    traces and its playground use them to silence heads; `model.save` stores them.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ def patch(
     with_ : values by path, which replace the steps of the corrupted run instead of those of the
         clean run: `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero
         ablation. With the two traces exchanged, it ablates the clean run, and `restored` is how
-        much of the difference that destroys.
+        much of the difference the ablation destroys.
     by_position : whether each position is patched alone
     progress : whether a progress bar is shown on stderr
 

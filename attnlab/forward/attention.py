@@ -202,12 +202,12 @@ class Attention(ShownResult):
         DataFrame
             with rows and columns named query, key, Dk, ... Token axes have a two-level index,
             position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token", axis=1)`, or
-            `frame.stack(["key", "key_token"])` for one line per pair
+            `frame.stack(["key", "key_token"])` for one line per query and key
         """
         return super().to_dataframe(step)
 
     def to_xlsx(self, path: FilePath) -> None:
-        """Write one head as a spreadsheet of live formulas: change one, and later ones follow.
+        """Write one head as a spreadsheet of formulas: change a number, and later steps follow.
 
         Each step is a sheet: computed steps are formulas over earlier sheets, inputs and edited
         steps are numbers, -inf is -1E+308. It needs xlsxwriter, the extra `sheets`. More than a

@@ -94,7 +94,7 @@ class GPT2Config:
     n_head : H, number of heads in a block; must divide n_embd
     n_inner : F, width of the MLP; None means 4 D
     layer_norm_epsilon : added to the variance in LayerNorm
-    activation_function : the MLP's, one of `ACTIVATIONS`
+    activation_function : the MLP's activation function, such as "gelu_new" or "relu"
     scale_attn_weights : whether scores are divided by √Dh
     scale_attn_by_inverse_layer_idx : whether they are also divided by layer + 1
     reorder_and_upcast_attn : only affects float16 computation, and so nothing here

@@ -110,7 +110,7 @@ class Explainable(ShownResult):
         token : the row, by position (negative ones count from the end) or by the token's text, such
             as "it"; None for the last one. For a parameter, the row's number.
         component : the column; default 0. For logits, a token of the vocabulary by its id or text,
-            such as " dog", by default the most probable; for weights a key, by default all.
+            such as " dog", by default the most probable; for weights a key, by default all keys.
 
         Examples
         --------

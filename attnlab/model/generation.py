@@ -62,7 +62,7 @@ class Generation(Document):
     prompt, new, tokens : Tokens of the prompt, of the continuation, and of both
     text : the continuation
     whole_text : prompt and continuation
-    chosen : the new tokens, each with its logit, its `probability`, the model's own, and the one
+    chosen : the new tokens, each with its logit, the model's `probability`, and the probability
         that it was `sampled_with` (1 at temperature 0)
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty

@@ -93,7 +93,7 @@ class GPT2:
             the sentences of a grammar; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`,
             `gpt2-xl`, `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in
             the hub's cache.
-        tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
+        tokenizer : used instead of the directory's: another directory, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
         revision : branch, tag or commit on the hub; by default the main branch, and for GPT-2's own
@@ -125,9 +125,9 @@ class GPT2:
         """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
         Its parameters are copied, so training it further does not change this one. Traces are those
-        of eval mode, without dropout. It may be compiled, or wrapped for parallel training; an
-        output layer for another task, such as classification, is ignored. Tokenizer and dtype are
-        as for `from_arrays`.
+        of eval mode, without dropout. The model may be compiled, or wrapped for parallel training;
+        its output layer for another task, such as classification, is ignored. Tokenizer and dtype
+        are as for `from_arrays`.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -291,8 +291,8 @@ class GPT2:
         """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
 
         The text is read in windows of n_positions tokens, each `stride` tokens after the one
-        before; a token counts in the first window that has it, after those before it. Their mean is
-        the loss, e to its power the perplexity.
+        before; a token's loss is computed in the first window that has it. The mean of the losses
+        is the loss of the text; e to the power of it is the perplexity.
 
         Parameters
         ----------

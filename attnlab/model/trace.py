@@ -47,7 +47,7 @@ class Trace(ForwardPass):
     tokens : ids, symbols, texts and bytes, see `Tokens`
     next_logits : (vocab,), the last row of logits, computed without the others
     vocabulary : the model's `Vocabulary`
-    losses, loss : each next token's cross-entropy, and their mean; e to its power is the perplexity
+    losses, loss : each next token's cross-entropy, and their mean; exp(loss) is the perplexity
     notice : whether the text ends in a blank, which words the model doesn't know, and which names
         of special tokens were split, and what to do; or ""
     and the attributes of `ForwardPass`
@@ -80,8 +80,8 @@ class Trace(ForwardPass):
 
         Steps that don't depend on an edit are shared with this trace; the others are computed when
         they are read. The trace's titles name the edits. It can be edited again: earlier edits
-        remain, and functions are called again. Copies and pickles hold the values that functions
-        returned.
+        remain, and their functions are called again. Copies and pickles hold the values that
+        functions returned.
 
         Parameters
         ----------
@@ -89,9 +89,9 @@ class Trace(ForwardPass):
             `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding` or `mask`, or a
             parameter, such as `blocks.0.attention.heads.2.W_Q`. A value is an array that broadcasts
             to the step's shape, a number, or a function of the step's original value. A `*` stands
-            for all blocks, or all heads: `blocks.*.attention.heads.0.context`. An index is that of
-            the step's array: `blocks.1.attention.heads.2.context[-1]` is the last position. A
-            layer's edits are applied before its heads', whatever their order.
+            for all blocks, or all heads: `blocks.*.attention.heads.0.context`. An index selects
+            part of the step's array: `blocks.1.attention.heads.2.context[-1]` is the last position.
+            A layer's edits are applied before its heads', whatever their order.
 
         Examples
         --------
@@ -109,7 +109,7 @@ class Trace(ForwardPass):
 
     @property
     def notice(self) -> str:
-        """Which words the model doesn't know or special tokens' names are split, and what to do."""
+        """Words the model doesn't know, split names of special tokens, and what to do; or ""."""
         return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
@@ -163,7 +163,7 @@ class Trace(ForwardPass):
     def to_dataframe(self, step: str | None = None) -> DataFrame:
         """Return a step as a labelled DataFrame, see `Attention.to_dataframe`.
 
-        Without a step, it is the text's tokens, each with its loss; see `losses`.
+        Without a step, the rows are the text's tokens, each with its loss; see `losses`.
         """
         if step is not None:
             return super().to_dataframe(step)
@@ -246,7 +246,7 @@ class NextToken(Token):
 
     Attributes
     ----------
-    probability : the model's, softmax(logits)
+    probability : the model's probability, softmax(logits)
     sampled_with : the probability that it was sampled with, after temperature, top_k and top_p;
         equal to `probability` if it wasn't sampled
     """

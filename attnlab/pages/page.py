@@ -73,7 +73,7 @@ def page(
     """Make an interactive page with every head of a trace, or the maps and heads of an atlas.
 
     12 layers of 12 heads take 2.2 MB for 12 tokens, 17 MB for 128. A trace's page computes in
-    float32: NaN or larger numbers in Q, K, V or logits are refused. For words instead of their
+    float32: NaN or too large numbers in Q, K, V or logits are refused. For words instead of their
     pieces, see `attnlab.words`.
 
     Parameters

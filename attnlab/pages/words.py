@@ -54,7 +54,7 @@ def words(
     language: str | None = None,
     height: int = 720,
 ) -> Page:
-    """Draw any model's attention over words, also if it looks both ways or at another text.
+    """Draw any model's attention over words: causal, bidirectional or cross-attention.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def words(
         key. Or a sequence with an array for each layer, (heads, Tq, Tk) or, as transformers'
         `output_attentions=True` returns them, (1, heads, Tq, Tk), if the model was opened with
         `attn_implementation="eager"`
-    tokens : the Tq words that look. A tokenizer's marks of spaces (Ġ, ▁) and continuations (##) are
-        shown as what they mean
-    keys : the Tk words that are looked at, for cross-attention; by default `tokens`
+    tokens : the words of the Tq queries. A tokenizer's marks of spaces (Ġ, ▁) and of continuations
+        (##) are shown as what they mean
+    keys : the words of the Tk keys, for cross-attention; by default `tokens`
     next_words : the probability of each of the most probable next words
     effects : by (layer, head), the probabilities of next words without that head: the page then
         offers to silence it. Those that rise should be in `next_words` too; others aren't compared

@@ -86,7 +86,7 @@ class Step(Generic[Value]):
     # Python calls this when the class with `weights = Step(...)` is created.
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
-        equals = f" = {self.formula}" if self.formula else ""
+        equals = f" = {self.formula}" if self.formula else ", an input or a parameter of the model"
         self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
     def with_axes(self, axes: str) -> Step[Value]:

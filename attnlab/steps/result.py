@@ -91,7 +91,7 @@ class Result(ReadOnly, StdoutSafe):
         cls.steps = cls.steps | declared
 
     def __init__(self, title: str, run: Run, path: str = "") -> None:
-        """A view of the steps of a run below a path. The arrays are in the run."""
+        """Show the steps of a run whose paths start with `path`. The run holds the arrays."""
         # `vars` goes around __setattr__, which refuses everything.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
@@ -102,7 +102,7 @@ class Result(ReadOnly, StdoutSafe):
         )
 
     def __getitem__(self, path: str) -> Any:
-        """A step's array, or a part, by its path; see `at`."""
+        """The array of a step, or a part of the result, by its path; see `at`."""
         return at(self, path)
 
     __iter__: ClassVar[None] = None  # it would be iterated by numbers, since it has __getitem__
@@ -148,7 +148,7 @@ class Result(ReadOnly, StdoutSafe):
 
     @property
     def memory_tokens(self) -> Any:
-        """The attended tokens, () if unnamed; None if they are `tokens`."""
+        """The attended tokens: () if they have no names, None if they are `tokens`."""
         return self._run.memory_tokens
 
     @property

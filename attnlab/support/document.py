@@ -26,11 +26,11 @@ class Document(StdoutSafe):
     _shown: ClassVar[Mapping[str, Format]] = NOTHING
 
     def pieces(self) -> Iterator[str | Table]:
-        """The headings, tables and paragraphs, from top to bottom."""
+        """The headings, tables and paragraphs that are printed, from top to bottom."""
         yield from self._tables()
 
     def table(self) -> str:
-        """The numbers as text."""
+        """The result's numbers as a table of text."""
         return "\n".join(map(str, self._tables()))
 
     def _tables(self) -> Iterator[str | Table]:
@@ -46,7 +46,7 @@ class Document(StdoutSafe):
         return self
 
     def to_dataframe(self) -> DataFrame:
-        """Return the numbers as a pandas DataFrame: all of them, unrounded, one in each row.
+        """Return all of the result's numbers as a pandas DataFrame, unrounded, one in each row.
 
         Other columns say where each number belongs, such as `layer`, `head` and `position`.
         """
