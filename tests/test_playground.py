@@ -498,6 +498,10 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
     )
     assert progress == sorted(progress)  # a quick computation reports only its end
     assert progress[-1] == 1
+    # What begins meanwhile doesn't take the bar back; without a value, it is at 0.
+    show = "(part) => { showProgress(part); return byId('progress').value; }"
+    values = page.evaluate(f"[0.8, 0.1, 0.9, 1, 0.1, 1].map({show})")
+    assert values == [0.8, 0.8, 0.9, 0, 0.1, 0]
     # What is computed quickly moves nothing on the page.
     assert not page.evaluate("(showProgress(0.4), byId('working').checkVisibility())")
     page.locator("#working").wait_for(state="visible")

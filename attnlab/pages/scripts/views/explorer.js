@@ -8,10 +8,10 @@ import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
 import { exampleButtons } from "./typing.js";
 
-/** Show that something is computed, with the progress if it is known. */
+/** Show that something is computed, with the progress if it is known; what begins meanwhile never lowers it. */
 function showProgress(progress) {
   markBusy(byId("working"), progress < 1);
-  if (progress < 1) byId("progress").value = progress;
+  if (progress < 1) byId("progress").value = Math.max(progress, byId("progress").value);
   else byId("progress").removeAttribute("value"); // indeterminate
 }
 
