@@ -156,7 +156,8 @@ def test_a_step_of_another_order_alone_asks_what_follows(result: str) -> None:
 
 @pytest.mark.parametrize(
     ("result", "name", "precision"),
-    some([(r, n, p) for p in ("float64", "float32") for n in WRONG for r in RESULTS[1:6]], 34),
+    # Half of all; each mistake, each result and each precision with some of the others.
+    some([(r, n, p) for p in ("float64", "float32") for n in WRONG for r in RESULTS[1:6]][::2], 17),
 )
 def test_each_mistake_is_named_in_one_head(result: str, name: str, precision: str) -> None:
     code, words = WRONG[name]
