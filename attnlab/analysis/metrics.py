@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
-from attnlab.support.checks import as_number, is_real
+from attnlab.support.checks import as_number, is_real, of_one
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 
@@ -126,15 +125,6 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
     return ratio, standard_error(effects - ratio * totals[:, np.newaxis]) / abs(totals.mean())
 
 
-@contextmanager
-def in_pair(number: int) -> Iterator[None]:
-    """Add the pair's number to errors about its values."""
-    try:
-        yield
-    except InvalidValueError as error:
-        raise InvalidValueError(f"pair {number}: {error}") from None
-
-
 def effects_of_pairs(
     clean: Traces,
     corrupted: Traces,
@@ -152,7 +142,7 @@ def effects_of_pairs(
         for indices in clean._groups():
             sides = (side._side_by_side(indices)[1] for side in (clean, corrupted))
             for i, *pair in zip(indices, *sides, strict=True):
-                with in_pair(i):
+                with of_one(f"pair {i}"):
                     results[i] = analyse(*pair, target=metrics[i])
                 bar.update()
     in_order = [results[i] for i in range(len(clean))]

@@ -14,7 +14,6 @@ from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_f
 from attnlab.checkpoints.hub import BUILT_IN, BUILT_IN_HINT, find_model
 from attnlab.equations import Array
 from attnlab.errors import (
-    AttnlabError,
     CheckpointError,
     DownloadError,
     InvalidTypeError,
@@ -30,7 +29,15 @@ from attnlab.forward.products import HeadWeights
 from attnlab.model.notice import notice_on
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import RAW_BYTES, as_count, as_flag, as_numpy, check_choice, reraised_as
+from attnlab.support.checks import (
+    RAW_BYTES,
+    as_count,
+    as_flag,
+    as_numpy,
+    check_choice,
+    of_one,
+    reraised_as,
+)
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import Message, counted, say
@@ -265,10 +272,8 @@ class GPT2:
         """The tokens of each of several texts; errors say which text."""
         tokens = []
         for i, text in enumerate(texts):
-            try:
+            with of_one(f"text {i}"):
                 tokens.append(self._tokens_to_trace(text, special))
-            except AttnlabError as error:
-                raise type(error)(f"text {i}: {error}") from None
         return tokens
 
     def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens, special: bool) -> Tokens:

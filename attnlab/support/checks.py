@@ -91,6 +91,15 @@ def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
         raise error_type(f"{message}: {quoted(error, 200)}") from None
 
 
+@contextmanager
+def of_one(name: str) -> Iterator[None]:
+    """Say in errors which of several things they are about, such as “text 2”."""
+    try:
+        yield
+    except AttnlabError as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
 def attribute(value: object, name: str) -> Any:
     """An attribute of any object; None if it doesn't exist or raises."""
     try:
