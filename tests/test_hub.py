@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,6 @@ REPOSITORY, PINNED = PUBLISHED["gpt2"]
 TINY = "someone/tiny"
 VOCABULARY = {"vocab.json", "merges.txt"}
 
-# Other files of real repositories, which must not be downloaded.
-OTHERS = ("pytorch_model.bin", "tf_model.h5", "onnx/model.safetensors", "README.md")
-
 Files = dict[str, bytes]
 
 
@@ -44,22 +41,16 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Request)
-        # The commit and the files, by repository and revision; the paths of requests for contents.
-        self.commits: dict[tuple[str, str], tuple[str, Files]] = {}
-        self.log: list[str] = []
-        # Answers a request in another way and returns True, or returns False.
-        self.instead: Callable[[Request], object] = lambda request: False
-        self.closing = threading.Event()  # set when the test ends
+        # The commit and the files, by revision, of each repository.
+        self.repositories: defaultdict[str, dict[str, tuple[str, Files]]] = defaultdict(dict)
+        self.sent: Counter[str] = Counter()  # how often each file was downloaded
+        # Requests whose path contains `part` are refused with this status and X-Error-Code.
+        self.status, self.code, self.part = 0, "", ""
 
-    def add(self, repository: str, files: Files, commit: str = A, name: str = "main") -> None:
-        """Publish files under a commit, and under the name of a branch or a tag."""
-        for revision in (commit, name):
-            self.commits[repository, revision] = commit, files
-
-    def sent(self) -> Counter[str]:
-        """How often each file was requested."""
-        paths = [path.split("/resolve/")[1] for path in self.log if "/resolve/" in path]
-        return Counter(path.split("/", 1)[1] for path in paths)
+    def add(self, repository: str, files: Files, commit: str = A, *names: str) -> None:
+        """Publish files under a commit, and under names of branches and tags, by default main."""
+        for revision in (commit, *(names or ["main"])):
+            self.repositories[repository][revision] = commit, files
 
 
 class Request(BaseHTTPRequestHandler):
@@ -71,42 +62,37 @@ class Request(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.path = unquote(self.path.partition("?")[0])
-        if self.command == "GET":
-            self.server.log.append(self.path)
-        if not self.server.instead(self):
-            self.answer()
+        hub, path = self.server, unquote(self.path.partition("?")[0])
+        match = re.fullmatch(r"/(?:api/models/)?(.+?)(?:/(?:revision|resolve)/(.+))?", path)
+        assert match is not None
+        revisions, rest = hub.repositories[match[1]], match[2] or "main"
+        revision = next((r for r in revisions if f"{rest}/".startswith(f"{r}/")), "")
+        if hub.status and hub.part in path:
+            self.send(hub.status, {"X-Error-Code": hub.code})
+        elif not revision:
+            self.send(404, {"X-Error-Code": "RevisionNotFound" if revisions else "RepoNotFound"})
+        elif path.startswith("/api/"):
+            commit, files = revisions[revision]
+            siblings = [{"rfilename": name} for name in files]
+            content = json.dumps({"id": match[1], "sha": commit, "siblings": siblings}).encode()
+            self.send(200, {"Content-Type": "application/json"}, content)
+        else:
+            commit, files = revisions[revision]
+            file = rest.removeprefix(f"{revision}/")
+            if self.command == "GET":
+                hub.sent[file] += 1
+            etag = f'"{hashlib.sha256(files[file]).hexdigest()}"'
+            self.send(200, {"ETag": etag, "X-Repo-Commit": commit}, files[file])
 
     do_HEAD = do_GET
 
-    def answer(self) -> None:
-        match = re.fullmatch(r"/(?:api/models/)?(.+?)(?:/(?:revision|resolve)/(.+))?", self.path)
-        assert match is not None
-        repository, rest = match[1], match[2] or "main"
-        revisions = [revision for name, revision in self.server.commits if name == repository]
-        revision = next((r for r in revisions if f"{rest}/".startswith(f"{r}/")), "")
-        if not revision:
-            self.send(404, {"X-Error-Code": "RevisionNotFound" if revisions else "RepoNotFound"})
-            return
-        commit, files = self.server.commits[repository, revision]
-        if self.path.startswith("/api/"):
-            siblings = [{"rfilename": name} for name in files]
-            content = json.dumps({"id": repository, "sha": commit, "siblings": siblings}).encode()
-            self.send(200, {"Content-Type": "application/json"}, content)
-            return
-        # Large files have the hash of their content as ETag, which is checked.
-        content = files[rest.removeprefix(f"{revision}/")]
-        hash = hashlib.sha256 if self.path.endswith(".safetensors") else hashlib.sha1
-        self.send(200, {"ETag": f'"{hash(content).hexdigest()}"', "X-Repo-Commit": commit}, content)
-
-    def send(self, status: int, headers: dict[str, str], content: bytes = b"") -> bool:
+    def send(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(content)
-        return True
 
 
 network: list[object] = []
@@ -127,8 +113,7 @@ def recorded() -> None:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty hub, which is huggingface_hub's; the cache and the working directory are empty."""
     with Hub() as hub:
-        thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
-        thread.start()
+        threading.Thread(target=hub.serve_forever, args=(0.02,)).start()
         use_endpoint(monkeypatch, f"http://127.0.0.1:{hub.server_address[1]}")
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -138,9 +123,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         network.clear()
         yield hub
         forget_connections()
-        hub.closing.set()
         hub.shutdown()
-        thread.join()
 
 
 def use_endpoint(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -160,20 +143,8 @@ def forget_connections() -> None:
 
 def published(model: str) -> Files:
     """A reference model's files, and other files of real repositories."""
-    return contents(model) | dict.fromkeys(OTHERS, b"not to be downloaded")
-
-
-def keep(repository: str, files: Files, commit: str = A, name: str | None = "main") -> Path:
-    """Put files into the cache as huggingface_hub does; returns the snapshot's directory."""
-    cache = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
-    snapshot = cache / "snapshots" / commit
-    for directory in (snapshot, cache / "refs"):
-        directory.mkdir(parents=True, exist_ok=True)
-    if name:
-        (cache / "refs" / name).write_text(commit)
-    for file, content in files.items():
-        (snapshot / file).write_bytes(content)
-    return snapshot
+    others = ("pytorch_model.bin", "tf_model.h5", "onnx/model.safetensors", "README.md")
+    return contents(model) | dict.fromkeys(others, b"not to be downloaded")
 
 
 def opened(name: Any, model: str, **options: Any) -> Path:
@@ -191,8 +162,8 @@ def test_a_model_is_downloaded_once(
     hub.add(TINY, published(model))
     directory = opened(TINY, model)
     assert {file.name for file in directory.iterdir()} == {*contents(model)}
-    assert hub.sent() == dict.fromkeys(contents(model), 1)
-    assert next(iter(hub.sent())) == "config.json"
+    assert hub.sent == dict.fromkeys(contents(model), 1)
+    assert next(iter(hub.sent)) == "config.json"
     network.clear()
     for options in ({}, {"revision": A}, {"local_files_only": True}):
         assert opened(TINY, model, **options) == directory
@@ -217,58 +188,52 @@ def test_small_files_are_checked_before_the_weights_are_downloaded(
     hub.add(TINY, files | {file: files[file].rstrip()[:-1] + b", " + damage + b"}"})
     with pytest.raises(AttnlabError, match=words):
         GPT2.from_pretrained(TINY)
-    assert WEIGHTS not in hub.sent()
+    assert WEIGHTS not in hub.sent
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_models_are_pinned(hub: Hub, name: str) -> None:
-    repository, commit = PUBLISHED[name]
-    hub.add(repository, published("odd"), commit, name="old")
-    hub.add(repository, published("one_head"), B)
-    assert opened(name, "odd").name == commit
-    network.clear()
-    assert opened(repository, "odd").name == commit
-    assert not network
+@pytest.mark.parametrize("name", [TINY, *PUBLISHED])
+def test_revisions(hub: Hub, name: str) -> None:
+    """Published models are pinned to a commit, and others open at main, unless one is given."""
+    repository, commit = PUBLISHED.get(name, (name, A))
+    hub.add(repository, published("one_head"), B, "v1/of-old", "main")
+    hub.add(repository, published("odd"), commit, "main" if name == TINY else "old")
+    for revision, model in ((None, "odd"), ("v1/of-old", "one_head")):
+        directory = opened(name, model, revision=revision)
+        assert directory.name == (commit if model == "odd" else B)
+        network.clear()
+        for again in (revision, directory.name):
+            assert opened(repository, model, revision=again) == directory
+        assert not network
 
 
-@pytest.mark.parametrize(("name", "repository"), [(TINY, TINY), ("gpt2", REPOSITORY)])
-def test_revisions(hub: Hub, name: str, repository: str) -> None:
-    hub.add(repository, published("one_head"), B, name="v1/of-old")
-    assert opened(name, "one_head", revision="v1/of-old").name == B
-    network.clear()
-    for revision in ("v1/of-old", B):
-        opened(name, "one_head", revision=revision)
-    assert not network
-
-
-@pytest.mark.parametrize(("commit", "name"), [(A, "main"), (PINNED, None)])
+@pytest.mark.parametrize("revision", ["main", PINNED])
 def test_models_cached_by_other_tools(
-    hub: Hub, commit: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole ones open without the network; of incomplete ones, what is missing is downloaded."""
-    hub.add(REPOSITORY, published("odd"), PINNED)
-    weights = {name: file for name, file in contents("odd").items() if name not in VOCABULARY}
-    snapshot = keep(REPOSITORY, weights, commit, name)
-    (snapshot / "merges.txt").symlink_to("../../blobs/gone")
+    hub.add(REPOSITORY, published("odd"))
+    hub.add(REPOSITORY, published("odd"), PINNED, "old")
+    snapshot = opened(REPOSITORY, "odd", revision=revision)
+    network.clear()
+    assert opened("gpt2", "odd") == opened(REPOSITORY, "odd") == snapshot
+    for name in VOCABULARY:
+        (snapshot / name).resolve().unlink()  # the link in the snapshot stays
+    (snapshot / "vocab.json").unlink()
     without = "without vocab.json and merges.txt, and"
-    with pytest.raises(AttnlabError, match=f"{without} local_files_only=True prevents"):
-        GPT2.from_pretrained("gpt2", local_files_only=True)
+    check_refused("gpt2", MISSING, f"{without} local_files_only=True prevents", **OFFLINE)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(AttnlabError, match=f"{without} HF_HUB_OFFLINE prevents"):
-        GPT2.from_pretrained("gpt2")
+    check_refused("gpt2", "DownloadError", f"{without} HF_HUB_OFFLINE prevents")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     assert not network
-    opened("gpt2", "odd")
-    wanted = contents("odd") if name else VOCABULARY  # of the pinned revision, only what is missing
-    assert hub.sent() == dict.fromkeys(wanted, 1)
-    network.clear()
-    opened(REPOSITORY, "odd")
-    assert not network
+    hub.sent.clear()
+    assert opened("gpt2", "odd").name == PINNED
+    assert hub.sent == dict.fromkeys(VOCABULARY, 1)
 
 
 def test_cached_models_open_without_network_code(hub: Hub) -> None:
     """Importing huggingface_hub takes twenty times as long as opening the model."""
-    keep(REPOSITORY, contents("odd"), PINNED)
+    hub.add(REPOSITORY, published("odd"), PINNED)
+    opened("gpt2", "odd")
     code = "import attnlab, sys; attnlab.GPT2.from_pretrained('gpt2')"
     code += "; sys.exit('huggingface_hub.utils' in sys.modules)"
     environment = os.environ | {"HF_HUB_CACHE": constants.HF_HUB_CACHE}
@@ -305,7 +270,7 @@ def test_names(
     hub.add(TINY, published("odd"))
     copy_model("odd", Path("model"))
     check_refused(name, error, *words, **options)
-    assert hub.sent() == {}
+    assert hub.sent == {}
 
 
 def check_refused(name: Any, error: str, *words: str, **options: Any) -> None:
@@ -317,28 +282,24 @@ def check_refused(name: Any, error: str, *words: str, **options: Any) -> None:
     assert message.isprintable()
 
 
-def refusing(status: int, code: str = "", part: str = "") -> Callable[[Request], object]:
-    """Refuse the requests whose path contains a part."""
-    headers = {"X-Error-Code": code} if code else {}
-    return lambda request: part in request.path and request.send(status, headers)
-
-
 @pytest.mark.parametrize(
-    ("instead", "error", "words"),
+    ("status", "code", "part", "error", "words"),
     [
         # The hub's answer for a private repository, or a missing one, without login.
-        (refusing(401, "RepoNotFound"), MISSING, ("private", "hf auth login")),
+        (401, "RepoNotFound", "", MISSING, ("private", "hf auth login")),
         # The files of a gated one are listed, but can't be downloaded.
-        (refusing(403, "GatedRepo", "/resolve/"), "DownloadError", ("gated", "hf auth login")),
-        (refusing(429), "DownloadError", ("the hub refused", "429")),
-        (refusing(403, part="/merges"), "DownloadError", ("failed at merges.txt", "repeat the")),
+        (403, "GatedRepo", "/resolve/", "DownloadError", ("gated", "hf auth login")),
+        (429, "", "", "DownloadError", ("the hub refused", "429")),
+        (403, "", "/merges", "DownloadError", ("failed at merges.txt", "repeat the")),
     ],
 )
-def test_refused_access(hub: Hub, instead: Any, error: str, words: tuple[str, ...]) -> None:
+def test_refused_access(
+    hub: Hub, status: int, code: str, part: str, error: str, words: tuple[str, ...]
+) -> None:
     hub.add(TINY, published("odd"))
-    hub.instead = instead
+    hub.status, hub.code, hub.part = status, code, part
     check_refused(TINY, error, TINY, *words)
-    hub.instead = lambda request: False
+    hub.status = 0
     opened(TINY, "odd")
 
 
@@ -353,25 +314,19 @@ def test_repository_with_missing_files(hub: Hub, missing: list[str], words: str)
     files = published("odd")
     hub.add(TINY, {name: files[name] for name in files.keys() - missing})
     check_refused(TINY, MISSING, f"{TINY} on the hub has no {words}")
-    assert hub.sent() == {}
+    assert hub.sent == {}
 
 
 # Networks that fail
 
 
-UNREACHABLE = (
-    *(f"{TINY} is neither a directory", "can't be reached", "HF_ENDPOINT"),
-    f"`hf download {TINY} config.json",
-)
-
-
 def test_unreachable_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.instead = lambda request: hub.closing.wait(60)  # it doesn't answer
     monkeypatch.setattr(hub_module, "TIMEOUT", 0.2)
-    check_refused(TINY, "DownloadError", *UNREACHABLE)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        use_endpoint(monkeypatch, f"http://127.0.0.1:{closed.getsockname()[1]}")
-    check_refused(TINY, "DownloadError", *UNREACHABLE)
+    words = (f"{TINY} is neither a directory", "can't be reached", "HF_ENDPOINT")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections, but not more
+        use_endpoint(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        check_refused(TINY, "DownloadError", *words, f"`hf download {TINY} config.json")
+    check_refused(TINY, "DownloadError", *words)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     check_refused(TINY, "DownloadError", "nor in the hub's cache", "HF_HUB_OFFLINE prevents")
 
