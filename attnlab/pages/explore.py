@@ -1,12 +1,9 @@
 """Serve a model to the page that runs it: `attnlab.explore`.
 
-The page is the playground's, which reads the parameters from the server instead of from the page:
-
-    GET /            the page
-    GET /parameters  all parameters in float32, in the order of `stored_shapes`
-
-Only this machine can reach it, and only its own pages: it refuses requests for another host, which
-is how a page of another site could reach it (DNS rebinding).
+`GET /` sends the playground's page, without the parameters. `GET /parameters` sends all of them in
+float32, in the order of `stored_shapes`. Only this machine can reach the server, and only its own
+page. A page of another site could reach it by a name that resolves to this machine (DNS rebinding);
+requests for another host are refused.
 """
 
 from __future__ import annotations
@@ -42,10 +39,9 @@ def explore(
         url = f"http://{server.host}/"
         print(say("{url} is open until Ctrl-C.", url=url), flush=True)
         show_in_browser(url)
-        try:
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            print(say("Closed. Pages that have read the model still work."))
+        print(say("Closed. Pages that have read the model still work."))
 
 
 class Server(socketserver.ThreadingTCPServer):
