@@ -53,7 +53,7 @@ def results(pocket: GPT2) -> dict[str, Any]:
         "generation": pocket.generate("The dog", 2, temperature=0),
         "traces": texts,
         "check": verdict,
-        "verification": Verification(verdict.stages, "title", 1),
+        "verification": Verification("title", verdict.stages),
         "figures": Reproduction("", "", (figures.compare("ids", [1], [1], 0),)),
         "atlas": atlas,
         "measure": atlas["previous"],

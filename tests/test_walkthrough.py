@@ -122,9 +122,7 @@ def test_walkthrough_of_any_head_and_model() -> None:
         ([1.0, 1.0], [1.0], 2, False),
         ([3], [3], 0, True),
         ([4], [3], 0, False),
-        ([np.inf, -np.inf], [np.inf, None], 2, True),
         ([-np.inf], [np.inf], 2, False),
-        ([None], [1.0], 2, False),
     ],
 )
 def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> None:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.replaced import Change, is_fixed, upstream, with_changes
 from attnlab.equations import AnyArray, Array, activated, identity
-from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import Result, Run, step_at
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support.document import Document
 from attnlab.support.messages import Message
-from attnlab.support.tables import Format, Paragraph, Table, label, listed
+from attnlab.support.tables import Format, Heading, Paragraph, Table, label
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 # In half precision, a perturbation is as large as rounding itself: in a softmax of large scores,
@@ -81,7 +79,9 @@ class Stages(Document):
 
     Attributes
     ----------
+    title : what is compared
     stages : a `Stage` for each step, in the order of the forward pass
+    notes : sentences below the table
     first : the first stage that differs by more than rounding explains, or None
     agrees : whether all stages agree
     """
@@ -95,14 +95,28 @@ class Stages(Document):
         "place": ("largest at", ""),
     }
 
+    title: str
     stages: tuple[Stage, ...]
+    notes: tuple[str, ...] = ()
 
     def _records(self) -> Sequence[Stage]:
         return self.stages
 
-    def _table(self, stages: Sequence[Stage]) -> Table:
-        """Some of the stages."""
-        return listed(replace(self, stages=tuple(stages))._data(), self._shown)
+    def pieces(self) -> Iterator[str | Table]:
+        heading = Message(
+            "{title}: {agreeing} of {count} steps agree",
+            title=self.title,
+            agreeing=sum(stage.agrees for stage in self.stages),
+            count=len(self.stages),
+        )
+        if self.first:
+            template = "{heading}; the first that differs is {path}"
+            heading = Message(template, heading=heading, path=self.first.path)
+        yield Heading(heading)
+        yield from self._tables()
+        if self.first or self.notes:
+            yield ""
+        yield from map(Paragraph, self.notes)
 
     @property
     def first(self) -> Stage | None:
@@ -116,39 +130,6 @@ class Stages(Document):
         from attnlab.views.notebook import document_view
 
         return document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
-
-
-def check_comparable(result: Result) -> None:
-    """Raise for gradients, and for a step of generation: it has no rows for cached tokens."""
-    title = result.title
-    if isinstance(result._run, GradientRun):
-        raise InvalidTypeError(
-            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
-            "Compare gradients with numpy.allclose"
-        )
-    if result.tokens_before:
-        raise InvalidValueError(
-            f"{title} is a step of generation. Trace the whole text: model.trace(generation.tokens)"
-        )
-
-
-def compare_values(
-    result: Result, name: str, mine: AnyArray, expected: AnyArray, tolerance: Array
-) -> Stage:
-    """Compare numbers with a step's expected ones, given each row's tolerance, (..., 1)."""
-    difference = distance(mine, expected)
-    largest = np.max(difference)
-    index = tuple(map(int, np.unravel_index(np.argmax(difference), difference.shape)))
-    size = np.abs(expected[np.abs(expected) < -MASKED]).max(initial=0.0)
-    return Stage(
-        name,
-        expected.shape,
-        float(largest),
-        float(safe_ratio(largest, size)),
-        float(safe_ratio(difference, tolerance).max()),
-        index,
-        join_words(index_in_words(result, name, index)) if largest else "",
-    )
 
 
 def distance(mine: AnyArray, expected: AnyArray) -> Array:

@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checking.comparison import (
-    Stage,
-    Stages,
-    join_words,
-    path_in_block,
-)
+from attnlab.checking.comparison import Stage, Stages, path_in_block
 from attnlab.checking.submission import submissions
 from attnlab.equations import AnyArray
 from attnlab.errors import CheckpointError, MissingExtraError
@@ -21,7 +16,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.checks import reraised_as
 from attnlab.support.messages import Message
-from attnlab.support.tables import Heading, Table
+from attnlab.support.tables import Table
 from attnlab.text.tokenizer import NoTokenizer
 
 # Words that repeat, quotes and line breaks, other scripts.
@@ -38,45 +33,21 @@ class Verification(Stages):
 
     Attributes
     ----------
-    title : the model and the version of transformers
-    texts : the number of texts
-    retokenized : how many of them have other tokens in transformers
     stages : for each step, the `Stage` of the text in which it differs most
-    first, agrees : see `Stages`; other tokens don't agree either
+    retokenized : the number of texts that have other tokens in transformers
+    title, notes, first, agrees : see `Stages`; other tokens don't agree either
     """
 
-    title: str
-    texts: int
     retokenized: int = 0
 
     @property
     def agrees(self) -> bool:
         return not self.retokenized and self.first is None
 
-    def pieces(self) -> Iterator[str | Table]:
-        yield Heading(self.title)
-        yield self._table(worst(self.stages, key=lambda stage: path_in_block(stage.path)))
-        yield self.verdict
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in one sentence."""
-        count, texts = len(self.stages), self.texts
-        if self.retokenized:
-            template = "In transformers {count} of {texts} texts have other tokens."
-            return Message(template, count=self.retokenized, texts=texts)
-        if self.first is None:
-            template = (
-                "All {count} steps agree in {texts} texts: rounding explains every difference."
-            )
-            return Message(template, count=count, texts=texts)
-        return Message(
-            "{differing} of {count} steps differ by more than rounding explains; the first is "
-            "{first}.",
-            differing=sum(not stage.agrees for stage in self.stages),
-            count=count,
-            first=join_words(filter(None, (self.first.path, self.first.place))),
-        )
+    def _tables(self) -> Iterator[str | Table]:
+        """Of all blocks, the one in which a step differs most."""
+        stages = worst(self.stages, key=lambda stage: path_in_block(stage.path))
+        yield from Stages(self.title, stages)._tables()
 
 
 def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification:
@@ -108,20 +79,22 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
             name, attn_implementation="eager", output_loading_info=True
         )
     if missing := sorted(info["missing_keys"]):  # to which transformers gives random numbers
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(
-            f"transformers doesn't find {missing[0]} and {len(missing) - 1} other parameters in "
-            f"{name}. Save the model with attnlab's model.save(directory), and verify that"
+            f"transformers doesn't find {missing[0]}{others} in {name}. Save the model with "
+            "attnlab's model.save(directory), and verify that"
         )
     theirs = theirs.float().eval()
+    retokenized, template = 0, "{model}\nand transformers {version}, {count} texts"
     if isinstance(model.tokenizer, NoTokenizer):
+        template = "{model}\nand transformers {version}, {count} texts of random ids"
         random = np.random.default_rng(0)
         encoded = [random.integers(len(model.tokenizer), size=24).tolist() for _ in texts]
-        others = []
     else:
         with reraised_as(CheckpointError, f"transformers can't open the tokenizer of {name}"):
             theirs_ids = transformers.AutoTokenizer.from_pretrained(name)(list(texts))["input_ids"]
         encoded = [model.tokenizer.encode(text, special=True) for text in texts]
-        others = [ours != ids for ours, ids in zip(encoded, theirs_ids, strict=True)]
+        retokenized = sum(ours != ids for ours, ids in zip(encoded, theirs_ids, strict=True))
     traces = [model.trace(ids[: model.config.n_positions]) for ids in encoded]
     compared = [
         step.stage
@@ -129,12 +102,14 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
         for step in submissions(trace, trace._run.fork(), steps_of(theirs, trace))
     ]
     title = Message(
-        "{model}\nand transformers {version}",
+        template,
         model=repr(model).partition("\n")[0],
         version=transformers.__version__,
+        count=len(texts),
     )
+    note = Message("{count} of these texts have other tokens in transformers.", count=retokenized)
     stages = worst(compared, key=lambda stage: stage.path)
-    return Verification(stages, title, len(traces), sum(others))
+    return Verification(title, stages, (note,) if retokenized else (), retokenized)
 
 
 def worst(stages: Iterable[Stage], key: Callable[[Stage], str]) -> tuple[Stage, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from attnlab.steps import Graph, Run
 from attnlab.support.messages import Message
 
 
-@dataclass(frozen=True, eq=False)
-class Order:
+class Order(NamedTuple):
     """Steps as right code may compute them in another order."""
 
     sentence: str  # what differs; {scale} is filled in
@@ -27,25 +27,6 @@ class Order:
     # other steps by name; or the name of the step that the user's numbers are
     steps: Mapping[str, str]
     until: str  # the step that shows whether the rest allows for it
-
-
-@dataclass(frozen=True)
-class Reading:
-    """An order in which the user's numbers are read."""
-
-    order: Order
-    confirmed_by: str  # the name of a later step that agrees; "" if the user gave none
-
-    def sentence(self, scale: str) -> str:
-        sentence = Message(self.order.sentence, scale=scale)
-        if self.confirmed_by:
-            template = "Another order, the same {step}: {sentence}."
-            return Message(template, step=self.confirmed_by, sentence=sentence)
-        template = (
-            "Perhaps another order: {sentence}. That is right if the rest of your code allows for "
-            "it; check your {step}, too."
-        )
-        return Message(template, step=self.order.until, sentence=sentence)
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -119,39 +100,48 @@ def table_name(graph: Graph, path: str) -> str:
 
 def in_another_order(
     run: Run, submitted: list[Submission]
-) -> tuple[list[Submission], list[Reading]]:
-    """Read differing steps in another order, where they then agree."""
-    readings: list[tuple[Order, dict[str, str]]] = []  # with the paths of steps by their names
-    for n in range(len(submitted)):
+) -> tuple[list[Submission], list[Message], bool]:
+    """Read differing steps in another order, where they then agree.
+
+    Returns the steps, a note on each order, and whether later steps agree, which confirms them all.
+    """
+    given = submitted
+    orders: list[tuple[Order, list[str]]] = []  # with the paths of the steps that it changes
+    for n in range(len(given)):
         step, options = submitted[n], []
-        for order in ORDERS:
-            if step.agrees or not is_closer(in_order(run, step, order), step):
-                continue
-            read = [x if x.agrees else in_order(run, x, order) for x in submitted]
-            paths = {x.name: x.path for x, old in zip(read, submitted, strict=True) if x is not old}
-            if is_closer(read[n], step):
-                options.append((read, (order, paths)))
+        for order in () if step.agrees else ORDERS:
+            if is_closer(in_order(run, step, order), step):
+                options.append(
+                    (order, [x if x.agrees else in_order(run, x, order) for x in submitted])
+                )
         if options:
-            submitted, reading = max(options, key=lambda option: sum(x.agrees for x in option[0]))
-            readings.append(reading)
-    converted_names = {name for _, paths in readings for name in paths}
-    witnesses = [x for x in submitted if x.agrees and x.name not in converted_names]
-    return submitted, [
-        Reading(order, confirmation(run.graph, [*paths.values()], witnesses))
-        for order, paths in readings
-    ]
+            order, read = max(options, key=lambda option: sum(x.agrees for x in option[1]))
+            changed = [x.path for x, old in zip(read, submitted, strict=True) if x is not old]
+            orders.append((order, changed))
+            submitted = read
+    witnesses = {
+        x.name: {*upstream(run.graph, [x.path])}
+        for x, old in zip(submitted, given, strict=True)
+        if x.agrees and x is old
+    }
+    notes, is_confirmed = [], True
+    for order, paths in orders:
+        sentence = Message(order.sentence, scale=scale_in(run))
+        found = [[name for name, needs in witnesses.items() if path in needs] for path in paths]
+        template = "Another order, the same {step}: {sentence}."
+        if not all(found):
+            is_confirmed, found = False, [[order.until]]
+            template = (
+                "Perhaps another order: {sentence}. That is right if the rest of your code allows "
+                "for it; check your {step}, too."
+            )
+        notes.append(Message(template, step=found[-1][0], sentence=sentence))
+    return submitted, notes, is_confirmed
 
 
-def is_closer(read: Submission, step: Submission) -> bool:
+def is_closer(read: Submission, step: Submission) -> Any:
     """Whether a step agrees in another order, or its mask does: other cells may still differ."""
-    return read.agrees or read.stage.difference < step.stage.difference / MUCH
-
-
-def confirmation(graph: Graph, paths: Sequence[str], witnesses: Sequence[Submission]) -> str:
-    """The first step that agrees after these; "" if no step does after one of them."""
-    needs = {step: set(upstream(graph, [step.path])) for step in witnesses}
-    found = [[step for step in witnesses if path in needs[step]] for path in paths]
-    return found[-1][0].name if all(found) else ""
+    return read.agrees or read.difference.max() < step.difference.max() / MUCH
 
 
 def in_order(run: Run, step: Submission, order: Order) -> Submission:

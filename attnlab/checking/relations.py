@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.checking.comparison import MASKED, distance
+from attnlab.checking.comparison import MASKED
 from attnlab.checking.mutants import B_QKV, W_QKV, Other
 from attnlab.checking.orders import table_name
 from attnlab.checking.replaced import upstream, with_changes
@@ -154,8 +154,7 @@ MIN_SINGULAR = 1e-4
 
 def few_differ(submission: Submission) -> bool:
     """Whether so few cells differ that they may agree with other numbers by chance."""
-    differs = distance(submission.nearest, submission.expected) > submission.tolerance
-    return int(differs.sum()) < MIN_CELLS
+    return int((submission.difference > submission.tolerance).sum()) < MIN_CELLS
 
 
 def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:

@@ -15,11 +15,13 @@ from attnlab.checking.comparison import (
     MASKED,
     Stage,
     axes_of,
-    compare_values,
     distance,
     epsilon_of,
     forward_order,
+    index_in_words,
+    join_words,
     perturbed_runs,
+    safe_ratio,
     tolerance_of,
 )
 from attnlab.equations import AnyArray, Array, identity, position_embedding, token_embedding
@@ -75,7 +77,17 @@ class Submission:
     @cached_property
     def stage(self) -> Stage:
         """The comparison as users see it."""
-        return compare_values(self.result, self.name, self.nearest, self.expected, self.tolerance)
+        largest = self.difference.max()
+        index = tuple(map(int, np.unravel_index(self.difference.argmax(), self.difference.shape)))
+        return Stage(
+            self.name,
+            self.expected.shape,
+            float(largest),
+            float(safe_ratio(largest, self.size)),
+            float(safe_ratio(self.difference, self.tolerance).max()),
+            index,
+            join_words(index_in_words(self.result, self.name, index)) if largest else "",
+        )
 
     @property
     def is_half(self) -> bool:
@@ -86,6 +98,15 @@ class Submission:
     def nearest(self) -> AnyArray:
         """The layout that is closest to the expected numbers."""
         return min(self.layouts, key=lambda x: float(distance(x, self.expected).max()))
+
+    @cached_property
+    def difference(self) -> Array:
+        return distance(self.nearest, self.expected)
+
+    @cached_property
+    def size(self) -> float:
+        """The largest expected number that isn't masked."""
+        return float(np.abs(self.expected[np.abs(self.expected) < -MASKED]).max(initial=0.0))
 
     def value_in(self, run: Run) -> AnyArray | None:
         """The step in a run; None if it can't be computed, such as with another shape."""
@@ -101,9 +122,7 @@ class Submission:
             return math.inf
         remaining = min(float(distance(x, value).max()) for x in self.layouts)
         # The difference is infinite where only one of two numbers is masked.
-        size = np.abs(self.expected[np.abs(self.expected) < -MASKED]).max(initial=1e-30)
-        difference = min(float(distance(self.nearest, self.expected).max()), float(size))
-        return remaining / max(difference, 1e-300)
+        return remaining / max(min(float(self.difference.max()), self.size), 1e-30)
 
     def equals(self, value: AnyArray, tolerance: Array | None = None) -> bool:
         """Whether the user's numbers are those of another array of the same shape."""

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.comparison import (
     Stages,
-    check_comparable,
-    distance,
     index_in_words,
     join_words,
 )
-from attnlab.checking.orders import Reading, in_another_order, scale_in
+from attnlab.checking.orders import in_another_order
 from attnlab.checking.relations import Mistake
 from attnlab.checking.search import Explanation, explain, first_differing
 from attnlab.checking.submission import FLOAT32_EPSILON, Submission, submissions
@@ -24,7 +23,7 @@ from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, qu
 from attnlab.forward.edits import check_path
 from attnlab.steps import Result, steps_below
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Heading, Paragraph, Table
+from attnlab.support.tables import Paragraph, Table
 
 # The largest cost of a mistake that is named beside an order in which all steps are right.
 MAX_COST_IF_RIGHT = 1.3
@@ -61,45 +60,28 @@ class Verdict(Stages):
 
     Attributes
     ----------
-    title : the result's title
     mistakes : the known mistakes that produce your numbers of the first differing step, each a
         `Mistake` with formula and hint; alternatives, or () if there are none
     further : if mistakes are combined, the alternatives for the second, third, ... mistake
     unexplained : names of later steps that still differ with all these mistakes
     differing : if no known mistake is found, how many cells differ, in words
     cells : if no known mistake is found, the cells with the largest differences
-    notes : sentences on steps that are right in another order, such as a Q that is divided by √Dk
-        already, on what low precision hides, and if not all pairs of mistakes were tried
     is_uncertain : whether all steps are right if they are in another order, which later steps that
         you gave don't show
-    stages, first, agrees : see `Stages`
+    notes : sentences on steps that are right in another order, such as a Q that is divided by √Dk
+        already, on what low precision hides, and if not all pairs of mistakes were tried
+    title, stages, first, agrees : see `Stages`
     """
 
-    title: str
     mistakes: tuple[Mistake, ...] = ()
     further: tuple[tuple[Mistake, ...], ...] = ()
     unexplained: tuple[str, ...] = ()
     differing: str = ""
     cells: tuple[Cell, ...] = ()
-    notes: tuple[str, ...] = ()
     is_uncertain: bool = False
 
     def pieces(self) -> Iterator[str | Table]:
-        agreeing = sum(stage.agrees for stage in self.stages)
-        heading = Message(
-            "{title}: {agreeing} of {count} steps agree",
-            title=self.title,
-            agreeing=agreeing,
-            count=len(self.stages),
-        )
-        if self.first:
-            template = "{heading}; the first that differs is {path}"
-            heading = Message(template, heading=heading, path=self.first.path)
-        yield Heading(heading)
-        yield self._table(self.stages)
-        if self.first or self.notes:
-            yield ""
-        yield from map(Paragraph, self.notes)
+        yield from super().pieces()
         yield from self._reasons()
 
     @property
@@ -184,7 +166,16 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
             f"got {quoted(trace)}"
         )
-    check_comparable(trace)
+    if isinstance(trace._run, GradientRun):
+        raise InvalidTypeError(
+            f"{trace.title}: tolerances for rounding are known only for the steps of a forward "
+            "pass. Compare gradients with numpy.allclose"
+        )
+    if trace.tokens_before:  # it has no rows for cached tokens
+        raise InvalidValueError(
+            f"{trace.title} is a step of generation. Trace the whole text: "
+            "model.trace(generation.tokens)"
+        )
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             "check needs a dict of arrays by the names of steps, such as {'weights': ...}; got "
@@ -209,19 +200,19 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
     submitted = submissions(trace, run, mine)
-    read, readings = in_another_order(run, submitted)
+    read, orders, is_confirmed = in_another_order(run, submitted)
     is_right = all(step.agrees for step in read)
-    if is_right and all(reading.confirmed_by for reading in readings):
-        return verdict_on(trace, read, readings)
+    if is_right and is_confirmed:
+        return verdict_on(trace, read, orders)
     notes: list[str] = []
     explanations = explain(submitted, notes)
-    if readings and not is_right and rank(explanations) > (0, 1):
+    if orders and not is_right and rank(explanations) > (0, 1):
         others = explain(read, [])
         if rank(others) < rank(explanations):
-            return verdict_on(trace, read, readings, others)
+            return verdict_on(trace, read, orders, others)
     if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
         explanations = []  # another order is likelier
-    verdict = verdict_on(trace, submitted, readings if is_right else (), explanations)
+    verdict = verdict_on(trace, submitted, orders if is_right else (), explanations)
     return replace(verdict, notes=(*verdict.notes, *notes), is_uncertain=is_right)
 
 
@@ -235,11 +226,10 @@ def rank(explanations: list[Explanation]) -> tuple[int, int]:
 def verdict_on(
     trace: Result,
     submitted: Sequence[Submission],
-    readings: Sequence[Reading] = (),
+    orders: Sequence[Message] = (),
     explanations: Sequence[Explanation] = (),
 ) -> Verdict:
-    scale = scale_in(submitted[0].run)
-    notes = [reading.sentence(scale) for reading in readings]
+    notes = [*orders]
     if any(step.is_half for step in submitted):
         notes.append(Message(HALF))
     template = "Your {name} is rounded to {decimals} decimals, which hides smaller differences."
@@ -249,7 +239,7 @@ def verdict_on(
         if step.decimals
     ]
     stages = tuple(step.stage for step in submitted)
-    verdict = Verdict(stages, trace.title, notes=tuple(notes))
+    verdict = Verdict(trace.title, stages, tuple(notes))
     if verdict.agrees:
         return verdict
     first = first_differing(submitted)
@@ -280,8 +270,7 @@ def checked(
 
 def describe_cells(submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
-    array = submission.nearest
-    difference = distance(array, submission.expected)
+    difference = submission.difference
     indices = np.argwhere(difference > submission.tolerance)
 
     def words(index: Any) -> list[str]:
@@ -300,8 +289,8 @@ def describe_cells(submission: Submission) -> dict[str, Any]:
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
-    largest = map(tuple, indices[order[:CELLS_SHOWN]])
     cells = [
-        Cell(join_words(words(x)), float(array[x]), float(submission.expected[x])) for x in largest
+        Cell(join_words(words(x)), float(submission.nearest[x]), float(submission.expected[x]))
+        for x in map(tuple, indices[order[:CELLS_SHOWN]])
     ]
     return {"differing": differing, "cells": tuple(cells)}

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import as_count, check_choice, check_kind
+from attnlab.checking.comparison import distance
+from attnlab.errors import InvalidValueError, quoted
+from attnlab.support.checks import as_array, as_count, as_reals, check_choice, check_kind
 from attnlab.support.files import read_json
 from attnlab.support.messages import Message
 
@@ -74,32 +75,16 @@ def load(name: str) -> dict[str, Any]:
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
     """Compare numbers with recorded ones that were rounded to some decimals; None means -inf."""
-    decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
-    actual = _numbers(computed, "computed", np.nan)
-    expected = _numbers(recorded, "recorded", -np.inf)
-    if not expected.size or np.isnan(expected).any():
-        raise InvalidValueError(f"the recorded figures of {name} are empty or contain NaN")
-    tolerance = 0.5 * 10.0**-decimals + FLOAT32_NOISE
-    if actual.shape != expected.shape:
-        return Comparison(name, expected.size, np.inf, tolerance)
-    with np.errstate(invalid="ignore"):  # -inf - -inf
-        difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
-    largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
+    tolerance = 0.5 * 10.0 ** -as_count(decimals, "decimals", most=MAX_DECIMALS) + FLOAT32_NOISE
+    cells = as_array(recorded, "recorded")
+    numbers = np.where(cells == np.array(None), -np.inf, cells).tolist()
+    expected = as_reals(numbers, f"the recorded {name}", "biuf")
+    actual = as_reals(computed, f"the computed {name}", "biuf")
+    if not expected.size:
+        raise InvalidValueError(f"the recorded {name} is empty")
+    is_like = actual.shape == expected.shape
+    largest = float(distance(actual, expected).max()) if is_like else np.inf
     return Comparison(name, expected.size, largest, tolerance)
-
-
-def _numbers(values: ArrayLike, name: str, replacement: float) -> NDArray[np.float64]:
-    """Convert to float64, with `replacement` instead of None."""
-    try:
-        array = np.asarray(values)
-        if array.dtype == object:
-            numbers = [replacement if cell is None else cell for cell in array.flat]
-            array = np.array(numbers).reshape(array.shape)
-    except ValueError as error:  # rows of several lengths
-        raise InvalidValueError(f"{name} must be an array of numbers: {error}") from None
-    if array.dtype.kind not in "biuf":
-        raise InvalidTypeError(f"{name} must contain real numbers; got dtype {array.dtype}")
-    return array.astype(np.float64)
 
 
 def verdict(
