@@ -55,7 +55,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.training import train
     from attnlab.views import pictures as pictures
 
-# Loaded on first use, to keep `import attnlab` fast: modules, and names with their modules.
+# Modules, and names by module, that are loaded on first use, to keep `import attnlab` fast.
 _LAZY_MODULES = {
     "corpus": "attnlab.corpus",
     "figures": "attnlab.checking.figures",

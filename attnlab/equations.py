@@ -57,7 +57,7 @@ def embedding(token_embedding: Array, position_embedding: Array) -> Array:
 # PyTorch calls gain and bias the weight and bias of LayerNorm; the paper, g and b (others γ and β).
 # GPT-2 normalises before attention and before the MLP (pre-norm), the Transformer of 2017 after.
 #
-# GPT-2's file has W_Q, W_K and W_V side by side in one matrix; from loading on they are three.
+# GPT-2's file has W_Q, W_K and W_V side by side in one matrix; here they are three matrices.
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -65,7 +65,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    # PyTorch's Linear; but GPT-2's files, like this function, have W as (in, out).
+    # PyTorch calls it Linear. There W is (out, in); in GPT-2's files and here it is (in, out).
     return x @ W if b is None else x @ W + b  # (T, D) (D, H·Dh) -> (T, H·Dh)
 
 
@@ -74,7 +74,7 @@ def Q(X: Array, W_Q: Array, b_Q: Array | None, n_head: int) -> Array:
 
 
 def K(memory: Array, W_K: Array, b_K: Array | None, n_head: int, K_cache: Cache | None) -> Array:
-    # In self-attention, and so in GPT-2, memory is X.
+    # In self-attention, which GPT-2 has, memory is X.
     return with_cached(K_cache, split_heads(affine(memory, W_K, b_K), n_head))  # (H, Tk, Dk)
 
 
@@ -139,7 +139,7 @@ def residual(stream: Array, update: Array) -> Array:
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
-    # One number at a time; its columns are called the neurons of the MLP.
+    # Applied to each number alone; the columns are called the neurons of the MLP.
     return activation(hidden)  # (T, F)
 
 
@@ -193,7 +193,7 @@ def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), without overflow
 
 
 def W_U(W_E: Array) -> Array:
-    # "Weight tying": one matrix to read tokens and to predict them; also called unembedding.
+    # "Weight tying": W_E both reads tokens and predicts them. W_U is also called unembedding.
     return transpose(W_E)  # (D, vocab)
 
 
@@ -213,7 +213,7 @@ def cross_entropy(logits: Array, targets: Ids) -> Array:
 
 
 def surprisal(probabilities: Array, logits: Array, targets: Ids) -> Array:
-    # -log p[target]. The target's p may round to 0, the largest doesn't:
+    # -log p[target], computed from the largest p, since the target's p may round to 0:
     # log p[target] = log p[largest] - (logit[largest] - logit[target])
     gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
     return gap - np.log(probabilities.max(axis=-1))
@@ -232,11 +232,11 @@ def gpt2(
     epsilon: float = 1e-5,
     activation: Activation = gelu,
 ) -> Array:
-    # None stands for no dropout, no cached keys and values, and no bias of the scores.
+    # Below, None means no dropout, no cached keys and values, or no bias of the scores.
     p, positions = parameters, np.arange(len(ids))
     mask = positions[:, None] >= positions  # (Tq, Tk): a token attends to itself and earlier ones
-    tokens, places = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
-    stream = embedding(tokens, places)  # (T, D), which each block adds to twice
+    by_token, by_position = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
+    stream = embedding(by_token, by_position)  # (T, D); each block adds to it twice
     for n in range(n_layer):
         attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"
         X = layer_norm(stream, p[f"{attention}.gain"], p[f"{attention}.bias"], epsilon)
@@ -305,8 +305,8 @@ def deviation(centred: Array, epsilon: float) -> Array:
 
 
 def split_heads(x: Array, n_head: int) -> Array:
-    # Head h has the columns from h · Dh on. The axis of heads moves before T, so that a matrix
-    # product with the last two axes is one product for each head.
+    # Head h has the columns that begin at h · Dh. The axis of heads moves before T, so that a
+    # matrix product of the last two axes is one product for each head.
     width = x.shape[-1] // n_head
     return x.reshape(*x.shape[:-1], n_head, width).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
 
@@ -322,7 +322,7 @@ def transpose(x: Array) -> Array:
 
 
 def apply_dropout(x: Array, dropout_mask: Array | None) -> Array:
-    # None outside of training: then a model uses all weights.
+    # The mask is None outside of training, when a model uses all weights.
     return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
 
 
@@ -330,7 +330,7 @@ def biased(scores: Array, score_bias: Array | None) -> Array:  # GPT-2 has no bi
     return scores if score_bias is None else scores + score_bias
 
 
-def identity(x: Any) -> Any:  # not a TypeVar: for type checkers, the declaration has the type
+def identity(x: Any) -> Any:  # type checkers take the type from the step's declaration
     return x
 
 

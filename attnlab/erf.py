@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Numerator and denominator of rational approximations: coefficients, highest power first.
+# Rational approximations: the coefficients of numerator and denominator, highest power first.
 NEAR = (
     (
         *(1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2),
@@ -38,11 +38,11 @@ LARGEST = 6.0
 
 
 def erf(x: NDArray[Any]) -> NDArray[Any]:
-    """The error function, 2/√π · the integral of exp(-t²) from 0 to x, (...), in x's dtype.
+    """The error function, 2/√π · the integral of exp(-t²) from 0 to x, in x's shape and dtype.
 
-    x · NEAR(x²) for |x| up to THRESHOLD, above it 1 - exp(-x²) · FAR(|x|) with the sign of x. FAR
-    is fitted to |x| up to 4; beyond, exp(-x²) is negligible. Accurate to 1e-15 in float64, 4e-7 in
-    float32.
+    It is x · NEAR(x²) for |x| up to THRESHOLD, and above it 1 - exp(-x²) · FAR(|x|) with the sign
+    of x. FAR is fitted to |x| up to 4; for larger |x|, exp(-x²) is negligible. The result is
+    accurate to 1e-15 in float64, 4e-7 in float32.
 
     Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
     form of his `CALERF` (1990).
@@ -50,7 +50,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
     # erf(-x) = -erf(x), so only magnitudes are computed. A cap keeps exp and powers in range.
     magnitude = np.minimum(np.abs(x), LARGEST)
     square = np.square(magnitude)
-    # Both are computed for all x, then chosen from: in NumPy that is faster than splitting x.
+    # Both are computed for all x, which in NumPy is faster than splitting x.
     near = magnitude * rational(square, *NEAR)
     far = 1.0 - np.exp(-square) * rational(magnitude, *FAR)
     values: NDArray[Any] = np.copysign(np.where(magnitude <= THRESHOLD, near, far), x)

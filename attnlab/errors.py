@@ -54,7 +54,7 @@ class OutOfRangeError(AttnlabError, IndexError):
 class UnknownNameError(AttnlabError, KeyError):
     """No parameter has the given path, or the atlas doesn't have the given measure."""
 
-    __str__ = Exception.__str__  # KeyError's would be the message's repr
+    __str__ = Exception.__str__  # KeyError would show the message's repr, in quotes
 
 
 class OutOfMemoryError(InvalidValueError, MemoryError):

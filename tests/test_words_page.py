@@ -87,10 +87,10 @@ def test_is_causal_only_if_no_word_looks_ahead() -> None:
 W, AB = weights_of(2, 2, 2, 2), ["a", "b"]
 
 REFUSED: list[tuple[Any, Any, dict[str, Any], str]] = [
-    (np.zeros((1, 1, 2, 2)), AB, {}, r"weights must be shares: .*use attnlab\.softmax"),
-    (W - 1, AB, {}, "must be shares"),
-    (np.where(W > 0, np.nan, W), AB, {}, "must be shares"),
-    (np.full((1, 1, 2, 2), 1e300), AB, {}, "must be shares"),
+    (np.zeros((1, 1, 2, 2)), AB, {}, r"weights must be at least 0, .*use attnlab\.softmax"),
+    (W - 1, AB, {}, "must be at least 0"),
+    (np.where(W > 0, np.nan, W), AB, {}, "must sum to 1"),
+    (np.full((1, 1, 2, 2), 1e300), AB, {}, "must sum to 1"),
     ((None, None), AB, {}, 'no attention weights.*attn_implementation="eager"'),
     ((), AB, {}, 'no attention weights.*attn_implementation="eager"'),
     (None, AB, {}, "no attention weights.*output_attentions=True"),

@@ -3,9 +3,9 @@
     X ─ W_Q, W_K, W_V ─> Q, K, V ─> raw_scores ─> scores ─> masked_scores ─> weights ─> context
                                        Q Kᵀ       / scale   future -> -inf   softmax    @ V
 
-Shapes: Tq queries attend to Tk keys (both T in self-attention); Dk and Dv are the widths of a key
-and a value, both Dh = D / H in GPT-2; H heads. Leading axes are batch axes. Arrays of all heads are
-head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
+Shapes: Tq queries attend to Tk keys (both are T in self-attention). Dk and Dv are the widths of a
+key and a value, both Dh = D / H in GPT-2, where H is the number of heads. Leading axes are batch
+axes. Arrays of all heads are head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
 
 The equations are in `attnlab.equations`, one for each computed step.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attnlab.views.plot import Picture
 
 
-# In GPT-2 all are there; your own attention may leave them out, and formulas then don't show them.
+# GPT-2 has all biases. Your own attention may leave them out; then formulas don't show them.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
 # The end of formulas of projected steps with a head axis.
@@ -43,8 +43,7 @@ SPLIT = ", split into heads"
 
 
 def affine_step(axes: str, x: str, W: str, b: str, **settings: Any) -> Step[Array]:
-    """The step x W + b of the steps with these names."""
-    # One equation for every linear map: the declarations differ only in which steps it takes.
+    """Declare the step x W + b, where x, W and b are names of steps."""
     return Step(axes, f"{x} {W} + {b}", equations.affine, x=x, W=W, b=b, **settings)
 
 
@@ -72,24 +71,24 @@ class Attention(ShownResult):
         *("masked_scores", "dropout_mask", "weights", "context"),
     )
 
-    # The chain of one head, in order. Reading an attribute computes the step and those before it.
-    # Inputs: a step without an equation. Tq, Tk, ... are names of axes, see above.
+    # The steps of one head, in order. Reading an attribute computes the step and the steps before
+    # it. A step without an equation is an input. Tq, Tk, ... are names of axes, see above.
     Q = Step[Array]("Tq Dk")  # a row for each token that attends: what it looks for
     K = Step[Array]("Tk Dk")  # a row for each token that may be attended to: what it offers
     V = Step[Array]("Tk Dv")  # what that token passes on; its width may differ from that of K
     mask = Step[Mask]("Tq Tk", "True where the query may attend")
-    # Not `bias`, which in a block is LayerNorm's.
+    # It isn't called `bias`, since a block has a step `bias`, which is LayerNorm's.
     score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
     # None unless dropout is asked for: a trace has none.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
-    # No axes: one number. The equation uses only the shape of K.
-    # √Dk, not Dk: dot products of Dk random components grow like √Dk.
+    # It has no axes, since it is one number. The equation uses only the shape of K. The number is
+    # √Dk, since dot products of Dk random components grow like √Dk.
     scale = Step("", "√Dk", equations.scale)
-    # Of raw_scores, scores and weights, other libraries often name only one, or each "attention".
-    # Transient: each T x T step is needed once, by the next one. Only what a user reads is kept.
+    # T x T steps are transient, since each is needed once, by the next step. A step that a user
+    # reads is kept.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
-    # -inf, so that softmax gives a weight of exactly 0: exp(-inf) = 0.
+    # With -inf, softmax gives a weight of exactly 0: exp(-inf) = 0.
     masked_scores = Step(
         "Tq Tk",
         "scores where the mask is True, else -inf",
@@ -97,13 +96,13 @@ class Attention(ShownResult):
         transient=True,
         infinite=True,
     )
-    # Softmax over the keys, the last axis: each row sums to 1.
-    # finite: too large scores are noticed here, since in masked_scores -inf is right.
+    # Softmax is over the keys, the last axis, so each row sums to 1. Too large scores are noticed
+    # here (`finite`), since masked_scores may contain -inf.
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
     )
-    # Also called z, or the attention output, before W_O.
-    # fast: by blocks of queries, without keeping the (Tq, Tk) weights.
+    # Other libraries call it z, or the attention output before W_O. The fast equation computes
+    # blocks of queries, without keeping the (Tq, Tk) weights.
     context = Step("Tq Dv", "weights V", equations.context, fast=fast.context, finite=True)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -113,13 +112,13 @@ class Attention(ShownResult):
 
         Parameters
         ----------
-        edits : new values by path, such as `{"weights": 0.25}` or, of a head, `heads.1.context`
+        edits : new values by path, such as `{"weights": 0.25}` or `{"heads.1.context": 0}`
 
         Examples
         --------
         >>> result.edited({"scale": 1}).weights
         """
-        self._check_whole("edited")  # the edit of a part would change the whole
+        self._check_whole("edited")  # an edit of a part would change the whole result
         return self._with_run(edit_run(self._run, edits))
 
     def _check_whole(self, verb: str) -> None:
@@ -144,20 +143,20 @@ class Attention(ShownResult):
 
         Parameters
         ----------
-        query, key : which weight, by position (negative ones count from the end) or by the token's
+        query, key : the tokens of the weight, by position (negative ones count from the end) or by
             text, as in `explain("it", "dog")`. Without a key, all of the query's weights and the
-            weighted values are explained. Without a query, it is the last token.
+            weighted values are explained. The default query is the last token.
         step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
-            `query` is the attended token; for parameters, a row.
-        component : the column, for steps whose columns aren't keys; default 0. With several heads,
-            columns of head 0 come first.
+            `query` is the attended token; for parameters, it is a row.
+        component : the column, for steps whose columns aren't keys; default 0. In steps of several
+            heads, the columns of head 0 come first.
 
         Examples
         --------
         >>> head.explain("it", "dog")
         >>> head.explain("it", step="Q", component=3)
         """
-        from attnlab.views.explaining.explain import explain  # here: import attnlab stays quick
+        from attnlab.views.explaining.explain import explain  # imported late: it is slow to load
 
         return explain(*step_at(self, step), query, component, key)
 
@@ -244,7 +243,7 @@ class SelfAttention(Attention):
         *Attention._table_steps,
     )
 
-    # One vector for each token. Queries are made of X, keys and values of memory.
+    # One vector for each token. Queries are computed from X, keys and values from memory.
     X = Step[Array]("Tq D", "the input of attention")
     # In cross-attention memory is an input, and this equation isn't used.
     memory = Step[Array]("Tk D'", "the attended sequence", equations.identity, x="X")
@@ -252,10 +251,10 @@ class SelfAttention(Attention):
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
     W_K = Step[Array]("D' Dk")  # as wide as W_Q, since queries and keys are multiplied
-    b_K = Step["Array | None"]("Dk")  # adds the same to all scores of a query: softmax drops it
+    b_K = Step["Array | None"]("Dk")  # adds one number to all scores of a query: no weight changes
     W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
-    # (Tq, D) (D, Dk) -> (Tq, Dk): the product works on each row, so tokens don't mix yet.
+    # (Tq, D) (D, Dk) -> (Tq, Dk): a row of Q depends on the same row of X only.
     Q = affine_step("Tq Dk", "X", "W_Q", "b_Q")
     K = affine_step("Tk Dk", "memory", "W_K", "b_K")
     V = affine_step("Tk Dv", "memory", "W_V", "b_V")
@@ -269,16 +268,16 @@ class SelfAttention(Attention):
         formula = super().formula_of(name)
         for bias in BIASES:
             path, term = self._layer_prefix + bias, f" + {bias}"
-            # Only a bias that was left out is stored as None; parameters aren't read for this.
+            # A bias that was left out is stored as None. `is_stored` avoids reading parameters.
             if term in formula and self._run.is_stored(path) and self._run.value(path) is None:
                 formula = formula.replace(term, "")
         if not self._is_self_attention():
             return formula
-        # In self-attention, formulas show X instead: no one gave a memory.
+        # In self-attention, formulas show X instead of memory.
         return "X" if name == "memory" else formula.replace("memory", "X")
 
     def _steps_shown(self) -> tuple[str, ...]:
-        # Two rows for one array would only confuse.
+        # In self-attention, memory is X: the table has one row for both.
         hidden = {"memory"} if self._is_self_attention() else set()
         return tuple(name for name in self._table_steps if name not in hidden)
 
@@ -311,12 +310,13 @@ class Head(Circuits, SelfAttention):
 
     _table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention._table_steps, "W_O", "output")
 
-    # All of these are cut from the layer's steps along the axis of heads, or are the layer's.
+    # Each of these is the head's part of the layer's step of that name, or, if heads share the step
+    # (X, scale), the layer's step itself.
     _parts_of_layer: ClassVar[tuple[str, ...]] = (*SelfAttention.steps, "W_O")
 
     # Head 0 is in the first Dv columns of concat, so its rows of W_O are the first Dv.
     W_O = Step[Array]("Dv D")
-    # Not cut from the layer's output, which is the sum of these and b_O.
+    # The layer's output, the sum of all heads' outputs and b_O, doesn't contain it as a part.
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     def _step(self, name: str) -> Step[Any]:
@@ -364,8 +364,8 @@ class MultiHeadAttention(SelfAttention):
     )
     _children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
-    # The columns of all heads side by side. A head's are found by the axes: see `select_head`.
-    # In GPT-2 H·Dk = D: more heads are narrower heads, not more numbers.
+    # Parameters have the columns of all heads side by side; `select_head` finds those of one head.
+    # In GPT-2 H·Dk = D: with more heads, each head is narrower.
     n_head = Step[int]("", "H")
     W_Q = Step[Array]("D H·Dk")  # head h has the Dk columns from h·Dk on
     b_Q = Step["Array | None"]("H·Dk")
@@ -375,7 +375,7 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     # The output projection: from the heads back to the residual stream.
     W_O = Step[Array]("H·Dv D")
-    b_O = Step["Array | None"]("D")  # once for the layer: it belongs to no head
+    b_O = Step["Array | None"]("D")  # one for the layer: it belongs to no head
     # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
@@ -383,22 +383,22 @@ class MultiHeadAttention(SelfAttention):
     Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.Q)
     K = Step("H Tk Dk", f"memory W_K + b_K{SPLIT}", equations.K)
     V = Step("H Tk Dv", f"memory W_V + b_V{SPLIT}", equations.V)
-    # The same equations as for one head: NumPy's products and reductions leave leading axes alone.
+    # The equations are those of one head, since NumPy's products and reductions keep leading axes.
     dropout_mask = SelfAttention.dropout_mask.with_axes("H Tq Tk")
     raw_scores = SelfAttention.raw_scores.with_axes("H Tq Tk")
     scores = SelfAttention.scores.with_axes("H Tq Tk")
     masked_scores = SelfAttention.masked_scores.with_axes("H Tq Tk")
     weights = SelfAttention.weights.with_axes("H Tq Tk")
     context = SelfAttention.context.with_axes("H Tq Dv")
-    # Where heads meet again; until here they don't know each other.
-    # view: of the context in long texts; in short ones a copy, quick to make again.
+    # Here heads meet; until here each head is computed on its own. In long texts, concat is a view
+    # of the context; in short ones it is a copy that is quick to make again.
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
-    # transient: in a block, `mid` is the sum of the stream and this.
+    # It is transient, since a block needs it once, for `mid`.
     output = affine_step("Tq D", "concat", "W_O", "b_O", transient=True, fast=fast.affine)
 
     @cached_property
     def heads(self) -> Numbered[Head]:
-        # Views of this run, made on access: a head has no arrays of its own.
+        # A head is a view of this run, without arrays of its own.
         return Numbered(
             "head",
             (

@@ -17,7 +17,7 @@ from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 
 MODEL_TYPE = "gpt2"
 
-# transformers' other names of sizes, and the sizes that its files may leave out.
+# Other names of sizes in transformers, and the sizes that its files may leave out.
 ALIASES = {
     "max_position_embeddings": "n_positions",
     "hidden_size": "n_embd",
@@ -32,8 +32,8 @@ DEFAULT_SIZES = {  # GPT-2 small's
     "n_head": 12,
 }
 
-# Keys with only one supported value, the default; other values would change the computation.
-# Refused, not ignored: the numbers would be another model's, and nothing would show it.
+# Keys with one supported value, the default. Other values are refused, since they would change the
+# computation: ignoring them would silently compute another model.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 HOW_TO_RESTORE = (
     "Put zeros in the place of these heads, in the columns of W_Q, W_K, W_V and the rows of W_O, "
@@ -48,8 +48,8 @@ class NamedActivation(NamedTuple):
     name: str
 
 
-# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new. Its
-# "gelu" is the exact function.
+# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new; transformers' "gelu"
+# is the exact function.
 GELU = NamedActivation(equations.gelu, "GELU")
 EXACT_GELU = NamedActivation(equations.exact_gelu, "exact GELU")
 SILU = NamedActivation(equations.silu, "SiLU")
@@ -104,7 +104,7 @@ class GPT2Config:
 
     # Sizes have no defaults; the settings' defaults are those of GPT-2.
     vocab_size: int
-    n_positions: int  # the context window: W_P has a row for each
+    n_positions: int  # the context window: W_P has a row for each position
     n_embd: int  # d_model in the paper of 2017
     n_layer: int
     n_head: int  # more heads are narrower ones: H · Dh = D
@@ -144,10 +144,10 @@ class GPT2Config:
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
         """Create a config from a `config.json`'s content; unrelated keys are ignored.
 
-        With a model_type, sizes that are missing are GPT-2's, as in transformers.
+        If there is a model_type, missing sizes are GPT-2 small's, as in transformers.
         """
         check_kind(settings, Mapping, "settings", "a dict")
-        # Another model is named before its settings, some of which would seem to be missing.
+        # The kind of model is checked first: another model lacks some of the settings below.
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         differing = [
@@ -167,7 +167,7 @@ class GPT2Config:
         known: dict[str, Any] = {
             f.name: settings[f.name] for f in fields(cls) if f.name in settings
         }
-        if problems := problems + _invalid_settings(known):  # all at once: one repair is enough
+        if problems := problems + _invalid_settings(known):  # reported together
             raise ConfigError("; ".join(problems))
         return cls(**known)
 
@@ -200,8 +200,7 @@ class GPT2Config:
 
 
 def _custom_code(settings: Mapping[str, Any]) -> str:
-    """The class that transformers loads with trust_remote_code=True, or ""."""
-    # Never run: a model from the hub may have any code, and this library computes GPT-2 only.
+    """The class that transformers loads with trust_remote_code=True, or ""; it is never run."""
     auto_map = settings.get("auto_map")
     entries = auto_map.items() if isinstance(auto_map, Mapping) else ()
     return next((str(code) for name, code in entries if str(name).startswith("AutoModel")), "")
@@ -216,7 +215,7 @@ def _unsupported_model(settings: Mapping[str, Any]) -> str:
     if quantized is None:
         return ""
     method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
-    method = getattr(method, "value", method)  # an enum in memory
+    method = getattr(method, "value", method)  # in a model in memory, it is an enum
     return f"the weights are quantized ({quoted(method or quantized)}). {HOW_TO_DEQUANTIZE}"
 
 
@@ -233,9 +232,8 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         if f.default is MISSING and f.name not in settings
     ]
     for name, largest in LARGEST.items():
-        # 1, a valid size: missing ones have been reported above.
-        value = settings.get(name, 1)
-        # null in config.json: 4 D.
+        value = settings.get(name, 1)  # missing sizes are reported above, so here they are valid
+        # None (null in config.json) means 4 D.
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
@@ -243,7 +241,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         elif value > largest:
             problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
-    # 0 would divide by 0 for a vector of equal numbers.
+    # With 0, a vector of equal numbers would be divided by 0.
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
             f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"
@@ -258,7 +256,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         # Settings that are bools by default take only bools, not 0 and 1.
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
             problems.append(f"{f.name} must be true or false; got {quoted(value)}")
-    # Only if both are known to be positive integers.
+    # Without problems, both are positive integers.
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(
             f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"

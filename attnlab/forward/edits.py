@@ -1,11 +1,11 @@
 """Runs in which some steps are replaced.
 
 Steps that don't depend on an edit are shared with the original run: they are computed once, in
-whichever run they are accessed first. The others are recomputed on access.
+whichever run they are accessed first. The other steps are recomputed on access.
 
 Editing a part of an array edits the array: a head's Q is part of its layer's Q. A head's X, scale
-and output aren't part of a larger array; editing them changes the layer's steps that depend on
-them.
+and output aren't part of a larger array; editing one of them has *effects* on the layer's steps
+that depend on it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PartEdits(tuple[PartEdit, ...]):
 
 
 def edits_in(edit: Any) -> tuple[tuple[Any, Any], ...]:
-    """An edit's indices and what replaces them; the index of a whole step is `...`."""
+    """An edit as pairs of an index and what replaces it; the index of a whole step is `...`."""
     is_of_parts = isinstance(edit, PartEdits)
     return tuple((parse_index(i), x) for i, x in edit) if is_of_parts else ((..., edit),)
 
@@ -80,7 +80,7 @@ class EditedRun(Run):
 
     @classmethod
     def of(cls, base: Run, edits: Mapping[str, Edit]) -> EditedRun:
-        # An edit of an edited run adds to its edits; functions are called with the earlier result.
+        # The base's edits apply first; functions are called with the values that they result in.
         earlier = base.edits if isinstance(base, EditedRun) else ()
         return cls.changing(base, edits=(*earlier, edits))
 
@@ -100,9 +100,9 @@ class EditedRun(Run):
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
-            # Only what the last edits change depends on them; the base has the earlier edits.
+            # `depends` asks about the last edits only: the base has what the earlier ones change.
             self._depends = {}
-            # Containers first, so that an edit of a layer doesn't overwrite those of its heads.
+            # Containers come first, so that an edit of a layer doesn't overwrite its heads' edits.
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
                 paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
@@ -110,7 +110,7 @@ class EditedRun(Run):
                 self._changes.setdefault(paths[-1], []).append((path, edits[path]))
                 self._depends[paths[-1]] = True
                 for other, effect in effects_of(self.graph, path):
-                    self.graph[other]  # raises if there is no such step: nothing would change
+                    self.graph[other]  # raises if there is no such step
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
         self.changed = frozenset([*self._changes, *self._effects])
@@ -126,43 +126,43 @@ class EditedRun(Run):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._index_edits()  # not stored: `_effects` has functions, which can't be pickled
+        self._index_edits()  # it isn't in the pickle, since `_effects` has functions
 
     def _as_stored(self, path: str, edit: Any) -> Any:
-        """An edit, or what its functions returned; other parts of the step stay unedited."""
+        """An edit with its functions replaced by what they returned."""
         if not is_function(edit):
             return edit
         value = self.value(path)
-        if isinstance(edit, PartEdits):  # only the parts: the rest may be edited again
+        if isinstance(edit, PartEdits):  # store only the edited parts of `value`
             return PartEdits((index, np.array(value)[parse_index(index)]) for index, _ in edit)
         return value
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        return tuple({**self._changes, **self._effects})  # a dict: without repetitions, in order
+        return tuple({**self._changes, **self._effects})  # a dict has no repetitions
 
     def is_edited(self, path: str) -> bool:
-        # It contains an edited step, or is part of one.
+        # The step contains an edited step, or is part of one.
         return path in self._edited or not self._paths.isdisjoint(
             [*enclosing_steps(self.graph, path), self.graph[path].layer_step]
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        # As `compute` applies them, from the end: gradients go through the last one first.
+        # In the reverse order of `compute`, since gradients go through the last edit first.
         return [*self._effects.get(path, {}).items(), *self._changes.get(path, ())][::-1]
 
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
-        if node.layer_step and path not in self._paths:  # a slice of the layer's step
+        if node.layer_step and path not in self._paths:  # it is a slice of the layer's step
             layer_value = self.unedited(node.layer_step)
             return node.part_of(layer_value, self.value(node.n_head))
-        # Edits are made in the outermost array; the step is cut from that.
+        # Edits are made in the outermost array, so the step is cut from that array.
         with self.errstate():
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
 
     def compute(self, path: str, node: Node) -> Any:
-        if path not in self.changed:  # computed as in any run, from steps that may be changed
+        if path not in self.changed:  # its inputs may be changed, but its equation isn't
             return super().compute(path, node)
         value = self._before_edits(path)
         # The array's own edits first, then those of its parts.
@@ -173,33 +173,33 @@ class EditedRun(Run):
     def _before_edits(self, path: str) -> Any:
         """A step with the indirect effects of edits, but without edits of the step itself."""
         value = self._computed(path)
-        # Such as a head's output: no array of the layer holds it, but the layer's sum has it.
+        # For example, an edit of a head's output has an effect on the layer's output, a sum.
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
 
     def _computed(self, path: str) -> Any:
-        """A step as its equation computes it, by the earliest run with the same inputs."""
+        """A step as its equation computes it, without edits of the step itself."""
         node, run = self.graph[path], self
-        # Down to the first run that edits something before this step. If a base edits the step
-        # itself, its value there isn't the one before edits.
+        # Go back to the run whose edits change the step's inputs: its equation gives the value. A
+        # base in between that edits the step itself has the edited value, so it is passed over.
         while not any(map(run.depends, node.inputs)):
             assert run.base is not None
             if not isinstance(run.base, EditedRun) or path not in run.base.changed:
-                return run.base._input(path)  # kept there, so that both runs share it
+                return run.base._input(path)  # the base keeps it, so that both runs share it
             run = run.base
         return Run.compute(run, path, node)
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """Create a run with edits, see `Trace.edited`, and compute them to raise errors early."""
+    """Create a run with edits, see `Trace.edited`, and compute the edits to raise errors early."""
     n_head = run.value("n_head") if "n_head" in run.graph.root.steps else 0
-    # Copies: a later change of the user's array must not change the run.
+    # `as_edit` copies, since a later change of the user's array must not change the run.
     by_path = {path: as_edit(path, x) for path, x in expand_edits(run.graph, n_head, edits).items()}
     edited_run = EditedRun.of(run, by_path)
-    labels = []  # the edits in words: every table and plot of this run has them in its title
+    labels = []  # the edits in words, for the titles of this run's tables and plots
     for path, edit in chain.from_iterable(edits.items() for edits in edited_run.edits):
-        # Calls the edits' functions now, so that `edited` raises their errors.
+        # This calls the edits' functions now, so that `edited` raises their errors.
         value = edited_run.value(path)
         note = ""
         if path.endswith(".weights"):
@@ -208,11 +208,11 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         of_parts = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
         labels.append(f"{path}{of_parts}{note}")
-    if "score_bias" in run.graph.given:  # its -inf hides keys beside those that the mask hides
+    if "score_bias" in run.graph.given:  # -inf in it hides keys, as the mask does
         visible = edited_run.value("mask") & (edited_run.value("score_bias") > -np.inf)
         if query := query_without_keys(visible):
             raise InvalidValueError(f"mask and score_bias hide all keys from query {query}")
-    # Titles stand above tables and plots: an edit of all heads must not fill the page.
+    # An edit of all heads must not fill the page with its title.
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
     edited_run.note = Message(EDITED, paths=paths) if labels else ""
@@ -225,25 +225,27 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
     """The paths of a step, its container, and so on, up to the outermost array."""
     node, name = graph[path], graph[path].step.name
-    # A head's step is a part of its layer's, unless the layer has no array that contains it.
+    # A head's step is a part of its layer's step, except for HEAD_ONLY.
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
     elif name == "next_logits":
-        container = "logits"  # `next_logits` is its last row
+        container = "logits"  # whose last row is `next_logits`
     else:
         return [path]
     return [path, *enclosing_steps(graph, container)]
 
 
 def changed_steps(graph: Graph, path: str) -> tuple[str, ...]:
-    """The whole arrays that an edit changes: the outermost one, or those it changes indirectly."""
-    # Whole arrays: a caller that computes many edits side by side stacks these.
+    """The whole arrays that an edit changes: the outermost one, or those that it has effects on.
+
+    A caller that computes many edits side by side stacks these arrays.
+    """
     indirect = (other for other, _ in effects_of(graph, path) if parse(other).head is None)
     return tuple(indirect) or (enclosing_steps(graph, path)[-1],)
 
 
 def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
-    """A step's view of the array that contains it."""
+    """The part of the outermost array that is the step, as a view."""
     if len(enclosing_steps(run.graph, path)) == 1:
         return array
     node = run.graph[path]
@@ -253,14 +255,14 @@ def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
 
 
 def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """The whole array that an edit changes, with the edit applied."""
+    """Return the whole array that an edit changes, with the edit applied."""
     node = run.graph[path]
     if len(enclosing_steps(run.graph, path)) == 1:  # the whole array, not a head's part of it
         return evaluate_edit(run, path, edit, value)
     if node.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
-    array = np.array(value)  # a copy, whose part is a view: writing to the part changes the copy
+    array = np.array(value)  # a copy; writing to its part, a view, changes the copy
     part = select_part(run, path, value)
     select_part(run, path, array)[...] = evaluate_edit(run, path, edit, part)
     return array
@@ -274,14 +276,14 @@ def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
-    # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs: replacing
-    # one adds the difference to the sum.
+    # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs. Replacing
+    # a head's output adds the difference to the layer's output.
     elif layer is not None and name == "output":
         yield f"{layer}output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif layer is not None and name == "scale":
         yield f"{layer}scores", partial(with_head_scale, prefix)
-    # Another X for one head: its queries, keys and values, which the layer computes from one X for
-    # all heads.
+    # Another X for one head changes this head's queries, keys and values, which the layer computes
+    # from one X for all heads.
     elif layer is not None and name == "X":
         is_self_attention = graph[f"{layer}memory"].step.equation is not None
         if is_self_attention:
@@ -291,8 +293,8 @@ def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
 
 
 def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
-    """The effect of a head's scale: the layer's scores, with this head's divided by it."""
-    new_scores = np.array(scores)  # a copy: the original run may keep `scores`
+    """The effect of a head's scale: the layer's scores, with this head's scores divided by it."""
+    new_scores = np.array(scores)  # a copy, since the original run may keep `scores`
     select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
         run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
     )
@@ -302,7 +304,7 @@ def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
 def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray:
     """The effect of a head's X on the layer's Q, K or V."""
     X, W, b = (run.value(f"{head}.{step}") for step in ("X", f"W_{name}", f"b_{name}"))
-    # Keys and values of cached tokens come first, and stay: they don't come from this X.
+    # Keys and values of cached tokens come first and don't change, since this X isn't theirs.
     new = np.array(heads[..., -X.shape[-2] :, :])
     select_part(run, f"{head}.{name}", new)[...] = equations.affine(X, W, b)
     cache = None if name == "Q" else run.value(f"{parse(head).layer_prefix}{name}_cache")
@@ -313,9 +315,9 @@ def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray
 
 
 def expand_edits(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
-    """The edits of single steps; a path's * stands for all blocks, or all heads.
+    """Replace paths with * by the paths of single steps; * stands for all blocks, or all heads.
 
-    It raises if a path isn't an editable step; the message suggests similar ones.
+    Raise if a path isn't an editable step; the message suggests similar ones.
     """
     check_kind(edits, Mapping, "edits", "a dict of paths and values")
     counts = {"blocks": graph.n_layer, "heads": n_head}
@@ -327,11 +329,11 @@ def expand_edits(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
         check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
         for path in fill(name, counts):
             earlier = expanded.get(path, PartEdits())
-            # Two edits of one whole step contradict each other; edits of parts come one by one.
+            # Two edits of one whole step contradict each other; edits of its parts don't.
             if path in expanded and (index is None or not isinstance(earlier, PartEdits)):
                 raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
             expanded[path] = edit if index is None else PartEdits((*earlier, (index, edit)))
-            edits_in(expanded[path])  # raises if an index isn't one
+            edits_in(expanded[path])  # raises if an index can't be parsed
     return expanded
 
 
@@ -343,7 +345,7 @@ def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun:
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
-    # A number that clamping changes doesn't exist in this model; -1 isn't a path.
+    # If `fill_numbers` changes a number, this model has no such block or head.
     if pattern in valid and path == fill_numbers(pattern, path, counts):
         return
     corrected = with_dots(path)
@@ -355,14 +357,14 @@ def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun:
 
 
 def nearest(pattern: str, valid: Sequence[str]) -> list[str]:
-    """The three most similar paths, by the whole path and the last name."""
+    """The three valid paths that are most similar, as a whole and in their last name."""
     import difflib  # imported only for errors
 
     def similarity(other: str) -> float:
         pairs = ((other, pattern), (last_name(other), last_name(pattern)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return sorted(valid, key=similarity, reverse=True)[:3]  # enough to find a typing error
+    return sorted(valid, key=similarity, reverse=True)[:3]
 
 
 def last_name(path: str) -> str:
@@ -373,7 +375,7 @@ def editable_paths(graph: Graph) -> list[str]:
     """The paths of all editable steps, in which # stands for a number."""
 
     def is_editable(path: str, step: Any) -> bool:
-        if step.optional:  # editable only if it was given; then also in each head
+        if step.optional:  # it is editable if it was given, in the layer and in each head
             return path.removeprefix("heads.#.") in graph.given
         return step.name not in FIXED or path in graph.given
 
@@ -387,7 +389,7 @@ def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
     for i, word in enumerate(words):
         if word == "#":
             count, number = counts[words[i - 1]], numbers.pop(0) if numbers else 0
-            # -1 suggests the last one, as Python counts; 99 suggests it too.
+            # Both -1 and a too large number suggest the last part.
             words[i] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
     return ".".join(words)
 
@@ -447,14 +449,14 @@ def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
             array = as_array(result, f"the edit of {path}")
         else:
             array = np.asarray(edit)
-        # A mask of numbers, or ids with fractions, would be rounded without a word.
+        # NumPy would silently round a mask of numbers, or ids with fractions.
         allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
         if array.dtype.kind not in allowed_kinds:
             raise InvalidTypeError(
                 f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
-            # In the model's dtype, so that all later steps keep it: float64 would spread.
+            # The model's dtype is kept, since float64 would make all later steps float64.
             return np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
@@ -465,12 +467,12 @@ def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = parse(path).step
-    # -inf hides a key, and is an error in every other step.
+    # In masked_scores and score_bias, -inf hides a key; in other steps it is an error.
     hides = run.graph[path].step.infinite
     if not is_finite(np.where(np.isneginf(value), 0, value) if hides else value):
         return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):
-        # A query without keys would get NaN weights: softmax subtracts -inf from -inf.
+        # A query without visible keys would get NaN weights: softmax subtracts -inf from -inf.
         visible = value if name == "mask" else np.isfinite(value)
         if query := query_without_keys(visible):
             return f"it hides all keys from query {query}"

@@ -15,10 +15,10 @@ import numpy as np
 from attnlab import equations
 from attnlab.equations import Activation, Array, Cache, Mask, mean, transpose
 
-SHORT = 64  # tokens, of all texts together
+SHORT = 64  # the number of tokens, of all texts together
 
-# Queries per block: enough for fast matrix products, few enough to keep intermediates small
-# and to skip keys that none of the queries may attend to.
+# Queries per block: many make matrix products fast, few keep intermediates small and skip more of
+# the keys that none of the block's queries may attend to.
 ROWS = 128
 
 # Rows per block of an activation function, so that intermediates stay in the processor's cache.
@@ -30,15 +30,16 @@ def affine(x: Array, W: Array, b: Array | None) -> Array:
     rows = x.reshape(-1, x.shape[-1])  # (..., T, n) -> (m, n), the rows of all texts
     y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[-1])
     if b is not None:
-        y += b  # y is new, so nothing else changes with it
+        y += b  # in place, since y is a new array
     return y
 
 
 def side_by_side(*parts: Array) -> Array:
-    """The parts as the columns of one array, (..., n) each -> (..., k·n).
+    """Join k arrays (..., n) along the last axis, (..., k·n).
 
-    It is a view if they already lie so in memory: a checkpoint's W_Q, W_K and W_V are the thirds of
-    one matrix. Copying them for each product would take longer than the product.
+    The result is a view if the parts already are neighbours in memory, as a checkpoint's W_Q, W_K
+    and W_V are, the thirds of one matrix. Copying them for each product would take longer than the
+    product.
     """
     first, *others = parts
     width = first.shape[-1] * first.strides[-1]  # the bytes from one part to the next
@@ -49,7 +50,7 @@ def side_by_side(*parts: Array) -> Array:
         if not is_like_first or address_of(part) != expected:  # as for an edited W_Q
             return np.concatenate(parts, axis=-1)
     shape = (*first.shape[:-1], len(parts) * first.shape[-1])
-    # NumPy has no other way to say that neighbours in memory are one array.
+    # NumPy has no other way to make one array of neighbours in memory.
     return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
 
 
@@ -76,14 +77,14 @@ def projections(
     """
     # x [W_Q W_K W_V] = [x W_Q, x W_K, x W_V], and a wide product uses the processor better.
     W = side_by_side(W_Q, W_K, W_V)  # (D, 3·H·Dh)
-    b = np.concatenate([b_Q, b_K, b_V])  # (3·H·Dh,): copying so few numbers takes no time
+    b = np.concatenate([b_Q, b_K, b_V])  # (3·H·Dh,), few numbers, which are quick to copy
     is_long = math.prod(X.shape[:-1]) > SHORT
     columns = (affine if is_long else equations.affine)(X, W, b)  # (..., T, 3·H·Dh)
     # Views of one array, (..., H, T, Dh) each. `columns_of_head` takes the n-th of 3 equal parts.
     thirds = (equations.columns_of_head(columns, n, 3) for n in range(3))
     Q, K, V = (equations.split_heads(third, n_head) for third in thirds)
-    # Functions, since calling `with_cached` writes K to the cache. If an edit replaces K, the cache
-    # holds the edit's K, which this one must not overwrite.
+    # `with_cached` writes K to the cache, so it is called only when K is asked for: if an edit
+    # replaces K, the cache has the edit's K, which must not be overwritten.
     return {
         "Q": lambda: Q,
         "K": lambda: equations.with_cached(K_cache, K),
@@ -98,9 +99,9 @@ def logits(final: Array, W_U: Array) -> Array:
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
     """LayerNorm that allocates one array of x's size."""
-    # In place, since a new array of x's size for each operation takes longer than the operation.
+    # All operations work in place: allocating an array of x's size takes longer than an operation.
     y: Array = x - mean(x)  # a new array, which the next lines change
-    deviation: Array = mean(np.square(y))  # the variance, until the square root is taken
+    deviation: Array = mean(np.square(y))  # this is the variance until the square root is taken
     deviation += epsilon
     np.sqrt(deviation, out=deviation)
     y /= deviation
@@ -126,7 +127,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
     """Apply an activation function to a few rows at a time; `out` may be `x`."""
     for start in range(0, x.shape[-2], ACTIVATION_ROWS):
         rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
-        if activation is equations.gelu:  # the other activations are for variants, and less tuned
+        if activation is equations.gelu:  # only GPT-2's activation has a faster version
             gelu(x[rows], out=out[rows])
         else:
             out[rows] = activation(x[rows])
@@ -148,9 +149,9 @@ def mlp_output(
     activated: Array | None = None,
 ) -> Array:
     """The MLP's output, with one (T, F) array for both `hidden` and `activated`."""
-    if activated is None:  # no one has read it, so the equation's second array isn't needed
+    if activated is None:  # no user has read it, so it may overwrite `hidden`, which isn't kept
         hidden = affine(X, W_1, b_1)
-        activated = activate(hidden, activation, out=hidden)  # no one reads `hidden` itself
+        activated = activate(hidden, activation, out=hidden)
     return affine(activated, W_2, b_2)
 
 
@@ -165,12 +166,12 @@ def weights(
     """The weights, computed in one array by blocks of queries."""
     settings = Q, K, scale, mask, score_bias, dropout_mask
     blocks = [*row_blocks(mask)]  # pairs of slices: of queries, and of the keys that they need
-    if len(blocks) == 1:  # at most 128 queries
+    if len(blocks) == 1:
         rows, keys = blocks[0]
-        if keys.stop == K.shape[-2]:  # one block with all keys: nothing to put together
+        if keys.stop == K.shape[-2]:  # the block has all queries and keys: it is the whole array
             return weights_of_rows(*settings, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
-    # Zeros: the keys after a block's last visible one aren't computed, and have weight 0.
+    # Keys after a block's last visible key aren't computed; their weights stay 0.
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in blocks:
         weights[..., rows, keys] = weights_of_rows(*settings, rows, keys)
@@ -188,9 +189,9 @@ def context(
     weights: Array | None = None,
 ) -> Array:
     """The context, computed by blocks of queries without keeping the weights."""
-    # Weights are T x T for each head: 1,024 tokens of 12 heads take 50 MB. A block takes an eighth.
+    # The weights of 12 heads take 50 MB for 1,024 tokens; those of a block take an eighth.
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
-    # Memory layout (T, H, Dh), so that concat needs no copy.
+    # The memory layout is (T, H, Dh), so that concat needs no copy.
     shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
     context = np.empty(shape, np.result_type(Q, K, V))  # every row is written below
     if leading:
@@ -229,7 +230,7 @@ def weights_of_rows(
     block /= scale  # `scores`, then `masked_scores`
     if score_bias is not None:
         block += score_bias[..., rows, keys]
-    # After the bias, so that a bias of +1e9 can't make a hidden key visible.
+    # The mask comes after the bias, so that a bias of +1e9 can't make a hidden key visible.
     np.copyto(block, -math.inf, where=~mask[..., rows, keys])
     block -= block.max(axis=-1, keepdims=True)  # softmax, as in `equations.softmax`
     np.exp(block, out=block)

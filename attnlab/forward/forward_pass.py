@@ -39,7 +39,7 @@ from attnlab.views.shown import ShownResult
 if TYPE_CHECKING:
     from attnlab.views.explaining.explanation import Explanation
 
-# The number of multiplications allowed just to show a trace's table; they take less than 50 ms.
+# The number of multiplications allowed to show a trace's table; they take less than 50 ms.
 MAX_MULTIPLICATIONS = 10**9
 
 # Reading one parameter from disk takes as long as this many multiplications.
@@ -50,19 +50,19 @@ class CachedRows:
     """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`."""
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
-        # The length at the start of the pass: the cache's own grows while generation goes on.
+        # This is the length at the start of the pass; the cache's length grows during generation.
         self._rows, self._length, self._cache = rows, length, cache
 
     def extend(self, new: Array) -> Array:
         """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
-        # The cache is filled in place, without copying earlier rows for each new token.
-        # Only the pass after the last cached token may write: `length` grows once it has run.
+        # The cache is filled in place, without copying earlier rows for each new token. Only the
+        # pass that follows the last cached token may write; an earlier pass, such as an edited
+        # trace, must not overwrite the rows of newer tokens, so it gets a copy.
         if self._cache is None or self._cache.length != self._length:
-            # A copy: newer tokens may be cached, which an edit of this pass must not overwrite.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]  # T new rows
         self._rows[:, self._length : end] = new
-        return self._rows[:, :end]  # a view, without a copy of the earlier rows
+        return self._rows[:, :end]
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the unused positions
         return CachedRows, (self._rows[:, : self._length], self._length)
@@ -75,7 +75,7 @@ class KeyValueCache:
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
-        # 2 for keys and values. Rows from `length` on aren't read, so they needn't be zeros.
+        # The first axis has keys and values. Rows after `length` aren't read, so they may be empty.
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
@@ -128,7 +128,7 @@ class Explainable(ShownResult):
                 f"tokens: trace.head(layer, head).explain({step}, {key})"
             )
         step = self._default_step if step is None else step
-        from attnlab.views.explaining.explain import explain  # here: import attnlab stays quick
+        from attnlab.views.explaining.explain import explain  # imported late: it is slow to load
 
         return explain(*step_at(self, step), token, component)
 
@@ -152,10 +152,10 @@ class MLP(Explainable):
     )
     _default_step: ClassVar[str] = "output"
 
-    # No equation: a parameter, which the run reads from the model by its path.
-    gain = Step[Array]("D")  # LayerNorm's, not the linear maps'
+    # A step without an equation is a parameter, which the run reads from the model by its path.
+    gain = Step[Array]("D")  # gain and bias are LayerNorm's
     bias = Step[Array]("D")
-    # The same number in every LayerNorm, so it is an input of the whole pass.
+    # Every LayerNorm has the same number, so it is an input of the whole pass.
     epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
@@ -165,15 +165,15 @@ class MLP(Explainable):
         fast=fast.layer_norm,
         transient=True,
     )
-    # Each token's vector alone, without the others: only attention moves information between them.
-    # x @ W, as GPT-2 stores it (PyTorch's Linear stores Wᵀ). F = 4 D in GPT-2.
+    # The MLP computes each token's vector from that token alone: only attention moves information
+    # between tokens. Matrices are (in, out), PyTorch's Linear has (out, in). F = 4 D in GPT-2.
     W_1 = Step[Array]("D F")  # each of the F columns is a pattern in a token's vector
     b_1 = Step[Array]("F")
-    W_2 = Step[Array]("F D")  # row f is what is written when pattern f is found
+    W_2 = Step[Array]("F D")  # row f is added to the stream when pattern f is found
     b_2 = Step[Array]("D")
-    # Not kept: (T, F) is four times as large as the residual stream.
+    # (T, F) is four times as large as the residual stream, so it isn't kept.
     hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
-    # A step whose value is a function. Without one, W_1 and W_2 would be a single linear map.
+    # The value of this step is a function. Without it, W_1 and W_2 would be a single linear map.
     activation = Step[Activation]("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
@@ -193,7 +193,7 @@ class BlockAttention(MultiHeadAttention):
     and the attributes of `MultiHeadAttention`
     """
 
-    # Under its own name here: attention reads the stream, but doesn't change it.
+    # The block's input under another name: an edit of it doesn't change the residual stream.
     residual = Step[Array]("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")  # the parameters of the LayerNorm before attention
     bias = Step[Array]("D")
@@ -211,12 +211,12 @@ class BlockAttention(MultiHeadAttention):
     # Unlike in `multi_head_attention`, no bias is left out.
     b_Q, b_K, b_V = Step[Array]("H·Dk"), Step[Array]("H·Dk"), Step[Array]("H·Dv")
     b_O = Step[Array]("D")
-    # joint: a checkpoint's W_Q, W_K and W_V lie side by side, and one product is faster than three.
-    # X for memory: the same array, but X is transient, and memory would be kept.
+    # Files have W_Q, W_K and W_V side by side, and one product (`joint`) is faster than three.
+    # K and V take X instead of memory, the same array: X is transient, but memory would be kept.
     Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.Q, joint=fast.projections)
     K = Step("H Tk Dk", f"X W_K + b_K{SPLIT}", equations.K, memory="X", joint=fast.projections)
     V = Step("H Tk Dv", f"X W_V + b_V{SPLIT}", equations.V, memory="X", joint=fast.projections)
-    # 1 in the first layer; only in variants with scale_attn_by_inverse_layer_idx.
+    # It is 1 in the first layer, and exists in variants with scale_attn_by_inverse_layer_idx only.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     # One mask for all layers and heads.
@@ -244,25 +244,25 @@ class Block(Explainable):
         "T D",
         "the previous block's output; for the first block, embedding",
         equations.identity,
-        # The residual stream: what one block leaves is what the next one finds.
+        # The residual stream: a block's output is the next block's input.
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
     )
-    # A sum, so each block only adds to what the blocks before it have written.
+    # Each block adds to the stream, and so keeps what earlier blocks have written.
     mid = Step(
         "T D",
         "input + attention.output",
         equations.residual,
         stream="input",
         update="attention.output",
-        # Sums are checked, not each of their terms: NaN and infinity stay in a sum.
+        # Only sums are checked, since NaN or infinity in a term remains in the sum.
         finite=True,
     )
     output = Step(
         "T D",
         "mid + mlp.output",
         equations.residual,
-        stream="mid",  # which has what attention wrote, so the MLP reads that too
+        stream="mid",
         update="mlp.output",
         finite=True,
     )
@@ -316,9 +316,9 @@ class ForwardPass(Explainable):
     parameters: Parameters
     config: GPT2Config
 
-    # Read top to bottom: ids, embeddings, the blocks (a part with steps of its own), logits.
+    # The order of computation: ids, embeddings, the blocks (a part with steps of its own), logits.
     ids = Step[Ids]("T", "token ids")  # the only input that comes from the text
-    # Absolute positions: W_P has a learned row for each, up to n_positions.
+    # Positions are absolute: W_P has a learned row for each, up to n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True where the query may attend")
     cached = Step[int]("", "the number of cached tokens")  # 0 except in generation
@@ -329,7 +329,7 @@ class ForwardPass(Explainable):
     # A row for each token of the vocabulary, and one for each position.
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
-    # W_E is a third of GPT-2 small; for 12 tokens, only their rows are read from the disk.
+    # W_E is a third of GPT-2 small, so only the rows of the text's tokens are read from the disk.
     rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the needed rows are read")
     token_embedding = Step(
         "T D",
@@ -341,24 +341,23 @@ class ForwardPass(Explainable):
     position_embedding = Step(
         "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
-    # Positions enter here and nowhere else.
-    # Where the residual stream starts.
+    # The residual stream starts here. Positions enter here and nowhere else.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
     gain = Step[Array]("D")  # the parameters of the last LayerNorm
     bias = Step[Array]("D")
-    # GPT-2 normalises before attention and MLP, so the last sum still needs it.
+    # GPT-2 normalises before attention and MLP, so the last sum still needs a LayerNorm.
     final = Step(
         "T D",
         "LayerNorm of the last block's output",
         equations.layer_norm,
-        # Called with n_layer, the number of a step outside of blocks.
+        # Outside of blocks, the function is called with n_layer.
         x=lambda layers: f"blocks.{layers - 1}.output",
         fast=fast.layer_norm,
         after_blocks=True,
     )
     W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)  # its pickle doesn't store W_E twice
-    # The output matrix is the embedding again: a token is likely if `final` points its way.
-    # Row t scores every possible token t + 1; softmax of it is the model's prediction.
+    # A token's logit is the product of `final` and the token's embedding. Row t has a logit for
+    # every possible token t + 1; softmax of the row is the model's prediction.
     logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
 
     def __init__(
@@ -374,21 +373,21 @@ class ForwardPass(Explainable):
         T = new_ids.shape[-1]
         values = {
             "ids": new_ids,
-            # With a cache, positions and queries go on after the cached tokens.
+            # With a cache, positions and queries continue after the cached tokens.
             "positions": np.arange(cached, cached + T),
-            # GPT-2 is causal: it learned to predict each token without seeing it.
+            # GPT-2 is causal: it learned to predict each token from the tokens before it.
             "mask": causal_mask(T, cached),  # (T, cached + T)
             "cached": cached,
             "n_head": config.n_head,
-            # Settings are inputs too, so that an equation needs nothing but its parameters.
+            # Settings are inputs too, since an equation takes steps only.
             "epsilon": config.layer_norm_epsilon,
             "activation": config.activation.function,
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
-            **({} if cache is None else cache.by_path()),  # two for each layer
+            **({} if cache is None else cache.by_path()),
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
-        # A model with its own output matrix: W_U is read, not computed from W_E.
+        # If W_U isn't tied to W_E, it is read instead of computed.
         given = () if config.tie_word_embeddings else ("W_U",)
         graph = graph_of(type(self), config.n_layer, formulas_of(config), given)
         run = Run(
@@ -407,14 +406,13 @@ class ForwardPass(Explainable):
             heads=counted(config.n_head, "head"),
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
-        # Nothing is computed here: a step is when it is read.
+        # Nothing is computed here: steps are computed when they are read.
         Result.__init__(self, title, run)
         vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 
     def _computes_for_repr(self, name: str) -> bool:
-        # Gradients, and all steps but the embeddings, need all blocks: each parameter is read, and
-        # used for each token.
-        # An estimate of time, in multiplications.
+        # Gradients, and all steps but the embeddings, need all blocks. The cost is the time in
+        # multiplications: each parameter is read once, and used for each token.
         cost = parameter_count(self.config) * (READ_COST + self.ids.size)
         needs_blocks = self.derivative_of or not name.endswith("embedding")
         is_quick = cost <= MAX_MULTIPLICATIONS or not needs_blocks
@@ -430,7 +428,7 @@ class ForwardPass(Explainable):
             Block(Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
             for layer in range(self.config.n_layer)
         )
-        return Numbered("layer", blocks)  # which run when a step of theirs is read
+        return Numbered("layer", blocks)
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:
@@ -442,7 +440,7 @@ def layer_numbers(config: GPT2Config) -> dict[str, int]:
 
 def formulas_of(config: GPT2Config) -> Formulas:
     """The formulas that differ in variants of GPT-2."""
-    # scores = raw_scores / scale, so these are the divisors.
+    # The divisors of the scores.
     factors = ["√Dk"] if config.scale_attn_weights else []
     if config.scale_attn_by_inverse_layer_idx:
         factors.append("(layer + 1)")  # later layers then have smaller scores
@@ -459,9 +457,8 @@ def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     """Check the ids of a pass and convert them to a new int64 array (..., T)."""
     array = as_array(ids, "token ids")
     flat = check_ids(array.ravel(), config.vocab_size)  # NumPy would take -1 as the last token
-    # A single number isn't a text.
-    T = array.shape[-1] if array.ndim else 0
-    # W_P has no rows for later positions.
+    T = array.shape[-1] if array.ndim else 0  # a single number isn't a text
+    # W_P has no rows for positions after n_positions.
     free = config.n_positions - cached
     if not flat.size or not 1 <= T <= free:
         raise InvalidValueError(f"a forward pass takes 1 to {free} tokens; got {T}")

@@ -37,7 +37,7 @@ from attnlab.text.tokens import Tokens, as_tokens
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
-# Steps that are inputs if they are given, and formulas that then differ.
+# Steps that become inputs if the user gives them, and the formulas that differ then.
 GIVEN = ("memory", "scale", "score_bias", "dropout_mask")
 FORMULAS_WITH = {
     "scale": ("scale", "the given divisor"),
@@ -62,7 +62,6 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
     """Split the columns of x into heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
-    # Each function here: check, convert, then call the equation of the same name.
     x = as_floats(x)
     if x.ndim < 2:
         raise InvalidValueError(f"x must have shape (..., T, H·Dh); got {x.shape}")
@@ -103,8 +102,8 @@ def attention(
     rng : source of randomness for dropout: a NumPy generator, a seed, or None
     tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for indices
     memory_tokens : labels of the Tk keys; None if they are the same as the queries'
-    scale : the number that scores are divided by; None for √Dk, 1 for unscaled attention. PyTorch's
-        `scale` is a factor, so its inverse
+    scale : the number that scores are divided by; None for √Dk, 1 for unscaled attention. It is the
+        inverse of PyTorch's `scale`, which is a factor
     bias : added to the scores before the mask, as the step `score_bias`: ALiBi, relative positions,
         or a mask of 0 and -inf. It broadcasts like `mask`
 
@@ -121,10 +120,10 @@ def attention(
     array([[1., 0.],
            [0., 1.]])
     """
-    # Copies: a later change of your arrays must not change the result.
-    inputs = _floats(Q=Q, K=K, V=V)  # named as the steps are, since `Run` takes them so
+    # `_floats` copies, since a later change of your arrays must not change the result.
+    inputs = _floats(Q=Q, K=K, V=V)
     settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
-    # Shapes are checked now, so that an error names the argument, not a step far behind it.
+    # Shapes are checked now, so that an error names the argument instead of a later step.
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
@@ -149,7 +148,7 @@ def self_attention(
     Parameters are as in `cross_attention`, without `memory`. The result also has X and the
     parameters.
     """
-    # Without `memory`: its step is then X under another name.
+    # Without `memory`, the step of this name is X.
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng, tokens)
     return _attention_result(SelfAttention, "Self-attention", inputs, shape, *settings)
@@ -186,7 +185,7 @@ def cross_attention(
     scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    # The class of self-attention, with a memory of its own: all other steps are the same.
+    # `SelfAttention` serves both: with `memory`, only that step differs.
     shape, labels = _projected_scores_shape(inputs), (tokens, memory_tokens)
     settings = scale, bias, mask, dropout, rng
     return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
@@ -223,8 +222,8 @@ def multi_head_attention(
     W_O, b_O : (H·Dv, D), (D,) or None
     n_head : H
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask, bias : broadcast to (..., H, Tq, Tk). One for each of B sequences is (B, 1, Tq, Tk), such
-        as `mask[:, None]`: (B, Tq, Tk) would be one for each head if B is H
+    mask, bias : broadcast to (..., H, Tq, Tk). Masks of B sequences are (B, 1, Tq, Tk), such as
+        `mask[:, None]`, since (B, Tq, Tk) would be the masks of B heads
     X and all others : as in `cross_attention`
     """
     n_head = as_count(n_head, "n_head", least=1)
@@ -248,7 +247,7 @@ def _floats(**inputs: Any) -> dict[str, Any]:
         name: None if name.startswith("b_") and value is None else as_floats(value, name)
         for name, value in inputs.items()
     }
-    # One dtype for all: float64 if any of them is.
+    # All get one dtype, float64 if any of them has it.
     dtype = np.result_type(*(array for array in arrays.values() if array is not None))
     return {name: None if x is None else np.array(x, dtype) for name, x in arrays.items()}
 
@@ -256,7 +255,8 @@ def _floats(**inputs: Any) -> dict[str, Any]:
 def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
     shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
-    # Without keys there is nothing to average. A vector may mean one query, or T components.
+    # Without keys there is nothing to average. A vector is refused: it may be one query, or T of
+    # width 1.
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
     if Q.shape[-1] != K.shape[-1]:  # each score is a dot product of two rows
@@ -266,7 +266,7 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
     try:
-        # As Q @ Kᵀ broadcasts, and then weights @ V.
+        # Leading axes broadcast in Q @ Kᵀ, and then in weights @ V.
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
@@ -278,10 +278,10 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     """The shape of the scores, after checking that X, memory and parameters match."""
     X = inputs["X"]
     memory = inputs.get("memory", X)
-    # Which array each matrix multiplies.
+    # The array that each matrix is multiplied with, and its name.
     sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
     if "W_O" in inputs:
-        # W_O multiplies concat, which has as many columns as W_V.
+        # W_O is multiplied with concat, which has as many columns as W_V.
         sources["W_O"] = ("W_V", inputs["W_V"])
     for name, (source, x) in sources.items():
         letter = name.removeprefix("W_")
@@ -355,16 +355,15 @@ def _attention_result(
     p = as_number(dropout)
     if not is_real(p) or not 0 <= p < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
-    if p:  # without dropout no random number is drawn, so a generator of yours stays as it is
+    if p:  # without dropout, no number is drawn, so the state of a given generator doesn't change
         random = np.random.default_rng(rng)
         inputs["dropout_mask"] = sample_dropout(scores_shape, p, random, dtype)
-    # `inputs` now has all that the chain starts from; the graph says how the rest follows.
     Tq, Tk = scores_shape[-2:]
-    # Labels are for tables and plots only; no number depends on them.
-    # Keys have their own labels only in cross-attention.
+    # Labels are for tables and plots only; no number depends on them. In self-attention, the keys
+    # have the queries' labels.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
-        keys = ()  # without names; None would mean the queries' names
+        keys = ()  # the keys have no names; None would mean the queries' names
     # A given scale isn't computed from K, so this result's graph has it as an input.
     given = tuple(name for name in GIVEN if name in inputs)
     formulas = tuple(FORMULAS_WITH[name] for name in given if name in FORMULAS_WITH)
@@ -374,9 +373,9 @@ def _attention_result(
         scores_shape=scores_shape,
         tokens=as_tokens(tokens, Tq, "tokens", "query"),
         memory_tokens=keys,
-        is_long=Tq > fast.SHORT,  # then by blocks of rows, see `forward.fast`
+        is_long=Tq > fast.SHORT,  # a long text is computed in blocks of rows, see `forward.fast`
     )
-    # Nothing is computed yet: each step is when it is read.
+    # Nothing is computed yet: each step is computed when it is read.
     return result_class(Message(title), run)
 
 
@@ -389,7 +388,7 @@ def sample_dropout(
     the variant that scales during training.
     """
     kept = rng.random(shape, dtype=np.float32) >= p  # True with probability 1 - p
-    # The factor keeps the expected value, so that nothing has to be scaled without dropout.
+    # The factor keeps the expected value the same, so that a model without dropout needs no factor.
     return (kept / (1 - p)).astype(dtype)
 
 
@@ -397,7 +396,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     """The mask, broadcast to the last two axes of the scores."""
     if mask is None:
         return np.ones(scores_shape[-2:], dtype=bool)  # (Tq, Tk), as in an encoder
-    array = np.array(as_array(mask, "mask"))  # a copy, as of all inputs
+    array = np.array(as_array(mask, "mask"))  # a copy, since the user may change the mask later
     # Libraries differ in what 1 means in a mask, so it isn't guessed.
     if array.dtype != bool:
         raise InvalidTypeError(
@@ -408,7 +407,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
 
 
 def _advice_on_mask(mask: AnyArray) -> str:
-    """What to do with a mask of numbers, by its values."""
+    """Advice for a mask of numbers, which depends on its values."""
     if mask.dtype.kind not in "iuf":  # NumPy's kinds of numbers
         return ""
     if np.isin(mask, (0, 1)).all() and mask.any():
@@ -429,18 +428,18 @@ def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -
 def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> AnyArray:
     """Broadcast an array to the last two axes of the scores, or raise."""
     try:
-        # An array of more axes would broadcast the scores, instead of the other way round.
+        # With more axes than the scores, the array would broadcast the scores to its own shape.
         if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
         hint = ""
         if array.ndim == 3 and len(scores_shape) == 4:
-            hint = f". For one of each sequence, shared by its heads, give {name}[:, None]"
+            hint = f". For one {name} per sequence, shared by its heads, give {name}[:, None]"
         raise InvalidValueError(
             f"{name} must broadcast to the scores' shape, {scores_shape}; got shape "
             f"{array.shape}{hint}"
         ) from None
-    # Leading axes stay as they are: one mask for all heads isn't repeated in memory.
+    # Leading axes aren't broadcast, so that one mask for all heads isn't repeated in memory.
     return np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
 
 
@@ -468,7 +467,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
         if np.isneginf(largest).any():
             raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
         raise InvalidValueError("x contains NaN or +inf")
-    with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
+    with np.errstate(over="ignore"):  # a difference of huge numbers overflows to -inf: weight 0
         return np.moveaxis(equations.softmax(x), -1, axis)  # back in the order of x's axes
 
 
@@ -487,7 +486,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
         )
     eps = as_float(eps, "eps")  # a Python float, which doesn't turn float32 into float64
     try:
-        # An infinite deviation would turn every number into 0, without a trace of the overflow.
+        # Without this, an infinite deviation would silently turn every number into 0.
         with np.errstate(over="raise"):
             return equations.layer_norm(x, gain, bias, eps)
     except FloatingPointError:

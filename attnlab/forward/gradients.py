@@ -1,11 +1,10 @@
 """The gradient of each equation, for backpropagation.
 
-d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y, and has y's
-shape. A function named after an equation and one of its parameters, such as `affine_W`, takes the
-equation's parameters that it needs, y (the equation's result) and d_y. The table is `GRADIENTS`.
-
-`attnlab.analysis` applies them backwards through the graph of steps, `attnlab.training` for all
-parameters at once.
+d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y; it has y's
+shape. A function named after an equation and one of its parameters, such as `affine_W`, takes those
+of the equation's parameters that it needs, y (the equation's result) and d_y. `GRADIENTS` lists
+them all. `attnlab.analysis` applies them backwards through the graph of steps, `attnlab.training`
+for all parameters at once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def affine_x(W: Array, d_y: Array) -> Array:
 
 
 def affine_W(x: Array, d_y: Array) -> Array:
-    # Every row uses the same W, so its gradient sums over rows: what the product does.
+    # Every row uses the same W, so its gradient is a sum over rows, which the product computes.
     return transpose(rows_of(x)) @ rows_of(d_y)  # (n, m), over all rows
 
 
@@ -91,8 +90,8 @@ def layer_norm_gradient(
     leading_axes = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y  # x̂ · d_y
     d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
-    # LayerNorm's output doesn't change if x is shifted or stretched. So d_x̂ loses its mean and its
-    # part along x̂.
+    # LayerNorm's output doesn't change if x is shifted or stretched, so two parts of d_x̂ are
+    # subtracted: its mean and its part along x̂.
     product *= gain  # x̂ · d_x̂
     d_x: Array = d_y * gain  # d_x̂
     normalised *= mean(product)  # the part of d_x̂ along x̂
@@ -107,14 +106,14 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
 
     d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²))
     """
-    # Since 1 - t² = (1 + t) (1 - t), ½ (1 + t) is a factor of both terms. It comes last.
+    # Since 1 - t² = (1 + t) (1 - t), both terms have the factor ½ (1 + t), which is applied last.
     t = gelu_tanh(x)
-    d_x = np.square(x)  # the formula from right to left, in place
+    d_x = np.square(x)  # the formula is computed from right to left, in place
     d_x *= 3 * 0.044715
     d_x += 1.0
     d_x *= math.sqrt(2.0 / math.pi)
     d_x *= x
-    d_x *= 1.0 - t  # times 1 + t below: 1 - t²
+    d_x *= 1.0 - t  # with the factor 1 + t below, this is 1 - t²
     d_x += 1.0
     t += 1.0
     d_x *= t
@@ -171,7 +170,7 @@ def context_V(weights: Array, d_y: Array) -> Array:
 def weights_masked_scores(
     y: Array, masked_scores: Array, dropout_mask: Array | None, d_y: Array
 ) -> Array:
-    # y has been multiplied by the dropout mask; softmax's gradient needs it before that.
+    # y includes the dropout mask; softmax's gradient needs the weights before dropout.
     probabilities = y if dropout_mask is None else softmax(masked_scores)
     return softmax_gradient(probabilities, apply_dropout(d_y, dropout_mask))  # 0 for masked keys
 
@@ -182,7 +181,7 @@ def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
 
 
 def scores_raw_scores(scale: float, d_y: Array) -> Array:
-    return d_y / scale  # a constant factor is one of the gradient too
+    return d_y / scale  # the gradient has the same constant factor
 
 
 # y = Q Kᵀ, so d_Q = d_y K, and d_K = d_yᵀ Q.
@@ -195,16 +194,16 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 
 
 def new_rows(memory: Array, d_y: Array) -> Array:
-    """Of keys' or values' gradients, the rows of new tokens: those before them are from a cache."""
+    """The gradient of keys or values without the rows of cached tokens, which aren't computed."""
     return merge_heads(d_y)[..., -memory.shape[-2] :, :]  # (..., H, Tk, Dh) -> (..., T, H·Dh)
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
     """The gradient of W_E[ids], (vocab, D): each row sums over the positions that use it."""
-    # Most rows stay 0: a text has few of the vocabulary's tokens.
+    # Most rows stay 0, since a text has few of the vocabulary's tokens.
     D = d_embedding.shape[-1]
     d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
-    # A sum over the positions of each id. np.add.at would do, but is far slower.
+    # Sum over the positions of each id; np.add.at would do the same, but is far slower.
     order = np.argsort(ids, axis=None, kind="stable")
     used, starts = np.unique(ids.ravel()[order], return_index=True)
     # After sorting, each id's positions are neighbours, from its start to the next one's.
@@ -237,7 +236,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 
 # For each equation, the gradients of its differentiable parameters.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
-    # By equation, then by parameter. Ids, masks and sizes are missing: they have no gradient.
+    # By equation, then by parameter. Ids, masks and sizes have no gradient, so they are left out.
     equations.identity: {"x": lambda d_y: d_y},
     # A sum passes its gradient on to both terms.
     equations.embedding: dict.fromkeys(("token_embedding", "position_embedding"), lambda d_y: d_y),
@@ -253,7 +252,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "bias": affine_b,
     },
     equations.affine: {"x": affine_x, "W": affine_W, "b": affine_b},
-    # affine, then split into heads: so the gradient is merged first.
+    # Q is affine, then split into heads, so its gradient is merged first.
     equations.Q: {
         "X": lambda W_Q, d_y: affine_x(W_Q, merge_heads(d_y)),
         "W_Q": lambda X, d_y: affine_W(X, merge_heads(d_y)),
@@ -277,10 +276,10 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "masked_scores": weights_masked_scores,
         "dropout_mask": lambda masked_scores, d_y: softmax(masked_scores) * d_y,
     },
-    # Through weights to Q and K: which keys to look at. Through V: what to take from them.
+    # One gradient goes through the weights to Q and K, the other to V.
     equations.context: {"weights": context_weights, "V": context_V},
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
-    # The way around each block, by which gradients reach early layers unchanged.
+    # A residual connection passes its gradient on to the block and to the stream before it.
     equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)

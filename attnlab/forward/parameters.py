@@ -56,7 +56,7 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
     D = config.n_embd
     shapes: dict[str, Shape] = {
         "W_E": (config.vocab_size, D),
-        "W_P": (config.n_positions, D),  # learned, so there are no others
+        "W_P": (config.n_positions, D),  # learned, so a text has at most n_positions tokens
         "gain": (D,),  # for the LayerNorm after the last block, which GPT-2 added
         "bias": (D,),
     }
@@ -65,13 +65,13 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
 
 def parts_of(stored: str) -> tuple[str, ...]:
     """The paths of the parameters in a stored array: W_Q, W_K and W_V are the thirds of W_QKV."""
-    # OpenAI's checkpoints store the three as one matrix, `c_attn`, and so does this package.
+    # OpenAI's checkpoints store these three as one matrix, `c_attn`, and so does this package.
     start = stored.removesuffix("QKV")
     return (stored,) if start == stored else tuple(f"{start}{name}" for name in "QKV")
 
 
 def stored_path(path: str) -> str:
-    """The path of the stored array that a parameter is in; other paths as they are."""
+    """The path of the stored array that has a parameter; other paths are returned unchanged."""
     return re.sub(r"(attention\.[Wb]_)[QKV]$", r"\1QKV", path)  # W_Q -> W_QKV, b_K -> b_QKV
 
 
@@ -100,7 +100,7 @@ def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 def parameter_count(config: GPT2Config) -> int:
     """The number of trained values; 124,439,808 for GPT-2 small."""
-    # W_E counts once, though a tied model also uses it as W_U.
+    # W_E counts once, although a tied model also uses it as W_U.
     return sum(map(math.prod, stored_shapes(config).values()))
 
 
@@ -112,23 +112,23 @@ class Parameters(Mapping[str, Array]):
     origin: str  # where they come from, in words
     name: str = ""  # the model's name, or ""
     averages: Averages | None = None  # see `GPT2.averages`
-    _arrays: dict[str, Array]  # those read so far, by path, and the stored ones that they are in
+    _arrays: dict[str, Array]  # the parameters and stored arrays read so far, by path
 
-    # Compared by identity: comparing mappings by value would read all parameters.
+    # Two objects are compared by identity: comparing values would read all parameters.
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  # Mapping has none
 
     @abstractmethod
     def stored(self, path: str) -> Array:
-        """An array as it is stored, in files too, such as `blocks.0.attention.W_QKV`, then kept."""
+        """Return a stored array, such as `blocks.0.attention.W_QKV`, and keep it."""
 
     def __getitem__(self, path: str) -> Array:
-        # `_arrays` has W_QKV too, which isn't a parameter but three.
+        # `_arrays` has W_QKV too, which is three parameters.
         if not isinstance(path, str) or path.endswith("QKV"):
             raise no_parameter(path)
         if path not in self._arrays:
-            # Views: `fast.side_by_side` finds that they are one array, so that the product with all
-            # three needs no copy. Beside them the array itself, if it is one parameter.
+            # Parameters are views of the stored array: `fast.side_by_side` finds that three of them
+            # are neighbours, so that the product with all three needs no copy.
             stored = stored_path(path)
             parts = parts_of(stored)
             views = np.split(self.stored(stored), len(parts), axis=-1)
@@ -155,12 +155,12 @@ class Parameters(Mapping[str, Array]):
 
     def read(self, path: str) -> Any:
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
-        # The same array in memory; from a file, only the rows that are indexed are read.
+        # For a model in a file, `rows` reads only the rows that are indexed.
         return self.rows("W_E") if path == "rows_of_W_E" else self[path]
 
     def frozen(self) -> Parameters:
         """The same parameters, unaffected by later changes."""
-        return self  # arrays from a file are read-only; a training's are not, see below
+        return self  # arrays from a file are read-only; `ParameterVector` has others
 
     def equals(self, other: object) -> bool:
         """Whether both hold the same numbers."""
@@ -168,7 +168,7 @@ class Parameters(Mapping[str, Array]):
             return True
         if not isinstance(other, Parameters) or self.config != other.config:
             return False
-        # array_equal compares numbers, and 0.5 is the same in float32 and float64.
+        # For array_equal, 0.5 in float32 and in float64 would be equal.
         if self.dtype != other.dtype:
             return False
         return all(np.array_equal(self[path], other[path]) for path in self)
@@ -177,8 +177,8 @@ class Parameters(Mapping[str, Array]):
 class ParameterVector(Parameters):
     """All parameters in one vector, or their gradients, or an optimizer's state.
 
-    Each parameter is a view of the writable `vector`, (parameter_count(config),), by default zeros
-    of a dtype, so that an optimizer updates all of them at once.
+    Each parameter is a view of the writable `vector`, (parameter_count(config),), so that an
+    optimizer updates all of them at once. By default the vector has zeros of `dtype`.
     """
 
     origin = "in memory"
@@ -195,7 +195,7 @@ class ParameterVector(Parameters):
         self.vector = vector
         self.dtype = self.vector.dtype
         self._arrays = {}
-        # One parameter after the other, in the order of the forward pass.
+        # The vector has one parameter after the other, in the order of the forward pass.
         start = 0
         for path, shape in stored_shapes(config).items():
             stop = start + math.prod(shape)
@@ -217,7 +217,7 @@ class ParameterVector(Parameters):
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""
-        # If the vector is a view, the array it views must be read-only too.
+        # If the vector is a view of another array, that array must be read-only too.
         buffers = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
             return _from_vector(self.config, self.vector.copy(), writeable=False)
@@ -232,13 +232,13 @@ def context_of(layer: int, head: int) -> str:
 def as_averages(averages: Any, config: GPT2Config) -> Averages:
     """Each head's average as a read-only float32 vector, (Dh,)."""
     check_kind(averages, Mapping, "averages", "a dict, as attnlab.averages returns it")
-    paths = [context_of(*place) for place in np.ndindex(config.n_layer, config.n_head)]
+    paths = [context_of(*head) for head in np.ndindex(config.n_layer, config.n_head)]
     if {*averages} != {*paths}:
         raise InvalidValueError(
             f"averages must have a vector for each head, from {paths[0]} to {paths[-1]}; got "
             f"{len(averages)} paths, {quoted([*averages], 100)}"
         )
-    # float32 in float64 models too: averages over a sample of texts aren't more exact than that.
+    # Averages over a sample of texts aren't more exact than float32, so float64 models use it too.
     vectors = {path: as_floats(averages[path], path).astype(np.float32) for path in paths}
     for path, vector in vectors.items():
         check_shape(vector, (config.d_head,), path)

@@ -20,9 +20,9 @@ VALUES_SHOWN = 8
 class Product(StdoutSafe):
     """left (n, r) @ right (r, m), an (n, m) matrix of rank at most r, kept as two factors.
 
-    `@` with a matrix or another product returns a product; with a vector, a vector. Norms and
-    decompositions are computed from r x r matrices. A direction with a large singular value may not
-    occur in any token.
+    `@` returns a product, or a vector if the other factor is a vector. Norms and decompositions are
+    computed from r x r matrices. A direction with a large singular value may not occur in any
+    token.
 
     Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
     """
@@ -55,7 +55,7 @@ class Product(StdoutSafe):
             return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
         right = multiply(self.right, array)  # (r, m) (m, k) -> (r, k), the smaller product first
-        # A product with a vector is a vector: there is nothing to gain by factors.
+        # A product with a vector is returned as a vector, which factors wouldn't make smaller.
         return self.left @ right if array.ndim == 1 else Product(self.left, right)  # (n,), (n, k)
 
     def __rmatmul__(self, other: Any) -> Any:
@@ -98,7 +98,7 @@ class Product(StdoutSafe):
 
 
 class Circuits:
-    """A head's two products of parameters; a base class of what has these parameters."""
+    """A head's circuits QK and OV, products of its parameters; a base class."""
 
     title: str
     W_Q: Array
@@ -136,8 +136,8 @@ class HeadWeights(Circuits, StdoutSafe):
     ----------
     W_Q, W_K, W_V : (D, Dh), the head's columns of the layer's parameters
     b_Q, b_K, b_V : (Dh,)
-    W_O : (Dh, D), its rows
-    QK, OV : their products, low-rank
+    W_O : (Dh, D), the head's rows of the layer's W_O
+    QK, OV : the low-rank products W_Q W_Kᵀ and W_V W_O
     """
 
     W_Q: Array
@@ -170,7 +170,7 @@ class HeadWeights(Circuits, StdoutSafe):
 
 def multiply(left: Array, right: Array) -> Array:
     """left @ right; raise if their shapes don't match."""
-    # More axes would broadcast, and a product has no batch axes.
+    # NumPy would broadcast more axes, but a product has no batch axes.
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"shapes {left.shape} and {right.shape} can't be multiplied")
     return left @ right

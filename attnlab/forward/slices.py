@@ -1,6 +1,6 @@
-"""Runs that take steps from others: one text of several, and later rows of a text.
+"""Runs that take steps from another run: one text of several, and later rows of a text.
 
-A run of several texts of one length computes each product once for all of them. A run of later rows
+A run of several texts of one length computes each product once for all texts. A run of later rows
 computes only the rows from one position on: in a causal model, a change at a position changes
 nothing before it.
 """
@@ -23,25 +23,25 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
     `run` has the inputs of the text, such as its ids; `number` is its index on the leading axis.
     """
 
-    # Heads' steps and transient ones are cheap, given the others: they are computed for this text.
+    # Steps that `source` doesn't keep (a head's, transient steps) are computed for this text alone.
     def part_of_source(_: Run, path: str, node: Node) -> Any:
-        return source.value(path)[number] if is_kept(node) else None
+        return source.value(path)[number] if is_kept(node) else None  # a view, not a copy
 
-    return run.fork(elsewhere=part_of_source)  # what it takes isn't stored twice: it is a view
+    return run.fork(elsewhere=part_of_source)
 
 
 def later_rows(source: Run, start: int) -> Run:
-    """The rows of a run from one position on, with all keys and values."""
+    """A run that computes only the rows from one position on, and has all keys and values."""
 
     def rows_of_source(_: Run, path: str, node: Node) -> Any:
         step = node.step
-        # Edited parameters, optional steps and edited aliases are only in the source.
+        # Edited parameters, optional steps and aliases are only in the source.
         if is_kept(node) or node.is_input or step.optional or step.equation is identity:
             return rows_from(start, node, source.value(path))
         return None
 
-    # Later queries attend to earlier keys, which are the source's: as in generation, where a cache
-    # holds the keys and values of the tokens so far.
+    # Later queries attend to earlier keys. As in generation, a cache has the keys and values of
+    # earlier tokens; here they are the source's.
     caches = {
         f"blocks.{layer}.attention.{name}_cache": EarlierRows(
             source, f"blocks.{layer}.attention.{name}", source.tokens_before + start
@@ -49,7 +49,7 @@ def later_rows(source: Run, start: int) -> Run:
         for layer in range(source.graph.n_layer)
         for name in "KV"
     }
-    return Run.like(source, values=caches, elsewhere=rows_of_source)  # each step when it is read
+    return Run.like(source, values=caches, elsewhere=rows_of_source)
 
 
 def rows_from(start: int, node: Node, value: Any) -> Any:
@@ -57,7 +57,7 @@ def rows_from(start: int, node: Node, value: Any) -> Any:
     axes: list[str] = node.step.axes.split()
     if value is None:  # an input that was left out
         return None
-    # The last two axes; "" for those that a vector or a number doesn't have.
+    # The last two axes; "" for a missing one, since a vector or a number has fewer.
     *_, rows, columns = ["", "", *axes]
     if columns == "T":  # ids and positions
         return value[..., start:]
@@ -80,28 +80,27 @@ class EarlierRows:
 def is_kept(node: Node) -> bool:
     """Whether a step has a row for each token, and is kept once computed."""
     has_rows = node.step.has_rows_for_tokens
-    # Transient ones are freed, so taking them would compute the source's whole array again.
+    # Transient steps are freed, so taking one would compute the source's whole array again.
     return has_rows and not node.step.transient and not is_input_or_head(node)
 
 
 def is_input_or_head(node: Node) -> bool:
-    """Whether a step is an input, another step's name, or one head's."""
+    """Whether a step is an input, another name of a step, or a step of one head."""
     return node.step.equation in (None, identity) or node.select is not None
 
 
 def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
-    """A run of the rows from `start` on, the first that changes, in which steps have other values.
+    """A run of the rows from `start` on, the first changed row, with new values of some steps.
 
-    The paths are those of whole steps, not of a head's parts of them, see `changed_steps`. The
-    values (..., T, n) have all rows; leading axes are for several runs.
+    The paths are those of whole arrays, see `changed_steps`. The values (..., T, n) have all rows;
+    leading axes are for several runs.
     """
-    # A run of later rows, and a changed run of that: the changed run shares unchanged rows.
+    # The base is a run of the same rows, with which the changed run shares unchanged steps.
     later = later_rows(run, start)
     changed = Run.changing(later, values)
     for path, value in values.items():
-        # Given, so its equation never runs.
         changed.keep(path, rows_from(start, run.graph[path], value))
-        rows = value.size // value.shape[-1]  # the rows of all runs together
+        rows = value.size // value.shape[-1]  # of all runs together
         changed.is_long = rows > fast.SHORT
     return changed
 
@@ -113,14 +112,13 @@ def final_row(run: Run) -> AnyArray:
     """
     last = run.graph.n_layer - 1
     for layer in range(last):
-        # All that later blocks need of this one.
+        # Later blocks need only this block's output.
         run._stored(f"blocks.{layer}.output")
-        # A list, since steps are removed while it is read.
+        # The paths are copied to a list, since steps are removed from `values` in the loop.
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]
-    # Only the last row of the last block is wanted. Its query needs all keys and values, but no
-    # other query.
+    # In the last block, the last row needs all keys and values, but only its own query.
     query = f"blocks.{last}.attention.Q"
     if run.depends(query):
         run = with_steps(run, {query: run.value(query)}, run.value("positions").size - 1)

@@ -34,18 +34,18 @@ PASSAGE_LENGTH = 200
 # With at most this many heads in a layer, cells show their numbers.
 FEW_HEADS = 8
 
-# The most texts that are listed as not measured.
+# At most this many of the texts that could not be measured are listed.
 FAULTS_LISTED = 50
 
 # The names of the languages.
 NAMES = {ENGLISH: "English", CHINESE: "中文"}
 
-# What a reader can read or hear in a body: texts and labels, in the order of the document.
+# Texts, and labels that a screen reader reads, in the order of the document.
 READABLE = re.compile(r'>([^<]*[^<\s][^<]*)(?=<)|(?:title|aria-label)="([^"]*)"')
 
 
 def atlas_page(atlas: Atlas, language: str | None = None) -> str:
-    """The page's HTML, see `attnlab.page`."""
+    """Return the page's HTML; see `attnlab.page`."""
     if not atlas.per_head:
         raise InvalidValueError("this atlas has only loss, which isn't measured by head")
     language = language_of(language)
@@ -65,13 +65,13 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:
-    """Another language's texts that differ, each with its places among the texts of a body."""
-    places: dict[str, list[int]] = {}
+    """The other language's texts where they differ, each with its indices in READABLE's order."""
+    indices: dict[str, list[int]] = {}
     pairs = zip(READABLE.findall(body), READABLE.findall(other), strict=True)
     for n, (own, translated) in enumerate(pairs):
         if own != translated:
-            places.setdefault(html.unescape("".join(translated)), []).append(n)
-    return places
+            indices.setdefault(html.unescape("".join(translated)), []).append(n)
+    return indices
 
 
 def _body(atlas: Atlas) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _body(atlas: Atlas) -> Iterator[str]:
 
 
 def _template() -> Iterator[str]:
-    """What is shown of each head, without its numbers, which the script fills in."""
+    """The tables and drawings of a head, empty: the script fills in the numbers of each head."""
     yield '<div id="details">'
     headings = {
         "pairs": ("query", "key", "mean", "texts"),
@@ -137,7 +137,7 @@ BAND_NOTE = "The band is one standard error."
 
 
 def _shown(details: Details) -> dict[str, Any]:
-    """A head's tables as the page draws them: means with errors as text; numbers for charts."""
+    """A head's tables for the page: means with errors as text, and the numbers of charts."""
     shown: dict[str, Any] = {}
     for name, columns in details.items():
         left_out = {"id", "ids", "window", "content"}

@@ -1,8 +1,8 @@
 """The page's scripts are ES modules, which are joined into one script when a page is written.
 
-They lie in `scripts`, one folder per floor; three are generated. A browser doesn't load modules for
-a page opened from a file, so `joined` writes each module after those that it imports, without the
-words `import` and `export`. Top-level names are therefore unique among all modules.
+They are in `scripts`, one folder per layer; three are generated. A browser doesn't load modules for
+a page opened from a file, so `joined` writes each module after those that it imports, without
+`import` and `export`. So a top-level name may occur in one module only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from attnlab.text import words
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 
-# The scripts of each kind of page, by the modules they start from. The first script of a page that
-# runs its model runs in a worker, too.
+# The modules that each kind of page starts from; each becomes a script. In a page with a model,
+# the first script also runs in a worker.
 SAVED = ("start/saved.js",)
 PLAYGROUND = ("start/worker.js", "start/playground.js")
 WORDS = ("start/words.js",)
@@ -34,8 +34,8 @@ ATLAS = ("start/atlas.js",)
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
 
-# The steps of a head that a reader can scale, at most by this factor: arrays of numbers. Without
-# masked_scores: -inf times 0 is NaN.
+# The arrays of a head that a reader can multiply by a factor, at most by LARGEST_FACTOR. Not
+# masked_scores, since -inf times 0 is NaN.
 STEPS_TO_CHANGE = tuple(
     name
     for name in HEAD_STEPS
@@ -43,10 +43,10 @@ STEPS_TO_CHANGE = tuple(
 )
 LARGEST_FACTOR = 10_000
 
-# The matrix product, compiled from `product.ts`; the fastest first.
+# The matrix product, compiled from `product.ts`; the page uses the first that the browser supports.
 COMPILED = ("product_fused.wasm", "product.wasm")
 
-# The calls that say a text, which is a literal: it is found here, and so in the page's words.
+# The calls that show a text. The text must be a literal, so that its translation is included.
 SAID = re.compile(r'\b(?:say(?:Parts)?|Refusal)\(\s*("[^"]*")')
 
 IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
@@ -58,7 +58,7 @@ TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  
 
 
 def _constants() -> str:
-    """What Python and the scripts share."""
+    """The constants that Python and the scripts share, as a module."""
     values = {
         "PACKED_STEPS": PACKED_STEPS,
         "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
@@ -98,7 +98,7 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 
 def source(path: str) -> str:
-    """A module, by its path in `scripts`."""
+    """A module's source, by its path in `scripts`."""
     return GENERATED[path]() if path in GENERATED else (SCRIPTS / path).read_text(encoding="utf-8")
 
 
@@ -126,7 +126,7 @@ def modules_of(*entries: str) -> list[str]:
 
 @cache
 def joined(entries: tuple[str, ...]) -> str:
-    """The last entry's modules as one script, without those that the scripts before it have."""
+    """The last entry's modules as one script, without modules of the page's earlier scripts."""
     before = modules_of(*entries[:-1])
     modules = [module for module in modules_of(*entries) if module not in before]
     script = "\n".join(EXPORT.sub("", IMPORT.sub("", source(module))) for module in modules)
@@ -141,7 +141,7 @@ def scripts_of(entries: tuple[str, ...]) -> list[str]:
 
 @cache
 def texts_said(entries: tuple[str, ...]) -> frozenset[str]:
-    """The texts that a page's scripts say, in English."""
+    """The English texts that a page's scripts can show."""
     return frozenset(
         json.loads(text) for script in scripts_of(entries) for text in SAID.findall(script)
     )

@@ -18,14 +18,14 @@ from attnlab.pages.prediction import logits_after
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# A budget of multiplications for ablating heads, and the fewest heads that are ablated. It covers
-# all heads of a small model, and GPT-2's 144 in texts of up to 20 tokens; otherwise those with the
-# largest attribution are ablated. A tab has less time: 13 tokens.
+# A budget of multiplications for ablating heads, and the fewest heads that are ablated. The budget
+# covers all heads of a small model, and GPT-2's 144 in texts of up to 20 tokens (13 in a tab, where
+# the budget is smaller); otherwise the heads with the largest attribution are ablated.
 MAX_ABLATION_WORK = 250_000_000_000
 MAX_ABLATION_WORK_IN_TAB = 160_000_000_000
 MIN_ABLATED_HEADS = 2
 
-# Heads with a larger mean weight on the token before, over the last rows, look there everywhere.
+# A previous-token head has a larger mean weight on the previous token, over its last rows.
 PREVIOUS = 0.5
 PREVIOUS_ROWS = 64
 
@@ -33,7 +33,7 @@ PREVIOUS_ROWS = 64
 def stream(trace: Trace) -> Iterator[AnyArray]:
     """The pack "stream": (1 + 3 L, T) norms.
 
-    Norms of the embedding; then of each block's mid, of what its MLP adds, and of its output.
+    Row 0 is of the embedding; then come each block's mid, output - mid (from the MLP), and output.
     """
     fork = trace._fork()
     yield np.linalg.norm(fork.embedding, axis=-1)
@@ -60,7 +60,7 @@ def story(trace: Trace) -> Iterator[AnyArray]:
 
 
 def ids_of_story(story: bytes) -> list[int]:
-    """The tokens that a pack "story" has as the most probable ones without a head."""
+    """The ids of all tokens that are most probable without some head, read from a pack "story"."""
     count, *numbers = np.frombuffer(story, "<f4").astype(int)
     heads = np.reshape(numbers[2 * count :], (-1, 2 + 4 * count))
     return np.unique(heads[:, 2 + count : 2 + 2 * count]).tolist()
@@ -75,33 +75,33 @@ def story_heads(trace: Trace) -> list[tuple[int, int]]:
 def head_to_describe(trace: Trace) -> tuple[int, int]:
     """The layer and head that the page describes first.
 
-    Two numbers are multiplied: the head's effect on the most probable next token, and its weight on
-    the token that it looks at most, besides the first token and itself. The largest product wins. A
-    head that looks at the token before everywhere counts half: it says little about this text. One
-    or two tokens leave nothing else to look at: there, the weight counts as 1.
+    It is the head with the largest product of two numbers: its effect on the most probable next
+    token's probability, and its largest weight on a token other than the first and the last (1 if
+    there is no other). A previous-token head counts half, since it says little about this text.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
     id = probabilities.argmax()
     worth = {
-        place: abs(float(ablated[id] - probabilities[id])) * _share_looked_at(trace, *place)
-        for place, ablated in _ablations(trace, probabilities)
+        head: abs(float(ablated[id] - probabilities[id])) * _largest_weight(trace, *head)
+        for head, ablated in _ablations(trace, probabilities)
     }
-    return max(worth, key=lambda place: worth[place])
+    return max(worth, key=lambda head: worth[head])
 
 
-def _share_looked_at(trace: Trace, layer: int, head: int) -> float:
+def _largest_weight(trace: Trace, layer: int, head: int) -> float:
+    """The last token's largest weight on another token, halved for a previous-token head."""
     weights = trace.head(layer, head).weights
     T, Tk = weights.shape
     others = weights[-1, 1 : Tk - 1]
-    share = float(others.max(initial=0.0)) if Tk > 2 else 1.0
+    largest = float(others.max(initial=0.0)) if Tk > 2 else 1.0
     rows = np.arange(max(1 - trace.cached, T - PREVIOUS_ROWS), T)
     before = weights[rows, trace.cached + rows - 1]
-    return share / 2 if before.size and before.mean() > PREVIOUS else share
+    return largest / 2 if before.size and before.mean() > PREVIOUS else largest
 
 
 def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[int, int], AnyArray]]:
-    """The ablated heads, layer and head, and the probabilities without each."""
+    """Each head to ablate, (layer, head), with the next token's probabilities without it."""
     heads = _candidates(trace, probabilities)
     for head, logits in zip(heads, next_logits_without(trace, heads), strict=True):
         yield head, softmax(logits.astype(np.float64))
@@ -119,7 +119,7 @@ def _candidates(trace: Trace, probabilities: AnyArray) -> list[tuple[int, int]]:
     They are chosen by their output at the last token along the gradient of the most probable
     token's log probability, with the final LayerNorm's scale held constant.
     """
-    W_U = trace.W_U  # a product with float64 would copy all of it
+    W_U = trace.W_U  # probabilities are converted to its dtype: NumPy would else copy W_U
     w = W_U[:, probabilities.argmax()] - W_U @ probabilities.astype(W_U.dtype)
     u = trace.gain * w
     u = u - u.mean()

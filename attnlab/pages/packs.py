@@ -1,13 +1,13 @@
-"""The page's numbers, in named packs, which a file includes. A page with a model computes its own.
+"""The numbers that a saved page includes, in named *packs*; a page with a model computes its own.
 
-"attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then each head's edited
-                 steps, which are (T, Tk), or (T, Dh) for the context
+"attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then the edited steps of
+                 each head: (T, Tk), or (T, Dh) for the context
 "prediction.9"   predictions after position 9, see `prediction`
 "pass.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                  for the steps of a token, see `token_pass`
 "stream", "story"
                  for the picture of the model, see `overview`
-"why"            what makes scores, see `pairs`
+"why"            the largest terms of the scores, see `pairs`
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from attnlab.steps import Result
 # A head's steps, from Q to context; a trace has no optional ones.
 HEAD_STEPS = tuple(name for name in Attention._table_steps if not Attention.steps[name].optional)
 
-# Those that are included if edited, in this order; a scale is in the description.
+# The steps that a pack includes if they are edited, in this order. An edited scale is in the page's
+# description instead.
 PACKED_STEPS = tuple(name for name in HEAD_STEPS if name not in ("Q", "K", "V"))
 
 
@@ -70,7 +71,7 @@ def packs_of_file(trace: Trace) -> list[str]:
 def elements(traces: Sequence[Trace], stories: Sequence[bytes]) -> str:
     """HTML elements with the packs of a file's traces, which `source.js` reads.
 
-    `stories` are their packs "story", which take long and are computed once.
+    `stories` are the traces' packs "story", which the caller has computed: they take long.
     """
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return "\n".join(
@@ -94,7 +95,7 @@ def embedded(numbers: bytes) -> str:
 
 
 def edited_heads(attention: MultiHeadAttention) -> dict[int, list[str]]:
-    """The edited steps by head, without heads that have none."""
+    """The names of each head's edited steps; heads without edits are left out."""
     edited = {
         h: [name for name in PACKED_STEPS if head.is_edited(name)]
         for h, head in enumerate(attention.heads)

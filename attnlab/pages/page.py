@@ -1,4 +1,4 @@
-"""A page as one value: a notebook shows it, `save` writes it."""
+"""A page as a value: a notebook shows it, and `save` writes it to a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attnlab.support.language import using_language
 from attnlab.support.messages import say
 from attnlab.text.tokens import Tokens
 
-# Announce the size of larger pages, in bytes.
+# The size of a page with more bytes is printed before the page is written.
 LARGE = 10_000_000
 
 
@@ -34,7 +34,7 @@ class Page(StdoutSafe):
     ----------
     html : the page
     title : what it shows
-    height : of its frame in a notebook, in pixels
+    height : the height of its frame in a notebook, in pixels
     """
 
     html: str
@@ -78,11 +78,11 @@ def page(
 
     Parameters
     ----------
-    result : a trace; or an atlas, whose page has a map of every measure and each head's passages
+    result : a trace, or an atlas (its page has a map of every measure and each head's passages)
     other : a second trace, shown beside the first one and, where the shapes are equal, as the
         difference other - first
     language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the locale
-    height : of the page in a notebook, in pixels
+    height : the page's height in a notebook, in pixels
 
     Returns
     -------
@@ -114,7 +114,7 @@ def playground(
     language: str | None = None,
     height: int = 720,
 ) -> Page:
-    """Make a page that contains the model: it traces, compares and continues texts, and edits them.
+    """Make a page that contains the model: it traces, compares and continues texts, with edits.
 
     It opens in any browser, with no network and nothing installed. Models of more than 300 MB, or
     with another tokenizer than GPT-2's or BERT's, are refused; `attnlab.explore` opens larger ones.

@@ -1,8 +1,7 @@
 """Next-token predictions for the page.
 
-A page can't include the logits of a whole vocabulary at each position. It includes the largest ones
-and, for each value of the page's sliders, sums over the whole vocabulary, so that probabilities are
-exact.
+A file can't hold the logits of a whole vocabulary at each position. It has the largest logits and,
+for each value of the page's sliders, sums over the whole vocabulary: probabilities are exact.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
 from attnlab.views.purposes import purpose
 
-# The last positions and the most probable tokens that are included.
+# The number of last positions, and of most probable tokens at each, that are included.
 POSITIONS = 128
 TOKENS = 50
 
@@ -30,13 +29,13 @@ TOKENS = 50
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
-# The next words that are completed if they are pieces, and the most further tokens of each.
+# The number of next tokens that are completed to words, and of further tokens of such a word.
 COMPLETED = 4
 LONGEST_PIECES = 3
 ENDS_IN_LETTER = re.compile("[a-zA-Z]$")
 CONTINUES = re.compile("[a-z’']")
 
-# Probabilities that are summed at once.
+# The number of probabilities that are summed at once.
 BLOCK = 128
 
 SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
@@ -52,10 +51,11 @@ def prediction(trace: Trace, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `predictions.js` reads them.
 
     The array has, in this order: the ids of the most probable tokens, ties by ascending id; their
-    logits in float32, and what float32 loses of them; for each temperature, the sum of
-    exp((logit - largest) / temperature) over the other tokens; how many other tokens tie with the
-    last of the ids; how many logits exceed the next token's in the text (-1 at its end), and that
-    logit, in two parts; for each temperature and top-p, how many tokens are left, and their sum.
+    logits rounded to float32, and the remainders; for each temperature, the sum of
+    exp((logit - largest) / temperature) over all other tokens; how many other tokens tie with the
+    last of these ids; how many logits exceed that of the text's next token (-1 if the text ends),
+    and that logit, rounded and remainder; for each temperature and top-p, how many tokens top-p
+    leaves, and the sum of their probabilities.
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
     ids = largest_ids(logits, TOKENS)
@@ -89,9 +89,9 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
 
 
 def completions(trace: Trace) -> dict[int, str]:
-    """By the id of a next token what follows it in the same word, by the most probable tokens.
+    """For the most probable next tokens, by id, the rest of the word that each begins.
 
-    Only of the most probable next tokens, and not of an edited trace: its edits fit only its text.
+    The rest is generated without sampling. {} for an edited trace: its edits fit only its text.
     """
     parameters, vocabulary = trace.parameters, trace.vocabulary
     end = trace.cached + len(trace.tokens)
@@ -120,7 +120,7 @@ def completions(trace: Trace) -> dict[int, str]:
 
 
 def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:
-    """Tokens' names, as the page reads them."""
+    """The names of tokens as the page reads them; see `_name`."""
     return [_name(vocabulary.token(id)) for id in ids]
 
 
@@ -139,13 +139,13 @@ def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:
 
 
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
-    """The sums over all but the n largest by temperature, and what each top-p leaves."""
+    """For each temperature, the sum over all but the n largest, and what each top-p leaves."""
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
     ascending = np.full(logits.size + -logits.size % BLOCK, -np.inf)  # whole blocks
     ascending[-logits.size :] = np.sort(logits)
     exponentials = np.exp((ascending - ascending[-1]) / temperatures)
     # As in attnlab/model/sampling.py, top-p removes the least probable tokens while their sum is at
-    # most this, which is less than the sum of all: so it never removes the largest.
+    # most `limits`. A limit is less than the sum of all, so the largest is never removed.
     blocks = exponentials.reshape(len(temperatures), -1, BLOCK)
     sums = blocks.sum(axis=2)
     ends = sums.cumsum(axis=1)
@@ -162,7 +162,7 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
 
 
 def _name(token: Token) -> list[Any]:
-    """A token's id and symbol; also its text and bytes if these don't follow from it."""
+    """A token's id and symbol; also its text and bytes if they don't follow from the symbol."""
     name = [token.id, printable(token.symbol)]
     plain = token.symbol.replace("Ġ", " ")
     if plain.isascii() and plain.isprintable() and plain == token.text:

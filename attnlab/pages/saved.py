@@ -1,9 +1,9 @@
 """A trace as one self-contained HTML page.
 
 The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
-from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when
-needed, with the library's equations (`translate`) over the same graph of steps (`run.js`).
-`page.html` is the frame; `modules` joins the scripts.
+from them (`token_pass`), predictions (`prediction`) and edited steps. It computes all other numbers
+when needed, with the library's equations (`translate`) and the same graph of steps (`run.js`).
+`page.html` has the document's frame; `modules` joins the scripts.
 
 Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
 markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
@@ -52,8 +52,8 @@ STEPS = tuple(name for name in HEAD_STEPS if name != "mask")
 # A built-in model's card, in its directory: it has a table of its heads' measured jobs.
 CARD = "MODEL_CARD.md"
 
-# The texts that a page suggests for a model that isn't built in, by language; it opens with the
-# first.
+# The texts that a page suggests for a model that isn't built in, by language. The page opens with
+# the first text.
 EXAMPLES = {
     ENGLISH: (
         "The dog chased the ball, but it",
@@ -63,16 +63,16 @@ EXAMPLES = {
     CHINESE: ("今天天气很好，我们一起去", "从前有一只小猫，它", "这是很久之前的事情了"),
 }
 
-# Identifies a page that this package wrote, if it is within the file's first MARK_END bytes.
+# A file with these bytes among its first MARK_END bytes is a page that this package wrote.
 MARK = b'<meta name="generator" content="attnlab">'
 MARK_END = 1000
 
 SUFFIXES = ("", ".html", ".htm")
 
-# A text of the frame, `page.html`, to translate.
+# The form of a text to translate in `page.html`.
 FRAME_TEXT = re.compile(r"\[\[(.+?)\]\]")
 
-# The languages as attributes, which select fonts.
+# The HTML attribute `lang` of each language, which selects fonts.
 TAGS = {ENGLISH: "en", CHINESE: "zh-Hans"}
 
 POLICY = (
@@ -82,7 +82,7 @@ POLICY = (
 
 
 def trace_page(traces: Sequence[Trace], language: str | None = None) -> str:
-    """The page's HTML for one trace, or two to compare; see `attnlab.page`."""
+    """Return the page's HTML for one trace, or two to compare; see `attnlab.page`."""
     for trace in traces:
         # Computed here so that they are kept in the trace: packs are computed in a fork.
         trace.next_logits  # noqa: B018
@@ -141,11 +141,11 @@ def assembled(
 
     Parameters
     ----------
-    descriptions : of the traces, from `description_of`
+    descriptions : what `description_of` returns for each trace
     entries : the scripts of this kind of page, see `modules`
-    packs : elements with the numbers that it includes
-    examples : from `examples_of`
-    model : the description of the model that it runs, for `model.js`
+    packs : elements with the numbers that the page includes
+    examples : what `examples_of` returns
+    model : the description of the model that the page runs, for `model.js`
     """
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
@@ -182,8 +182,8 @@ def page_with_one_script(
 
     Parameters
     ----------
-    body : up to, but not including, its end tag
-    data : for elements of JSON, by id
+    body : the body's HTML without its end tag
+    data : the contents of JSON elements, by the element's id
     packs : more elements, see `assembled`
     entries : the script of this kind of page, see `modules`
     """
@@ -209,7 +209,7 @@ def page_with_one_script(
 
 
 def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, str]:
-    """The Chinese of the texts that a page says."""
+    """The texts that a page can show, with their Chinese translations."""
     texts = {*_strings(description), *texts_said(entries)}
     return {text: chinese for text, chinese in translations().items() if text in texts}
 
@@ -224,7 +224,7 @@ def _strings(data: Any) -> Iterator[str]:
 
 
 def as_page_path(path: str | os.PathLike[str]) -> Path:
-    """The file to write a page to, if it can be one."""
+    """Return the path as the file to write a page to; raise if it can't be one."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(f"{os.fspath(path)} names a directory; expected a file name")
@@ -290,7 +290,7 @@ def _title(trace: Trace) -> str:
 
 
 def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
-    """The description of a trace, without packs; `has_model` if the page runs one."""
+    """What the page knows of a trace besides packs; `has_model`: whether the page runs a model."""
     config, built_in = trace.config, built_in_model(trace.parameters)
     return {
         "layers": config.n_layer,
@@ -327,7 +327,7 @@ def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
 
 
 def _hyperparameters(trace: Trace) -> dict[str, Any]:
-    """Scalar inputs of a pass by path, and its activation function's name."""
+    """The scalar inputs of the forward pass by path, and the activation function's name."""
     values = {name: getattr(trace, name) for name in ("n_head", "epsilon", "divide_by_sqrt_d")}
     for layer, block in enumerate(trace.blocks):
         if (number := block.attention.layer_number) is not None:
@@ -336,8 +336,8 @@ def _hyperparameters(trace: Trace) -> dict[str, Any]:
 
 
 def _scales(trace: Trace) -> list[list[float]]:
-    """Each layer's scales, by head. K is computed only for layers with an edited scale."""
-    K = np.empty((0, trace.config.d_head))  # the equation uses its width only
+    """The scale of each head, by layer. K is computed only for layers with an edited scale."""
+    K = np.empty((0, trace.config.d_head))  # the equation uses only the width of K
     scales = []
     for layer, block in enumerate(trace._fork().blocks):
         attention = block.attention
@@ -360,8 +360,8 @@ def first_text(model: GPT2) -> list[int]:
 def examples_of(model: GPT2) -> tuple[str, ...]:
     """Texts that a page with a model suggests.
 
-    A built-in model has its own. For others, they are in the page's language if the model has a
-    token for each of their words, else in another language of which that is true, else in English.
+    A built-in model has texts of its own. For other models, the texts are in the page's language if
+    each word is one token, else in another language whose words are tokens, else in English.
     """
     if built_in := built_in_model(model.parameters):
         return built_in.examples
@@ -382,9 +382,9 @@ def _knows(model: GPT2, text: str) -> bool:
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
-    """What a built-in model's card says of each job: the heads' weights, then uniform attention's.
+    """For each job, the mean weights of a built-in model's heads, then that of uniform attention.
 
-    {} for other models.
+    They are read from the model's card; {} for other models.
     """
     built_in = built_in_model(trace.parameters)
     if built_in is None:
@@ -406,9 +406,9 @@ def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
 
 
 def _silenced(trace: Trace) -> list[tuple[int, int]]:
-    """The heads whose context is edited to the same row everywhere, as silencing them does.
+    """The heads whose context is edited to one row for all tokens, as silencing does.
 
-    If there is only one row, it must be 0 or the model's average.
+    If the text has only one token, its row must be 0 or the model's average.
     """
     averages = trace.parameters.averages or {}
     silenced = []
@@ -425,7 +425,7 @@ def _silenced(trace: Trace) -> list[tuple[int, int]]:
 def token_of(token: Token) -> dict[str, Any]:
     """A token's id, symbol, text and bytes, with control characters escaped.
 
-    For an unknown token, also the word that it stands for.
+    For an unknown token, `unread` is the word that it stands for.
     """
     return {
         "id": token.id,

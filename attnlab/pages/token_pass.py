@@ -1,6 +1,6 @@
-"""The steps of one token through the model, as the page shows them, and the packs they need.
+"""One token's way through the model, as the page lists it, and the packs that the list needs.
 
-The page lists these steps with one token's row of each. It includes some of the rows, and computes
+The list has one token's row of each step. The file includes some of the rows, and the page computes
 the others from them.
 
     "pass.9"         token 9's rows of the steps in `packed_paths`, concatenated
@@ -40,7 +40,7 @@ STEPS_IN_BLOCK = (
 )
 STEPS_AFTER_BLOCKS = ("final", "logits")
 
-# The listed steps that the page can't compute from others, and those in other packs.
+# The listed steps that the page can't compute from others, and the listed steps in other packs.
 INPUT_STEPS = (
     "token_embedding",
     "position_embedding",
@@ -50,7 +50,7 @@ INPUT_STEPS = (
 )
 IN_OTHER_PACKS = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Hidden steps: steps that aren't listed, by the listed step computed from them.
+# A listed step, and the step that isn't listed ("hidden") from which it is computed.
 HIDDEN_STEPS = {"attention.X": "attention.residual"}
 
 # The matrices of a block's linear maps.
@@ -63,11 +63,11 @@ MATRICES = (
     "mlp.W_2",
 )
 
-# Bytes of rows and columns in a file. It includes at least the last token's rows, and one column of
-# each matrix of block 0.
+# The bytes that rows and columns may take in a file. The last token's rows, and one column of each
+# matrix of block 0, are always included.
 BUDGET = 300_000
 
-# The most probable next tokens whose columns of W_U are included.
+# The number of most probable next tokens whose columns of W_U are included.
 NEXT_TOKENS = 5
 
 
@@ -115,21 +115,21 @@ def packed_paths(trace: Trace) -> list[str]:
 
 
 def rows(trace: Trace, position: int) -> Iterable[AnyArray]:
-    """The pack "pass" of a token."""
+    """The arrays of a token's pack "pass"."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
         fork = trace._fork()  # one for each block: its numbers are freed before the next
         yield from [at(fork, path)[position] for path in paths]
 
 
 def norms(trace: Trace) -> Iterable[AnyArray]:
-    """The pack "norms"."""
+    """The arrays of the pack "norms"."""
     sublayers = [sublayer for block in trace.blocks for sublayer in (block.attention, block.mlp)]
     for result in (*sublayers, trace):
         yield from (result.gain, result.bias, np.array([result.epsilon]))
 
 
 def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray]:
-    """The pack "columns" of a parameter."""
+    """The arrays of a parameter's pack "columns"."""
     W = at(trace, path)
     owner, _, name = path.rpartition(".")
     bias = None if path == "W_U" else at(trace, f"{owner}.{name.replace('W', 'b')}")
@@ -139,7 +139,7 @@ def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray
 
 
 def packs_of_pass(trace: Trace) -> list[str]:
-    """The names of a file's packs for these steps.
+    """The names of the packs that a file needs for the list.
 
     Half of the budget is for tokens' rows, from the last token; the rest is for columns.
     """
@@ -156,7 +156,7 @@ def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
     The columns of W_U are those of the most probable next tokens.
     """
     D, F, L = _sizes(trace)
-    # Gain and bias of 2 L + 1 LayerNorms, and the rows.
+    # The gain and bias of 2 L + 1 LayerNorms, and the rows of the included tokens.
     other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
     # One column of each matrix, with its bias; W_2's columns have F numbers.
     floats_per_column = L * (5 * (D + 1) + F + 1)
@@ -200,12 +200,12 @@ def _declared(trace: Trace, name: str) -> dict[str, str]:
 
 
 def _name_in_block(path: str) -> str:
-    """A listed step's path in its block: attention.X for blocks.3.attention.X."""
+    """A listed step's path within its block: attention.X for blocks.3.attention.X."""
     return path.split(".", 2)[2] if path.startswith("blocks.") else path
 
 
 def _is_edited(trace: Trace, path: str) -> bool:
-    """Whether a listed step is edited, or the hidden step from which it is computed."""
+    """Whether a listed step, or the hidden step from which it is computed, is edited."""
     name = _name_in_block(path)
     hidden = path.replace(name, HIDDEN_STEPS.get(name, name))
     edited: tuple[str, ...] = trace.edited_steps

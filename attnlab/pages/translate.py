@@ -58,7 +58,7 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
-# Functions that the page doesn't need: it runs the equations one by one, as a trace does.
+# Functions that the page doesn't need: it calls the equation of each step, as a trace does.
 UNTRANSLATED = ("cross_entropy", "surprisal", "gpt2")
 
 # Names that are reserved words in JavaScript.
@@ -67,7 +67,7 @@ RENAMED = {"new": "new_"}
 
 @cache
 def equations_script() -> str:
-    """A module: NumPy's functions, and `equations`, an object with our modules' functions."""
+    """A JavaScript module: NumPy's elementwise functions, and our functions in `equations`."""
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
@@ -187,7 +187,7 @@ class Translation:
             case ast.UnaryOp(op=op, operand=operand):
                 return self.operation(node, op, operand)
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-                return f"{self.expression(left)} == null"  # or undefined: not passed
+                return f"{self.expression(left)} == null"  # true for undefined: not passed
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self.operation(node, op, left, right)
             case ast.BoolOp(op=ast.Or(), values=values):
@@ -236,7 +236,7 @@ class Translation:
 def _functions_returning_new(tree: ast.Module) -> frozenset[str]:
     """The functions of a module that return new arrays or numbers, never a view or an argument."""
     known: frozenset[str] = frozenset()
-    while True:  # functions that return a known function's value follow
+    while True:  # each round adds functions that return the value of a known one
         last_statements = ((function.name, function.body[-1]) for function in _functions(tree))
         more = {
             name

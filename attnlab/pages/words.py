@@ -1,4 +1,4 @@
-"""The attention of any model over its words, as a page: it needs tokens and weights, nothing else.
+"""A page that draws any model's attention from its tokens and weights alone.
 
     attnlab.words(weights, tokens).save("page.html")
 
@@ -37,7 +37,7 @@ MOST_NUMBERS = 20_000_000
 SPACES = ("Ġ", "▁")
 CONTINUES = "##"
 
-# What is written without spaces: Chinese and Japanese, and their punctuation.
+# Characters that are written without spaces: Chinese, Japanese, and their punctuation.
 UNSPACED = re.compile(
     r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff65\U00020000-\U0003ffff]"
 )
@@ -58,18 +58,17 @@ def words(
 
     Parameters
     ----------
-    weights : (layers, heads, Tq, Tk), the softmax weights: of each query, what it gives to each
-        key. Or a sequence with an array for each layer, (heads, Tq, Tk) or, as transformers'
-        `output_attentions=True` returns them, (1, heads, Tq, Tk), if the model was opened with
-        `attn_implementation="eager"`
-    tokens : the words of the Tq queries. A tokenizer's marks of spaces (Ġ, ▁) and of continuations
-        (##) are shown as what they mean
-    keys : the words of the Tk keys, for cross-attention; by default `tokens`
+    weights : (layers, heads, Tq, Tk), the softmax weights of each query for all keys. Or a sequence
+        with an array for each layer: (heads, Tq, Tk), or (1, heads, Tq, Tk) as transformers returns
+        them with `output_attentions=True` from a model opened with `attn_implementation="eager"`
+    tokens : the words or tokens of the Tq queries. A tokenizer's marks are shown as what they mean:
+        Ġ and ▁ as a space, ## as nothing, since it joins a token to the one before it
+    keys : the words or tokens of the Tk keys, for cross-attention; by default `tokens`
     next_words : the probability of each of the most probable next words
-    effects : by (layer, head), the probabilities of next words without that head: the page then
-        offers to silence it. Those that rise should be in `next_words` too; others aren't compared
-    title : the model's name, for instance
-    height : of the notebook's frame, in pixels
+    effects : for (layer, head), the next words' probabilities without that head, which the page
+        shows when you silence it. Only words that are in `next_words` too are compared
+    title : a title, such as the model's name
+    height : the height of the notebook's frame, in pixels
 
     Returns
     -------
@@ -96,8 +95,8 @@ def words(
     others = None if keys is None else _texts(keys, "keys", array.shape[3])
     if others is None and array.shape[2] != array.shape[3]:
         raise InvalidValueError(
-            f"the weights are {array.shape[2]} x {array.shape[3]}: give the words that are looked "
-            "at as keys=[...]"
+            f"the weights are {array.shape[2]} x {array.shape[3]}: give the attended words as "
+            "keys=[...]"
         )
     with using_language(language):
         page = _page(array, queries, others, next_words, effects, title)
@@ -134,7 +133,7 @@ def _weights(given: Any) -> AnyArray:
     sums = array.sum(axis=-1)
     if not np.isfinite(array).all() or array.min() < 0 or np.abs(sums - 1).max() > TOLERANCE:
         raise InvalidValueError(
-            "weights must be shares: at least 0, and of each query 1 in all. For scores, use "
+            "weights must be at least 0, and each query's must sum to 1. For scores, use "
             "attnlab.softmax(scores)"
         )
     return array
@@ -181,7 +180,7 @@ def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
 
 
 def _from_bytes(symbols: str) -> str:
-    """The text of GPT-2's symbols of bytes; others stay as they are."""
+    """The text that GPT-2's symbols of bytes stand for; other texts stay the same."""
     try:
         return bytes(BYTES[symbol] for symbol in symbols).decode()
     except (KeyError, UnicodeDecodeError):
@@ -240,10 +239,10 @@ def _effects(
 ) -> dict[str, list[dict[str, Any]]]:
     check_kind(given, Mapping, "effects", "a dict")
     known = {(layer, head) for layer in range(layers) for head in range(heads)}
-    for place in given:
-        if place not in known:
+    for head in given:
+        if head not in known:
             raise InvalidValueError(
-                f"effects has {quoted(place)}; heads are (layer, head), up to "
+                f"effects has {quoted(head)}; heads are (layer, head), up to "
                 f"{(layers - 1, heads - 1)}"
             )
     return {f"{layer}.{head}": _probabilities(after) for (layer, head), after in given.items()}

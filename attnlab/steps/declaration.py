@@ -34,22 +34,22 @@ class Step(Generic[Value]):
     transient : whether it is freed once another step has used it, since it is large or cheap to
         recompute. It is kept if a user accessed it.
     view : whether it shares memory with another step that is kept
-    finite : whether NaN or infinity in it is an error, which names the step where it arose
-    infinite : whether -inf is right in it, since it hides a key
+    finite : whether the step is checked: NaN or infinity raises an error that names its origin
+    infinite : whether -inf is a valid number of the step, since it hides a key
     fast : a faster equation for long texts. Parameters with a default are passed only if they are
         already computed.
     joint : computes this step and others at once, from steps of the same result that its
         parameters name; it returns, by name, functions that return the steps
-    optional : whether it is an input that may be left out, and is None then
-    after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
-        deep model would exceed Python's limit.
+    optional : whether it is an input that may be left out; it is None then
+    after_blocks : whether the step needs all earlier blocks, which are then computed in order:
+        recursion through a deep model would exceed Python's limit
     inputs : for parameters of the equation that aren't named after their step, the step's path. In
         paths, `parent` is the result that contains this one, and `root` the outermost.
 
     Attributes
     ----------
-    name : such as raw_scores
-    needs : the paths of the steps that it needs
+    name : the step's name, such as raw_scores
+    needs : the paths of the steps that the equation needs
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Step(Generic[Value]):
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks, self.joint, self.infinite = after_blocks, joint, infinite
-        self.inputs = inputs  # only those whose parameter has another name than the step
-        # The names of the equation's parameters are the graph's edges: nothing else declares them.
+        self.inputs = inputs
+        # The names of the equation's parameters are the graph's edges; nothing else declares edges.
         # For `raw_scores(Q, K)` they are ("Q", "K").
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
 
@@ -91,14 +91,14 @@ class Step(Generic[Value]):
 
     def with_axes(self, axes: str) -> Step[Value]:
         """The same step with other axes, such as an axis of heads."""
-        # A copy: the parent class keeps its own declaration.
+        # The copy leaves the parent class's declaration unchanged.
         step = copy(self)
         step.axes = axes
         return step
 
     def as_input(self) -> Step[Value]:
-        """The step where it is a parameter or an input, instead of computed."""
-        step = copy(self)  # this model's graph has the copy; other models' still compute the step
+        """The same step as a parameter or an input, which isn't computed."""
+        step = copy(self)  # for one model's graph: other models still compute the step
         step.equation, step.needs = None, ()
         return step
 
@@ -114,11 +114,11 @@ class Step(Generic[Value]):
         # A descriptor: Python calls this for `head.weights`, since the class has the Step.
         if result is None:  # on the class: Head.weights is the declaration
             return self
-        # On a result: head.weights is the array, which the run computes now if it hasn't yet.
+        # On a result, head.weights is the array, which the run computes if it isn't stored.
         return result._run.value(result._prefix + self.name)
 
 
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
-    """The parameters of an equation; empty without one."""
+    """The parameters of an equation; none if there is no equation."""
     return inspect.signature(function).parameters if function else {}

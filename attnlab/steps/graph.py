@@ -17,14 +17,14 @@ class Node(NamedTuple):
 
     step: Any  # a Step; with that annotation, type checkers would apply its __get__
     needs: tuple[str, ...]  # the paths of the equation's inputs
-    # The fast equation's inputs: parameter, path, and whether it is passed only if already computed
+    # The fast equation's inputs: parameter, path, whether it is passed only if already computed
     fast_needs: tuple[tuple[str, str, bool], ...]
     layer_step: str  # for a head's part of a layer's step, the layer's path; else ""
     number: int  # the number of the step's block or head; n_layer if it is in neither
-    n_head: str  # for a head's part, the path of the number of heads; else ""
+    n_head: str  # for a head's part, the path of the step n_head, the number of heads; else ""
     # Takes a head's part from the layer's array, given the head's number and the number of heads
     select: Callable[..., Any] | None = None
-    always_select: bool = False  # whether it is never computed for the head alone
+    always_select: bool = False  # whether a head's step is never computed for the head alone
 
     def part_of(self, layer_value: Any, n_head: int) -> Any:
         """The head's part of the layer's array."""
@@ -44,10 +44,10 @@ class Node(NamedTuple):
 
 
 class Graph(dict[str, Node]):
-    """The steps below a class of results by path; nodes are created on first access.
+    """All steps of a class of results and its parts, by path; nodes are created on first access.
 
-    `formulas` are those of steps that differ from GPT-2's, `given` the paths of steps that are
-    parameters or inputs here, and computed or left out elsewhere.
+    `formulas` are the formulas that differ from GPT-2's. `given` are the paths of steps that are
+    parameters or inputs in this graph, although their declaration computes them or leaves them out.
     """
 
     def __init__(
@@ -58,27 +58,27 @@ class Graph(dict[str, Node]):
         self.formulas, self.given = dict(formulas), given
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without nodes, which are created again: a lambda in a declaration can't be pickled.
+        # Nodes are left out and created again, since a lambda in a declaration can't be pickled.
         return graph_of, self._arguments
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
         return self.root, self.n_layer, tuple(self.formulas.items()), self.given
 
-    # Python calls this for a key that a dict lacks: most of a model's steps are never asked for.
+    # Python calls this for a missing key. Nodes are created here, since most are never needed.
     def __missing__(self, path: str) -> Node:
-        # For blocks.3.attention.scores: the class BlockAttention declares it, and layer 3 has it.
+        # For blocks.3.attention.scores, the class BlockAttention declares the step `scores`.
         *prefix, name = path.split(".")
         result_class = self.class_at(prefix)
         step = result_class.steps[name]
         if path in self.given:  # such as W_U, in a model that doesn't tie it to W_E
             step = step.as_input()
-        # A head's number, or a block's.
-        # Outside of blocks n_layer: `final` needs the output of block n_layer - 1.
+        # The number of the head or block. Outside of blocks it is n_layer, since `final` needs the
+        # output of block n_layer - 1.
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
-            """The path from the root of a need, which is relative to the step's result."""
+            """The path, from the root, of a need that is relative to the step's result."""
             first, *rest = (need if isinstance(need, str) else need(number)).split(".")
             if first == "root":
                 return ".".join(rest)
@@ -92,8 +92,8 @@ class Graph(dict[str, Node]):
         if name in result_class._parts_of_layer:
             layer_step = self.class_at(prefix[:-2]).steps[name]  # without "heads" and the number
             select = select_head(layer_step.axes)
-            # If layer and head share an equation, such as softmax, it computes a single head alike.
-            # A head's Q would be rounded differently: the layer computes Q, K and V as one product.
+            # An equation that layer and head share, such as softmax, gives the same numbers for one
+            # head. A head's Q alone would be rounded differently from the layer's joint product.
             is_shared = step.equation is not None and step.equation is layer_step.equation
             always_select = not is_shared or not step.axes
 
@@ -114,7 +114,7 @@ class Graph(dict[str, Node]):
 
     def with_nodes(self, nodes: Mapping[str, Node]) -> Graph:
         """A copy of the graph with some nodes replaced."""
-        # Not `graph_of`, whose graphs are shared by all runs.
+        # `graph_of` would return the graph that all runs share.
         graph = Graph(*self._arguments)
         graph.update({**self, **nodes})
         return graph
@@ -123,7 +123,7 @@ class Graph(dict[str, Node]):
         """The class of the result at a path, such as blocks, 3, attention."""
         result_class = self.root
         for name in prefix:
-            # All blocks are of one class, and all heads.
+            # A number doesn't change the class: all blocks have one class, and all heads have one.
             if not name.isdigit():
                 result_class = result_class._children[name]
         return result_class
@@ -142,7 +142,7 @@ def select_head(axes: str) -> Callable[..., Any]:
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
-    """How each step is computed, by path, for running the graph outside Python.
+    """How each step is computed, by path, as data that the page's scripts can run.
 
     Each list has the step's equation, the function that selects it from the layer's step (or ""),
     and the paths of the steps that the equation needs. Inputs and parameters are left out. `#` is a
@@ -152,14 +152,14 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "shared"]
     """
-    # Block 1 and head 1 stand for all: block 0 differs, since its input is the embedding.
+    # Block 1 and head 1 stand for all others; block 0 differs, since its input is the embedding.
     paths = [path for path, _ in steps_below(graph.root, number="1")]
     data = {_pattern(path, 1): _node_as_data(graph, path) for path in paths}
-    for path in paths:  # the first block's input is the embedding
+    for path in paths:  # add the steps of block 0 that differ
         in_first_block = path.replace("blocks.1.", "blocks.0.")
         if (node := _node_as_data(graph, in_first_block)) != data[_pattern(path, 1)]:
             data[in_first_block] = node
-    return {path: node for path, node in data.items() if node}  # without inputs
+    return {path: node for path, node in data.items() if node}  # inputs are []
 
 
 def steps_below(result_class: type[Any], number: str = "#") -> Iterator[tuple[str, Step[Any]]]:
@@ -178,9 +178,9 @@ def _node_as_data(graph: Graph, path: str) -> list[str]:
         return []
     select = node.select.__name__ if node.select else ""
     if step.equation is None or node.always_select:
-        return ["", select]  # taken from the layer's step, or optional
+        return ["", select]  # it is taken from the layer's step, or optional
     if not prefix:
-        # Outside of blocks there is nothing to shorten.
+        # A step outside of blocks has no placeholders.
         return [step.equation.__name__, select, *node.needs]
     layer = int(path.split(".")[1])
     needs = (
@@ -200,7 +200,7 @@ def _pattern(path: str, layer: int) -> str:
     return path.replace(".heads.1.", ".heads.@.")
 
 
-# All models of one architecture share a graph: its nodes hold no numbers.
+# All models of one architecture share a graph, since it holds no arrays.
 GRAPHS: dict[tuple[Any, ...], Graph] = {}
 
 

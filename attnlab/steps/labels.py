@@ -1,4 +1,4 @@
-"""How the numbers of a step are labelled: axes whose indices are tokens, heads or components."""
+"""Labels of a step's numbers: axes whose indices are tokens, heads or components."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Axis:
     positions: range  # for each index, its position in the text, or the index itself
     tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
     names: tuple[str, ...] = ()  # a name for each index; () for tokens and numbers
-    n_head: int = 0  # if its indices are the heads of all layers, how many a layer has
+    n_head: int = 0  # the heads of a layer, if the indices are the heads of all layers
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Readable tokens; for other indices, names or positions."""
+        """A label for each index: the readable token, or else the name or position."""
         names = zip(self.names or self.positions, self._readable, strict=True)
         return tuple(str(n) if text is None else label(text) for n, text in names)
 
     @property
     def _readable(self) -> tuple[str | None, ...]:
-        """The tokens in readable form; only those of a text can share characters."""
+        """The readable form of each token; None if it is unknown."""
         if not self.is_of_tokens:
             return tuple(None if token is None else token.readable for token in self.tokens)
-        # Together, since a character may be spread over several tokens.
+        # The text's tokens are read together, since several tokens may form one character.
         known = iter(Tokens(token for token in self.tokens if token is not None).readable)
         return tuple(None if token is None else next(known) for token in self.tokens)
 
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Its indices in a data frame, as one column or several by name; {} without a name."""
+        """Columns of a data frame, by name, that say which index a number has."""
         if self.n_head:  # two columns, so that a table can be grouped by layer
             prefix = "" if self.name == "head" else f"{self.name}_"
             layers, heads = np.divmod(self.positions, self.n_head)
@@ -74,7 +74,7 @@ class Axis:
 
     @property
     def has_tokens(self) -> bool:
-        return any(token is not None for token in self.tokens)  # some may be from a cache
+        return any(token is not None for token in self.tokens)  # tokens of cached keys are None
 
     @property
     def is_of_tokens(self) -> bool:
@@ -84,13 +84,13 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that it needs."""
+    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that drawing uses."""
 
     heading: str  # "" to show only the result's title
     array: AnyArray  # (m, n); NaN is hatched
     axes: tuple[Axis, Axis]
     texts: Sequence[Sequence[str]] = ()  # texts that the cells show instead of numbers
-    fixed_scale: Scale | None = None  # None for `Scale.of`
+    fixed_scale: Scale | None = None  # None: the scale is chosen from the numbers
     decimals: int = 2
     masked: ClassVar[None] = None  # only steps have a mask
 
@@ -100,13 +100,12 @@ class Grid:
 
 
 def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """Arrays with these axes as columns of one length: the indices of each number, and itself."""
+    """The columns of a long (or tidy) table: a line for each number, with its indices."""
     columns: dict[str, Any] = {}
-    # A long table (also called tidy): a line for each number, with its indices in columns.
     shape = [len(axis.positions) for axis in axes]
     indices = np.indices(shape).reshape(len(axes), math.prod(shape))
     for axis, index in zip(axes, indices, strict=True):
-        # Two axes of heads have the same names: the second's begin with other_.
+        # Two axes of heads have the same column names: the second axis's begin with other_.
         for name, values in axis.columns.items():
             is_text = isinstance(values[0], str)
             array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
@@ -115,8 +114,8 @@ def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[
 
 
 def numbered_label(number: int, text: str) -> str:
-    """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
-    return str(number) if text == str(number) else f"{number} ({text})"  # not “5 (5)”
+    """A number and its label, such as `5 (Ġhot)`, or just `5` if the label is the number."""
+    return str(number) if text == str(number) else f"{number} ({text})"
 
 
 def axis_of(result: Result, axis: str, length: int) -> Axis:
@@ -124,20 +123,20 @@ def axis_of(result: Result, axis: str, length: int) -> Axis:
     name = TOKEN_AXES.get(axis, axis)
     tokens = result.tokens
     if axis == "Tk" and result.memory_tokens is not None:
-        tokens = result.memory_tokens or None  # (): keys without names
+        tokens = result.memory_tokens or None  # () means keys without names
     if tokens is None or axis not in TOKEN_AXES:
         return Axis(name, range(length), (None,) * length)
     cached = result.tokens_before
     if axis == "Tk":
         # Cached keys come first; their tokens belong to earlier runs.
         return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
-    # Queries have the positions that they have in the whole text.
+    # Queries are numbered as in the whole text, with its cached tokens.
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
 def token_axes(attention: Any) -> tuple[Axis, Axis]:
     """The axes of an attention's queries and keys."""
-    # Known before any scores are computed.
+    # scores_shape is known before any scores are computed.
     Tq, Tk = attention.scores_shape[-2:]
     return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
 
@@ -153,5 +152,5 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
             f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
         )
     position: int = tokens.find(token)
-    # Tokens are found among the new ones; keys also count the cached ones before them.
+    # `find` counts new tokens only; keys also count the cached tokens before them.
     return position + (result.tokens_before if kind == "key" else 0)

@@ -1,4 +1,4 @@
-"""Paths of steps, such as `blocks.3.attention.heads.5.weights[-1]`, taken apart in one place."""
+"""Parse paths of steps, such as `blocks.3.attention.heads.5.weights[-1]`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from attnlab.errors import InvalidValueError, quoted
 
 @dataclass(frozen=True)
 class StepPath:
-    """A path taken apart; it may be that of a part, such as a head.
+    """A parsed path of a step, or of a part such as a head.
 
     Attributes
     ----------
     path : without the index, "blocks.3.attention.heads.5.weights"
-    index : as written, "-1"; None without brackets
+    index : the index as written, "-1"; None without brackets
     part : the path of the result that has the step, "blocks.3.attention.heads.5"; "" for the root
     step : the step's name, "weights"
-    layer, head : 3 and 5; None outside of blocks and of heads, and for *
+    layer, head : 3 and 5; None if the path has no such number
     """
 
     path: str
@@ -34,14 +34,14 @@ class StepPath:
 
     @property
     def layer_prefix(self) -> str | None:
-        """The start of its layer's paths, "blocks.3.attention.", if it is a head's; else None."""
+        """The start of the layer's paths, "blocks.3.attention.", for a head's path; else None."""
         return None if self.head is None else self.path[: self.path.rindex("heads.")]
 
 
 @lru_cache(maxsize=10_000)  # each access of a step parses its path again
 def parse(path: str) -> StepPath:
-    """Take a path apart; it needn't exist."""
-    # "blocks.3.attention.weights[-1]" -> its name and "-1", the index as written.
+    """Parse a path, which needn't be that of an existing step."""
+    # "blocks.3.attention.weights[-1]" -> "blocks.3.attention.weights" and "-1".
     name, index = path, None
     if found := re.fullmatch(r"([^\[\]]+)\[([^\[\]]*)\]", path):
         name, index = found.groups()
@@ -53,22 +53,22 @@ def parse(path: str) -> StepPath:
 
 
 def starred(pattern: str) -> list[str]:
-    """What each * of a pattern stands for, "blocks" or "heads"."""
+    """For each * of a pattern, what it stands for: "blocks" or "heads"."""
     return [before for before, word in pairwise(pattern.split(".")) if word == "*"]
 
 
 def fill(pattern: str, counts: Mapping[str, int]) -> Iterator[str]:
-    """The paths of a pattern: * stands for all blocks, or all heads; `counts` has their numbers."""
+    """All paths that a pattern with * stands for; `counts` has the number of blocks and heads."""
     template = re.sub(r"(?<=\.)\*(?=\.|$)", "{}", pattern)  # a * between dots, or at the end
     for numbers in product(*(range(counts[kind]) for kind in starred(pattern))):
         yield template.format(*numbers)
 
 
 def parse_index(text: str) -> tuple[Any, ...]:
-    """What NumPy indexes an array with, from an index as written: "-1", "..., 2:5"."""
+    """Convert an index as written, such as "-1" or "..., 2:5", to one for NumPy."""
     items: list[Any] = []
     try:
-        # Read, not evaluated: a path may come from a link or a file.
+        # The text is never evaluated as code: a path may come from a link or a file.
         for item in map(str.strip, text.split(",")):
             if item == "...":
                 items.append(...)

@@ -96,7 +96,7 @@ class Result(ReadOnly, StdoutSafe):
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        # Otherwise np.array(head) would be an array of one object, and fail much later.
+        # Without this, np.array(head) would be an array of one object, which fails much later.
         raise InvalidTypeError(
             f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
@@ -105,13 +105,13 @@ class Result(ReadOnly, StdoutSafe):
         """The array of a step, or a part of the result, by its path; see `at`."""
         return at(self, path)
 
-    __iter__: ClassVar[None] = None  # it would be iterated by numbers, since it has __getitem__
+    __iter__: ClassVar[None] = None  # else Python would call __getitem__ with 0, 1, 2, ...
 
     def _ipython_key_completions_(self) -> list[str]:
         # IPython and Jupyter complete `trace["blo` with these.
         return [*paths_below(self)]
 
-    # Python calls this only for names that nothing else has: to say what was meant.
+    # Python calls this only for names that aren't found otherwise.
     if not TYPE_CHECKING:  # so that type checkers report misspelt names
 
         def __getattr__(self, name: str) -> Any:
@@ -121,10 +121,10 @@ class Result(ReadOnly, StdoutSafe):
                 f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
             )
 
-    def __getstate__(self) -> dict[str, Any]:  # without parts, which are created on access
+    def __getstate__(self) -> dict[str, Any]:  # without parts, which are created again on access
         return {
             name: value
-            for name, value in dict(vars(self)).items()  # a copy: threads may be adding parts
+            for name, value in dict(vars(self)).items()  # a copy, since threads may be adding parts
             if not isinstance(getattr(type(self), name, None), cached_property)
         }
 
@@ -139,12 +139,12 @@ class Result(ReadOnly, StdoutSafe):
 
     @property
     def derivative_of(self) -> str:
-        """What the numbers are gradients of; "" if they are the steps themselves."""
+        """What the numbers are gradients of; "" if they aren't gradients."""
         return self._run.derivative_of
 
     @property
     def tokens(self) -> Tokens | None:
-        return self._run.tokens  # they only label axes: no step is computed from them
+        return self._run.tokens  # tokens only label axes: no step is computed from them
 
     @property
     def memory_tokens(self) -> Any:
@@ -162,12 +162,11 @@ class Result(ReadOnly, StdoutSafe):
         return self._run.tokens_before
 
     def _fork(self) -> Self:
-        """A copy; steps that it computes aren't stored in the original."""
+        """A copy that keeps the steps it computes to itself."""
         return self._with_run(self._run.fork())
 
     def _with_run(self, run: Run) -> Self:
-        """The same view of another run."""
-        # A trace edited, forked or differentiated is the same view of another run.
+        """The same view of another run, such as an edited run or a fork."""
         # `copy` leaves out the parts, which are views of the old run: see `__getstate__`.
         other = copy(self)
         vars(other)["_run"] = run
@@ -184,18 +183,17 @@ class Result(ReadOnly, StdoutSafe):
     def unedited(self, name: str) -> Any:
         """A step as it was before it was edited."""
         if not self.is_edited(name):
-            return getattr(self, name)  # the array that is kept, not a second computation
+            return getattr(self, name)  # the array that is kept
         return self._run.unedited(self._path_of(name))
 
     def _computation_of(self, name: str) -> Computation:
-        """The equation of a step, and the steps it needs."""
+        """The equation of a step and the values that it is computed from, for explanations."""
         node = self._run.graph[self._path_of(name)]
-        # For explanations, which show the numbers that a step was computed from.
         # A head's step without an equation, or of one number, is selected from its layer's step.
         while node.select and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.select, head=node.number, n_head=n_head)
-            # `shared` returns it unchanged: a head's scale is the layer's, and so is its equation.
+            # `shared` returns the layer's value unchanged: then the layer's equation is returned.
             if select(layer_value) is not layer_value:
                 return Computation(select, {"layer_value": (node.layer_step, layer_value)})
             node = self._run.graph[node.layer_step]  # one step for all heads
@@ -210,7 +208,6 @@ class Result(ReadOnly, StdoutSafe):
 
     def _step(self, name: str) -> Step[Any]:
         if not isinstance(name, str) or name not in self.steps:
-            # The message lists what exists: names of steps are what a newcomer doesn't know.
             hint = ""
             if isinstance(name, str):
                 # A name may exist further down: a trace has no weights, its heads have.
@@ -232,7 +229,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description of an input."""
-        # formulas: those of a variant, such as exact GELU.
+        # The graph has the formulas of a model's variants, such as exact GELU.
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def _heading_of(self, name: str) -> str:
@@ -242,7 +239,7 @@ class Result(ReadOnly, StdoutSafe):
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         path = self._path_of(name)
-        # "name = formula" for what is computed, "name: description" for inputs.
+        # A computed step is "name = formula", an input "name: description".
         is_given = not {path, self._run.graph[path].layer_step}.isdisjoint(self._run.graph.given)
         equals = " = " if self._step(name).equation and not is_given else Message(": ")
         product = formula.removesuffix(", split into heads")
@@ -263,7 +260,7 @@ class Result(ReadOnly, StdoutSafe):
         fork = self._fork()  # printing a table must not fill the memory
         for name in self._steps_shown():
             axes = self.axes_of(name)
-            # Printing must be quick: a large step is only named.
+            # Printing must be quick, so a large step isn't computed for it.
             if not self._is_stored(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", Message("not computed yet"), ""))
                 continue
@@ -275,7 +272,7 @@ class Result(ReadOnly, StdoutSafe):
             if value is not None:
                 # Batch axes aren't declared: "... H Tq Tk" for several texts.
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
-                lines.append((name, leading + axes, *describe(value)))  # else it was left out
+                lines.append((name, leading + axes, *describe(value)))
         return align(lines, left=(0, 1, 2, 3, 4))
 
     def __repr__(self) -> str:
@@ -300,7 +297,7 @@ def at(result: Result, path: str) -> Any:
     """Return a step's array, or a part, of a result such as a trace, by its path.
 
     `trace[path]` is the same. A * stands for all blocks, or all heads, whose arrays are stacked. An
-    index at the end is of the step's array, before it is stacked.
+    index at the end is applied to each array before they are stacked.
 
     Examples
     --------
@@ -342,7 +339,7 @@ def at(result: Result, path: str) -> Any:
 
 
 def _stacked(result: Result, path: str) -> AnyArray:
-    """The arrays of a path whose first * stands for all blocks, or all heads."""
+    """The stacked arrays of a path with at least one *."""
     above, _, below = f".{path}.".partition(".*.")
     numbered = at(result, above[1:]) if above else None  # a part that has numbers, such as blocks
     if not isinstance(numbered, Numbered) or not below:
@@ -350,19 +347,19 @@ def _stacked(result: Result, path: str) -> AnyArray:
             f"in {quoted(path)}, * must stand for all blocks or all heads, before a step: "
             "blocks.*.attention.heads.*.weights"
         )
-    # The rest of the path may have another *, which adds an axis behind this one.
+    # The rest of the path may have another *, which adds an axis after this one.
     return stack([at(part, below[:-1]) for part in numbered], path)
 
 
 def stack(steps: list[Any], path: str) -> AnyArray:
-    """Steps with one path as one array; raise unless they have one shape."""
+    """Stack arrays of steps, which must have the same shape; `path` is for the message."""
     shapes = {np.shape(x) if isinstance(x, np.ndarray | float | int) else None for x in steps}
     if len(shapes) > 1 or None in shapes:
         raise InvalidValueError(
-            f"{quoted(path)} can't be stacked: it isn't one shape of array. Give a step, of texts "
-            "of one length or at one position, such as 'blocks.0.output[-1]'"
+            f"{quoted(path)} can't be stacked: its arrays differ in shape, or it isn't a step. For "
+            "texts of different lengths, give one position, such as 'blocks.0.output[-1]'"
         )
-    return read_only(np.stack(steps))  # a copy, which isn't kept
+    return read_only(np.stack(steps))
 
 
 def paths_below(part: Any, prefix: str = "") -> Iterator[str]:

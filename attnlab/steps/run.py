@@ -1,7 +1,7 @@
 """One computation over a graph: each step is computed on first access, then kept.
 
     ids ─> ... ─> Q ─> scores ─> weights ─> ...     a run
-                        scores' ─> weights' ─> ...  a run that changes it: only what differs
+                        scores' ─> weights' ─> ...  a run that changes it: only the changed steps
 
 Edits (`forward.edits`), other equations (`checking.replaced`), the later rows of a text
 (`forward.slices`) and gradients (`analysis.gradients`) are runs that change another one, their
@@ -34,27 +34,28 @@ class Run:
 
     graph: Graph
     values: dict[str, Any]  # the inputs, and the steps computed so far, by path
-    # Returns a model parameter by path; None without a model.
+    # Returns the model parameter with a given path; None without a model.
     read_parameter: Callable[[str], Any] | None = None
     scores_shape: tuple[int, ...] = ()  # the shape of a layer's scores, (..., H, Tq, Tk)
     tokens: Any = None  # the text's tokens, if any
-    memory_tokens: Any = None  # the attended ones; () without names, None if they are `tokens`
+    # The attended tokens: () if they have no names, None if they are `tokens`.
+    memory_tokens: Any = None
     tokens_before: int = 0  # the number of cached tokens before the text
-    is_long: bool = False  # whether to use fast equations
+    is_long: bool = False  # whether the text is long, so that fast equations are used
     strict: bool = True  # whether NaN and infinity are errors
     note: str = ""  # the end of the title of every result, such as a list of edits
-    derivative_of: str = ""  # what the numbers are gradients of; "" if they are the steps
+    derivative_of: str = ""  # what the numbers are gradients of; "" if they aren't gradients
 
     # The run that this one changes; None if it computes all steps itself.
     base: Run | None = None
-    # The paths of the steps that are computed otherwise, here or in an earlier base.
+    # The paths of the steps that this run or one of its bases computes in another way.
     changed: frozenset[str] = frozenset()
-    # Returns a step of this run that comes from other runs, by path and node; None for other steps.
+    # Takes a step of this run from other runs' arrays, given its path and node, or returns None.
     elsewhere: Callable[[Run, str, Node], Any] | None = None
 
-    # Steps computed jointly with one that was asked for, until they are asked for too.
+    # Functions that return steps which were computed jointly with another one, by path.
     _ready: dict[str, Callable[[], Any]] = field(default_factory=dict, init=False)
-    # What `depends` has found out.
+    # The answers of `depends`.
     _depends: dict[str, bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -65,9 +66,8 @@ class Run:
 
     @classmethod
     def like(cls, run: Run, **attributes: Any) -> Self:
-        """A run without steps yet that is like another one, except for some attributes."""
+        """A new run without steps and base, which shares all else except the given attributes."""
         shared = {f.name: getattr(run, f.name) for f in fields(Run) if f.init}
-        # What belongs to a run itself, and what it inherits: graph, labels, parameters.
         own: dict[str, Any] = {
             "values": {},
             "base": None,
@@ -78,34 +78,34 @@ class Run:
 
     @classmethod
     def changing(cls, base: Run, changed: Iterable[str] = (), **attributes: Any) -> Self:
-        """A run that computes some steps otherwise than its base."""
+        """A run that computes the `changed` steps in another way than its base."""
         return cls.like(base, base=base, changed=frozenset(changed), **attributes)
 
     def fork(self, **attributes: Any) -> Self:
         """A copy of the run; steps that the copy computes aren't stored in the original."""
-        # Not copy.copy, which would drop views, as pickles do.
+        # copy.copy would use `__getstate__`, which leaves out views.
         fork = object.__new__(type(self))
         base = self.base and self.base.fork()  # else the base would keep what the fork computes
-        # A copy of the dict, not of the arrays: both runs share what is computed so far.
+        # The dict is copied, but not the arrays: both runs share what is computed so far.
         own = {"values": dict(self.values), "_ready": {}, "base": base}
         vars(fork).update(vars(self) | own | attributes)
         return fork
 
     def keep(self, path: str, value: Any) -> None:
-        """Keep a step that was computed elsewhere."""
-        self.values[path] = read_only(value)  # its equation never runs
+        """Keep a value as a step of this run, which then never computes the step."""
+        self.values[path] = read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
-        values = dict(self.values)  # a copy: other threads may be adding to it
+        values = dict(self.values)  # a copy, since other threads may be adding steps
 
         def is_view(path: str) -> bool:
             """Whether a step is a view of another one, or of a parameter."""
             node = self.graph[path]
             return node.step.view or node.always_select or node.layer_step in values
 
-        # A pickle would store the numbers of a view again.
+        # A pickle would store a view's numbers a second time.
         kept = {path: value for path, value in values.items() if not is_view(path)}
-        # One of several texts leaves the others out: what it hasn't taken from them, it computes.
+        # Without `elsewhere`, the pickle has no other runs: missing steps are computed again.
         return vars(self) | {"values": kept, "_ready": {}, "elsewhere": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Run:
         return self.value(path)  # a run without edits; see `EditedRun`
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        """The edits that change a step, by path, the last one first."""
+        """The edits that change a step, as (path, edit), the last one first."""
         return []
 
     @property
@@ -130,19 +130,19 @@ class Run:
         return ()
 
     def depends(self, path: str) -> bool:
-        """Whether a step is changed in this run, or computed from a step that is."""
+        """Whether a step is changed in this run, or computed from a changed step."""
         if path not in self._depends:
             node = self.graph[path]
-            if node.step.after_blocks:  # blocks are asked from the first on, to limit recursion
+            if node.step.after_blocks:  # begin with the first block, to limit recursion
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
-            # Recursion towards the inputs; each step is asked once, since the answer is kept.
+            # The recursion ends at inputs, and visits each step once, since answers are kept.
             self._depends[path] = any(map(self.depends, node.inputs))
         return self._depends[path]
 
     def owner(self, path: str) -> Run:
         """The run that computes a step and keeps it: the earliest one with the same result."""
-        # An edit of layer 11 leaves layers 0 to 10 to the base, where they may be known already.
+        # With an edit of layer 11, the base has layers 0 to 10, and may have computed them already.
         run: Run = self
         while run.base is not None and not run.depends(path):
             run = run.base
@@ -150,7 +150,7 @@ class Run:
 
     def is_stored(self, path: str) -> bool:
         """Whether a step is an input or already computed and kept."""
-        return path in self.owner(path).values  # without computing anything
+        return path in self.owner(path).values
 
     def value(self, path: str) -> Any:
         """Return a step, computed on first access and kept."""
@@ -160,9 +160,9 @@ class Run:
         try:
             with run.errstate():
                 return run._store(path)
-        except OutOfMemoryError:  # an earlier step's, which the message already names
+        except OutOfMemoryError:  # from an earlier step, which the message already names
             raise
-        except MemoryError as error:  # NumPy's says how large the array would be
+        except MemoryError as error:  # NumPy's message says how large the array would be
             raise OutOfMemoryError(
                 f"not enough memory for {path}: {error}. Use a shorter text, or fewer texts at once"
             ) from None
@@ -173,17 +173,17 @@ class Run:
         mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
-    # From here on, one step asks for the steps it needs, within `errstate`: `_stored` keeps what is
-    # computed, `_input` keeps it unless it is transient, `compute` only computes.
+    # The methods below are called by `value`, within `errstate`: `_stored` keeps a step that it
+    # computes, `_input` keeps it unless it is transient, `compute` doesn't keep it.
 
     def _stored(self, path: str) -> Any:
-        """A step, computed and kept unless it is already."""
+        """A step, which is computed and kept if it isn't stored yet."""
         run = self.owner(path)
         return run.values[path] if path in run.values else run._store(path)
 
     def _input(self, path: str) -> Any:
         """A step that another step needs; a transient one isn't kept."""
-        run = self if self.base is None else self.owner(path)  # called for each step and parameter
+        run = self if self.base is None else self.owner(path)  # faster than `owner` without a base
         if path in run.values:
             return run.values[path]
         node = run.graph[path]
@@ -192,16 +192,16 @@ class Run:
     def _store(self, path: str) -> Any:
         node = self.graph[path]
         self._compute_first(path, node)
-        value = self.compute(path, node)  # which asks for its inputs, each computed in this way
+        value = self.compute(path, node)
         if node.is_input and self.base is None:
-            return value  # the model's parameters keep it, unless it is changed
-        # setdefault: if another thread was faster, its array is the one that all users see.
+            return value  # an unchanged parameter, which the model keeps
+        # If another thread was faster, setdefault returns its array, so that all users see one.
         return self.values.setdefault(path, read_only(value))
 
     def _compute_first(self, path: str, node: Node) -> None:
-        """Run the blocks before a step, one by one: each would recurse into the one before."""
+        """Compute the blocks before a step in order, so that no block recurses into the others."""
         if node.step.after_blocks:
-            # Back to the last block that has run, or to the embedding.
+            # Start after the last block that is stored.
             start = node.number
             while start and not self.is_stored(f"blocks.{start - 1}.output"):
                 start -= 1
@@ -210,7 +210,7 @@ class Run:
 
     def compute(self, path: str, node: Node) -> Any:
         """Compute a step from those that it needs."""
-        # One text of several, or the later rows of a text: most steps are slices of another run's.
+        # In one text of several, or the later rows of a text, most steps are slices of other runs.
         if self.elsewhere is not None and (value := self.elsewhere(self, path, node)) is not None:
             return value
         step = node.step
@@ -222,19 +222,19 @@ class Run:
         if step.equation is identity:  # two names for one array
             return self._stored(node.needs[0])
         if step.equation is None:  # inputs are in `values`, so this is a parameter
-            if step.optional:  # or an input that was left out
+            if step.optional:  # an input that was left out
                 return None
-            if self.read_parameter is None:  # so in the result of `attention(Q, K, V)`
+            if self.read_parameter is None:  # as in the result of `attention(Q, K, V)`
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
-        # Q, K and V: one product with W_Q, W_K and W_V side by side is faster than three.
+        # For Q, K and V, one product with W_Q, W_K and W_V side by side is faster than three.
         if step.joint is not None:
             try:
                 return self._joint(path, step)
-            except FloatingPointError:  # perhaps another one's, so this step is tried alone below
+            except FloatingPointError:  # perhaps of another joint step: compute this one alone
                 pass
         if step.fast is not None and self._is_fast(path):
-            # It skips the T x T steps, but uses them if they happen to be there.
+            # It doesn't compute the T x T steps, but uses those that are stored.
             needed = {
                 name: self._input(need)
                 for name, need, if_stored in node.fast_needs
@@ -242,10 +242,10 @@ class Run:
             }
             equation = partial(step.fast, **needed)
         else:
-            # Here numbers are made: an equation of `attnlab.equations`, called with its needs.
+            # All numbers come from here: a function of `attnlab.equations`, called with its needs.
             equation = partial(step.equation, *map(self._input, node.needs))
         value = self._call(path, equation)
-        # Not after every step: NaN and infinity stay in the steps after it.
+        # A few steps are checked, not all: NaN and infinity remain in all later steps.
         if step.finite and self.strict and not is_finite(value):
             raise self._overflow_error(path)
         return value
@@ -253,10 +253,10 @@ class Run:
     def _joint(self, path: str, step: Any) -> Any:
         """A step that is computed together with others, such as Q with K and V.
 
-        `step.joint` returns a function for each of them. `_ready` keeps those of the others.
+        `step.joint` returns a function for each of these steps. `_ready` keeps the other functions.
         """
         prefix = path.removesuffix(step.name)
-        # Popped: once a step is kept, its function would only hold memory.
+        # The function is removed, since it would only hold memory once the step is kept.
         if (take := self._ready.pop(path, None)) is None:
             needed = {name: self._input(prefix + name) for name in parameters_of(step.joint)}
             functions = {prefix + name: f for name, f in step.joint(**needed).items()}
@@ -265,22 +265,22 @@ class Run:
         return take()
 
     def _call(self, path: str, equation: Callable[[], Any]) -> Any:
-        """Call a step's equation; if it overflows, name the step where it began."""
+        """Call a step's equation; an error names the step where an overflow began."""
         try:
             return equation()
         except FloatingPointError as error:
             if "matmul" not in str(error):
                 raise self._overflow_error(path) from None
-            with np.errstate(all="ignore"):  # some BLAS set the flag without overflow
+            with np.errstate(all="ignore"):  # some BLAS libraries set the flag without overflow
                 value = equation()
             if not is_finite(value):
                 raise self._overflow_error(path) from None
             return value
 
     def _selects_from_layer(self, node: Node) -> bool:
-        """Whether a head's step is cut from its layer's, rather than computed for the head."""
-        # In a long text, a head alone costs less than its layer, unless the layer is there. A head
-        # computed alone would also miss a change of its layer.
+        """Whether a head's step is cut from its layer's step, rather than computed for the head."""
+        # In a long text, a head costs less than its layer, unless the layer's step is stored. A
+        # head that is computed alone would also miss a change of the layer's step.
         return (
             node.always_select
             or not self.is_long
@@ -301,7 +301,7 @@ class Run:
         """The steps that the fast equation of a step skips."""
         node = self.graph[path]
         needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
-        # Walk back from the equation's needs to those of the fast equation.
+        # Walk back from the equation's needs to the needs of the fast equation.
         queue = [*node.needs]
         while queue:
             step = queue.pop()
@@ -311,7 +311,7 @@ class Run:
 
     def _overflow_error(self, path: str) -> InvalidValueError:
         """An error that names the first step with NaN or infinite numbers."""
-        # A fork without errors, to compute the steps up to where it overflows.
+        # This fork doesn't raise, so that it can compute the steps up to the overflow.
         lenient = self.fork()
         lenient.strict = False
 
@@ -325,7 +325,7 @@ class Run:
                     return found
             return None
 
-        # Walk back from where it was noticed to the first step that isn't finite.
+        # Walk back from the step where it was noticed to the first step that isn't finite.
         while (need := infinite_need(path)) is not None:
             path = need
         if self.graph[path].step.equation in (None, identity):  # an input
