@@ -32,7 +32,7 @@ def walk(
 ) -> Iterator[LabelledStep]:
     """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
-    In this order: token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked
+    The order is: token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked
     scores, weights, context. In layer 0, X is LayerNorm of the embedding.
     """
     trace = model.trace(prompt)

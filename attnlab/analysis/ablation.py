@@ -26,15 +26,15 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
 
     average = Σ context[t] / number of positions, summed in float64
 
-    It ablates a head more gently than 0, which also removes what the head writes in any text and
-    later layers rely on: `trace.edited({path: averages[path]})` sets the head's context (T, Dh) to
-    its average (Dh,) at each position. `model.averages = averages` makes the pages of the model's
-    traces and its playground use them to silence heads; `model.save` stores them.
+    `trace.edited({path: averages[path]})` ablates a head: its context (T, Dh) is the average (Dh,)
+    at each position. An edit to 0 would also remove what the head writes in any text, on which
+    later layers rely. If you set `model.averages = averages`, the model's pages use the averages to
+    silence heads, and `model.save` stores them.
 
     Parameters
     ----------
-    texts : texts, Tokens or ids, as `GPT2.trace` takes them, of the kind that the model was trained
-        on. A text's weight in the mean is its number of tokens. A few thousand tokens suffice.
+    texts : texts, Tokens or ids, as `GPT2.trace` takes them, similar to those that the model was
+        trained on; a few thousand tokens suffice. Each token counts once in the mean.
 
     Returns
     -------
@@ -60,25 +60,25 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
         contexts = (block.attention.context for block in trace.blocks)  # (H, T, Dh) each
         sums = sums + np.stack([context.sum(axis=-2, dtype=np.float64) for context in contexts])
     means = read_only((sums / sum(map(len, tokens))).astype(np.float32))  # (L, H, Dh)
-    return {context_of(*place): means[place] for place in np.ndindex(means.shape[:2])}
+    return {context_of(*head): means[head] for head in np.ndindex(means.shape[:2])}
 
 
 def silenced(parameters: Parameters, layer: int, head: int) -> Array | float:
-    """What a silenced head's context is: its average if the model has averages, else 0."""
+    """The context of a silenced head: its average if the model has averages, else 0."""
     return parameters.averages[context_of(layer, head)] if parameters.averages else 0.0
 
 
 def next_logits_without(trace: Trace, heads: Sequence[tuple[int, int]]) -> Array:
-    """The next token's logits without each head, which is silenced at all positions: (n, vocab).
+    """The next token's logits with each head silenced at all positions, one at a time: (n, vocab).
 
-    The run up to a layer is shared. The contexts without each of the layer's heads go through the
-    rest of the model as one batch, of which only the last row is completed.
+    Steps before a layer are computed once. The runs without one head of the layer are computed as
+    one batch, of which only the last row goes through the last block.
 
     Parameters
     ----------
     heads : n pairs, layer and head, in ascending order of the layers
     """
-    if trace.edited_steps:  # the functions of edits expect one run
+    if trace.edited_steps:  # an edit may be a function, which expects one run, not a batch
         edits = ({context_of(*head): silenced(trace.parameters, *head)} for head in heads)
         return np.stack([trace.edited(edit).next_logits for edit in edits])
     finals = []

@@ -66,7 +66,7 @@ class Attribution(Analysis):
     mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : floats; the third is the sum of the other two
     bias : the contribution of all b_O and of the last LayerNorm's bias
-    total : the logit, or the difference
+    total : the logit, or the difference of two
     """
 
     meaning: ClassVar[str] = (
@@ -104,7 +104,7 @@ class Attribution(Analysis):
         u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
 
         def added(head: Head) -> Array:
-            if head.is_edited("output"):  # no longer context W_O
+            if head.is_edited("output"):  # the output is no longer context W_O
                 return head.output[row] @ u
             return head.context[row] @ (head.W_O @ u)
 
@@ -159,7 +159,7 @@ class Attribution(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """centred(gain · w), (..., D), for w of W_U: a logit's gradient, times the deviation."""
+    """centred(gain · w), (..., D), where w is a column of W_U: a logit's gradient · deviation."""
     through_gain = gain * w
     return through_gain - mean(through_gain)
 
@@ -168,13 +168,13 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Result) -> Non
     """Raise unless the sum of parts over the first axis is the total."""
     if not adds_up(parts, total).all():
         raise InvalidValueError(
-            f"the contributions don't sum to {name}{trace._note}. This needs a trace in which no "
-            "sum is edited, such as concat, mid or output"
+            f"the contributions don't sum to {name}{trace._note}. Use a trace in which no sum is "
+            "edited; concat, mid and output are sums"
         )
 
 
 def adds_up(parts: AnyArray, total: AnyArray, axis: int = 0) -> Mask:
-    """Where the sum of parts over an axis is the total, up to rounding."""
+    """A mask: True where the sum of parts over an axis is the total, up to rounding."""
     sizes = np.abs(parts).sum(axis=axis) + np.abs(total)
     is_sum: Mask = np.abs(parts.sum(axis=axis) - total) <= TOLERANCE * sizes
     return is_sum

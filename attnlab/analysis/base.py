@@ -51,7 +51,7 @@ class Analysis(Document):
         return long_columns(axes, {self._number: numbers, **self._further_numbers()})
 
     def _further_numbers(self) -> dict[str, AnyArray]:
-        """More columns of a data frame, in the order of the numbers, such as their errors."""
+        """More columns of a data frame, such as errors, in the order of the numbers."""
         return {}
 
     def _cell_tokens(self) -> Sequence[Sequence[Token]]:
@@ -142,7 +142,7 @@ class Target:
     @classmethod
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
         """The target, a token or a pair, with its tokens and position looked up in a trace."""
-        if callable(target):  # only `patch` makes the runs that a function takes
+        if callable(target):  # only `patch` measures functions
             raise InvalidTypeError("target must be a token or a pair of tokens; got a function")
         is_pair = isinstance(target, tuple | list) and len(target) == 2
         names = list[Any](target if is_pair else [target])
@@ -164,13 +164,13 @@ class Target:
         """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
         position = as_index(self.position, "position", T)
-        # Either edit changes both steps. `next_logits` is read without computing the other rows.
+        # An edit of `next_logits` or `logits` changes both. `next_logits` computes only one row.
         if position == T - 1 and trace.is_edited("next_logits"):
             return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):
             return float(self.difference(trace.logits[position]))
-        # A difference of logits is `final` times the difference of two columns of W_U. It is no
-        # matrix product, since BLAS may round equal rows differently.
+        # A difference of logits is `final` times the difference of two columns of W_U. A sum is
+        # used, since BLAS may round equal rows of a matrix product differently.
         return float((trace.final[position] * self.difference(trace.W_U)).sum())
 
     @property

@@ -1,9 +1,9 @@
 """Gradients of a logit, or of the loss, with respect to every step of a trace.
 
-Backpropagation through the graph of steps: the gradient of a step is the sum of contributions from
-all steps that need it, each computed with the gradient of its equation
-(`attnlab.forward.gradients`). Like steps, gradients are computed when they are read. Edited values
-are constants: no gradient flows through them.
+This is backpropagation through the graph of steps: the gradient of a step is the sum of
+contributions from all steps that need it (its *consumers*), each computed with the gradient of the
+consumer's equation (`attnlab.forward.gradients`). Like steps, gradients are computed when they are
+read. Edited values are constants: no gradient flows through them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from attnlab.support.messages import Message
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
-# Steps without a gradient, shown with the values of the forward pass.
+# Steps without a gradient; the results show their values in the forward pass.
 CONSTANTS = (
     *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
     *("activation", "divide_by_sqrt_d", "layer_number"),
 )
 
 
-# Equations that no gradient flows through: a scale depends on the width of K, not on its numbers,
-# and a head's output is a part of its layer's output, which has the gradient.
+# Equations that no gradient flows through. A scale depends on the width of K, not on its numbers. A
+# head's output isn't used further: the layer's output is computed from the context of all heads.
 ENDS = (equations.scale, equations.scale_of_layer, equations.head_output)
 
 
@@ -72,7 +72,7 @@ class GradientRun(Run):
         return step.name not in CONSTANTS and not step.optional
 
     def is_stored(self, path: str) -> bool:
-        return not self.depends(path) or super().is_stored(path)  # tables show all constants
+        return not self.depends(path) or super().is_stored(path)  # so that tables show constants
 
     def _compute_first(self, path: str, node: Node) -> None:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
@@ -88,7 +88,7 @@ class GradientRun(Run):
     def compute(self, path: str, node: Node) -> Any:
         try:
             return self._gradient(path, node)
-        except FloatingPointError:  # this step's: other steps have raised InvalidValueError already
+        except FloatingPointError:  # in this step: other steps raise InvalidValueError
             dtype = self.forward.value(path).dtype
             raise overflow_error(f"the gradient of {path}", dtype) from None
 
@@ -96,11 +96,11 @@ class GradientRun(Run):
         layer, name = parse(path).layer_prefix, node.step.name
         if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
-        if layer is not None and name == "output":  # the layer's output is the sum of the heads'
+        if layer is not None and name == "output":  # a term of the layer's output: same gradient
             return self._input(f"{layer}output")
         if layer is not None and name in ("X", "memory"):
             return self._through_head(path.removesuffix(name), layer, name)
-        if layer is not None and name == "score_bias":  # which heads may share
+        if layer is not None and name == "score_bias":  # heads may share it
             d_scores = self._input(path.removesuffix("score_bias") + "scores")
             return summed_to(self.forward.value(path).shape, d_scores)
         *_, container = enclosing_steps(self.graph, path)
@@ -127,7 +127,7 @@ class GradientRun(Run):
                 for argument in parameters_of(gradient)
             }
             contributions.append(gradient(**arguments))
-        if path == "W_E":  # the embedding reads its rows under another name
+        if path == "W_E":  # the embedding needs it as `rows_of_W_E`
             contributions.append(self._input("rows_of_W_E"))
         if not contributions:
             return np.zeros_like(self.forward.value(path))
@@ -139,10 +139,10 @@ class GradientRun(Run):
         if name == "d_y":
             return self._before_edits(consumer)
         path = consumer if name == "y" else paths[name]
-        return self.forward._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
+        return self.forward._input(path.removeprefix("rows_of_"))  # W_E has the whole shape
 
     def _before_edits(self, path: str) -> Any:
-        """The gradient of a step's value before its edits: 0 where an edit replaces the value."""
+        """The gradient of a step before its edits, which is 0 where an edit replaces the value."""
         d_y = self._input(path)
         for edited, edit in self.forward.edits_of(path):
             d_y = np.array(d_y)
@@ -157,7 +157,7 @@ class GradientRun(Run):
         return unalias(self.graph, memory) != memory
 
     def _through_head(self, head: str, layer: str, source: str) -> Array:
-        """The gradient of X, or of memory, through one head alone."""
+        """The gradient of X, or of memory, that flows through one head."""
         node = self.graph[f"{head}X"]
         n_head = self.forward.value(node.n_head)
         of_source = {"X": "Q", "memory": "KV"}[source]
@@ -174,7 +174,7 @@ class GradientRun(Run):
         return reduce(np.add, reversed(through))
 
     def _through_projections(self, layer: str) -> Array:
-        """The gradient of a block's X through Q, K and V, by one product, as these are computed."""
+        """The gradient of a block's X through Q, K and V, with one product for all three."""
         X = self.forward._input(f"{layer}X")
         d_QKV = [new_rows(X, self._before_edits(f"{layer}{name}")) for name in "QKV"]
         W_QKV = side_by_side(*(self.forward.value(f"{layer}W_{name}") for name in "QKV"))
@@ -200,14 +200,14 @@ class GradientRun(Run):
 
 
 class AttentionGradientRun(GradientRun):
-    """Gradients in the run of `attention` or a similar function: of Σ d · y, y its last step."""
+    """Gradients of Σ d · y in the run of `attention` or a similar function; y is the last step."""
 
     last: str
     d: Array
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        # Such as a bias that was left out.
+        # A bias that was left out is absent.
         is_absent = step.equation is None and self.forward.value(path) is None
         return step.name not in CONSTANTS and not is_absent
 
@@ -217,7 +217,7 @@ class AttentionGradientRun(GradientRun):
 
 
 def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
-    """Sum the gradient of y over the axes along which a step of this shape was broadcast to y."""
+    """Sum d_y over the axes along which a step of this shape was broadcast to the shape of y."""
     added = d_y.ndim - len(shape)
     repeated = (n + added for n, size in enumerate(shape) if size < d_y.shape[n + added])
     total = d_y.sum(axis=(*range(added), *repeated), keepdims=True)
@@ -237,27 +237,27 @@ def gradients(
     at: int | str = -1,
     d: ArrayLike | None = None,
 ) -> Any:
-    """Gradients with respect to every step, by backpropagation.
+    """Compute the gradients with respect to every step, by backpropagation.
 
-    Of a trace: of a logit, a difference of two, or the loss. Of the result of `attention` or a
-    similar function: of Σ d · y, where y is the last step, `context` or, with several heads,
-    `output`.
+    For a trace, they are gradients of a logit, of a difference of two, or of the loss. For the
+    result of `attention` or a similar function, they are gradients of Σ d · y, where y is the last
+    step: `context` or, with several heads, `output`.
 
-    Gradients describe small changes only: they almost vanish at a saturated softmax, however much
+    Gradients describe small changes only: a saturated softmax has almost none, even if the result
     depends on it.
 
     Parameters
     ----------
     result : a trace, or the result of `attention` or a similar function
-    target, at : as for `attribution`; without a target, the loss, the mean cross-entropy of the
-        text's tokens
-    d : dL/dy for the gradients of L, which broadcasts to y; 1 by default
+    target, at : as for `attribution`; None for the loss, the text's mean cross-entropy
+    d : the gradient of a number L with respect to y, dL/dy, to compute the gradients of L; it
+        broadcasts to y, and is 1 by default
 
     Returns
     -------
     Gradients
-        of a trace; of an attention, a result like it. Each gradient has the shape of its step; the
-        mask and numbers show their values.
+        for a trace; for an attention, a result of the same class. Each gradient has the shape of
+        its step. Steps without a gradient, such as the mask, have their values.
 
     Examples
     --------
@@ -278,10 +278,10 @@ def gradients(
 
 
 def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType:
-    """The gradients of an attention's steps."""
+    """Compute the gradients of Σ d · y with respect to the steps of an attention."""
     last = attention._table_steps[-1]
     y = getattr(attention, last)
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, which is refused below
+    with np.errstate(over="ignore"):  # numbers that overflow become infinite: refused below
         array = as_floats(d, "d").astype(y.dtype)
     if not np.isfinite(array).all():
         raise InvalidValueError("d contains NaN or infinite numbers")
@@ -301,13 +301,13 @@ class Gradients(ForwardPass):
     """Gradients with respect to every step of a trace, see `gradients`.
 
     Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
-    gradient of `blocks.1.attention.residual` is what flows to `blocks.1.input` through attention.
-    The gradient of a head's X is the part that flows through that head. The gradient of W_E
-    includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show their
-    values.
+    gradient of `blocks.1.attention.residual` is the part of the gradient of `blocks.1.input` that
+    flows through attention. The gradient of a head's X is the part that flows through that head.
+    The gradient of W_E includes both of its uses. Ids, positions, the mask and scalars have no
+    gradient, and show their values.
 
-    In an edited trace, edited values are constants. A gradient that would flow through an edit that
-    is a function, or an edit of a step that only heads have, raises an error when it is read.
+    In an edited trace, edited values are constants. A gradient raises an error when it is read if
+    it would flow through an edit that is a function, or an edit of a head's X, scale or output.
     """
 
     _hint: ClassVar[str] = (
@@ -347,7 +347,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
         if node.step.equation is None or path not in needs:
             continue
         if len(enclosing_steps(graph, consumer)) > 1 or consumer.endswith("memory"):
-            continue  # a slice or an alias of another step
+            continue  # the consumer is a slice or an alias of another step
         names = parameters_of(node.step.equation)
         for name, need in zip(names, needs, strict=True):
             if need == path and node.step.equation not in ENDS:
@@ -355,14 +355,14 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
 
 
 def unalias(graph: Graph, path: str) -> str:
-    """The path of X instead of the path of memory, where memory is X under another name."""
+    """The path of X for that of memory if memory is X; other paths are returned unchanged."""
     node = graph[path]
     is_alias = node.step.name == "memory" and node.step.equation is equations.identity
     return node.needs[0] if is_alias else path
 
 
 def possible_consumers(graph: Graph, layer: int | None) -> Iterator[str]:
-    """The steps of this block, of the next one, and outside of blocks."""
+    """The steps that may need a step of a layer: in its block, the next block, or outside."""
     prefixes = ["", "blocks.0"]
     if layer is not None:
         block = f"blocks.{layer}"

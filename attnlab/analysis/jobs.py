@@ -1,4 +1,4 @@
-"""How well heads do known jobs: attending to the previous, first or same token; induction."""
+"""Scores of heads for jobs, known attention patterns such as attending to the previous token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def previous(tokens: Tokens) -> Mask:
 
 
 def first(tokens: Tokens) -> Mask:
-    """Attend to the first token, the attention sink of idle heads."""
+    """Attend to the first token, the attention sink: heads with nothing to do attend to it."""
     targets = np.zeros((len(tokens), len(tokens)), bool)
     targets[1:, 0] = True
     return targets
@@ -62,11 +62,11 @@ class HeadJobs(Analysis):
 
     Attributes
     ----------
-    jobs : names
+    jobs : the jobs' names
     attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if no query has
         such keys
-    standard_errors : like `attention`, of the mean over texts; NaN for one text
-    even : (jobs,), this mean for a head that attends equally to all visible tokens
+    standard_errors : (jobs, L, H), of these means over texts; NaN for one text
+    even : (jobs,), the mean weight of a head that attends equally to all visible tokens
     """
 
     meaning: ClassVar[str] = (
@@ -145,15 +145,15 @@ class HeadJobs(Analysis):
 def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) -> HeadJobs:
     """Score how well each head matches known attention patterns, called jobs.
 
-    The score of a head is the mean attention of queries on the keys of the job. A pattern says
-    neither what the head reads there nor whether it does something else as well.
+    The score of a head is its mean weight on the keys of the job. A pattern says neither what the
+    head reads from these keys nor whether it does something else as well.
 
     Parameters
     ----------
-    trace : of one text, or several
+    trace : a trace of one text, or traces of several
     jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
-        query should attend to; None for previous token, first token, same token, and induction (the
-        token after the last earlier occurrence)
+        query should attend to. None means previous token, first token, same token, and induction
+        (the token after the last earlier occurrence).
     """
     if isinstance(trace, Trace):
         traces: Iterable[Trace] = [trace]
@@ -177,7 +177,7 @@ def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) 
 def measure_jobs(
     texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
 ) -> HeadJobs:
-    """Average over all queries that have keys, in traces with targets by job, bool (T, T)."""
+    """Average over all queries that have keys; each trace comes with each job's bool (T, T)."""
     # For each job, an array per text: (L, H, queries) and (queries,).
     attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}
     even: dict[str, list[AnyArray]] = {job: [] for job in attention}

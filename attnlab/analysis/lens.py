@@ -25,7 +25,7 @@ from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, label
 from attnlab.text.tokens import Token, TokenLike
 
-# Columns in a printed table.
+# The most columns that a printed table shows.
 COLUMNS_SHOWN = 16
 
 
@@ -36,15 +36,15 @@ Numbers: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
 class Lens(Analysis):
     """Tokens with their ranks and probabilities, one row for each point of the residual stream.
 
-    The points are the embedding and the stream after each attention and each MLP; `stops` has their
-    paths.
+    The points are the embedding and the stream after each attention and each MLP; `stops` has the
+    points' paths.
 
     Attributes
     ----------
     stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is the model's
         prediction, unless `final` or `logits` is edited.
-    ids : int64 (S, n)
-    ranks : int64 (S, n), 1 for the most probable
+    ids : int64 (S, n), the tokens' ids
+    ranks : int64 (S, n), 1 for the most probable token
     probabilities : (S, n)
     tokens : n tokens for each point, see `Token`
     """
@@ -152,8 +152,9 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
 
     probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
 
-    Early layers may represent tokens differently: a token that doesn't appear there may still be
-    represented. A tuned lens learns the difference, see examples/later/tuned_lens.py.
+    Early layers may represent tokens differently from the last one, so a token that doesn't appear
+    there may still be represented. A tuned lens learns this difference, see
+    examples/later/tuned_lens.py.
 
     Parameters
     ----------
@@ -163,8 +164,8 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
     -------
     LogitLens
         `print` shows the most probable tokens; `.of(token)` gives one token's rank and probability,
-        `.top(k, at)` the k most probable at one position. Each computes only its positions, when
-        they are read
+        `.top(k, at)` the k most probable at one position. Numbers are computed when they are read,
+        for these positions only.
     """
     check_kind(trace, Trace, "trace")
     return LogitLens(trace, at)
@@ -204,7 +205,7 @@ class LogitLens(Lens):
         return decode_stream(self._trace, at(self._trace, stop)[self._rows])
 
     def of(self, token: TokenLike) -> OneToken:
-        """Rank and probability of a token at every point and position."""
+        """One token's rank and probability at every point and position."""
         target = self._trace.vocabulary.lookup(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
@@ -237,7 +238,7 @@ class LogitLens(Lens):
         """Ids and probabilities of the k most probable tokens at all S points, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            if k == 1:  # faster; ties go to the lowest id, too
+            if k == 1:  # argmax is faster, and also takes the lowest id of equal ones
                 ids = logits.argmax(axis=-1)[:, np.newaxis]
             else:
                 ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k]
@@ -250,8 +251,8 @@ class LogitLens(Lens):
     ) -> tuple[AnyArray, AnyArray]:
         """Apply `measure`, which returns two arrays, to the logits of all S points, (S, n, ...).
 
-        `rows` are the n positions. Rows of all points are computed in batches, as each product
-        reads all of W_U.
+        `rows` are the n positions. Rows of all points are computed in batches, since each product
+        reads all of W_U from memory.
         """
         streams = np.stack([at(self._trace, point)[rows] for point in points_of(self._trace)])
         S, n, D = streams.shape

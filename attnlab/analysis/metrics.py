@@ -25,7 +25,7 @@ Metric = Callable[[Any], float] | TargetLike
 def parse_metric(
     trace: Trace, metric: Any, at: int | str
 ) -> tuple[Callable[[Trace], Any], str, Target | None]:
-    """The function of a metric, its description, and its Target, or None for a user's function."""
+    """The metric as a function, its description, and its Target (None for a user's function)."""
     if callable(metric):
         if at != -1:
             raise InvalidTypeError("at= is for a token or a pair; a function reads any position")
@@ -74,7 +74,7 @@ def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
 def baselines_of(
     measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
 ) -> tuple[float, float]:
-    """The metric in both traces, which must differ."""
+    """The metric's values in both traces; raise if the values are equal."""
     baselines = as_metric(measure(clean)), as_metric(measure(corrupted))
     if baselines[0] == baselines[1]:
         raise InvalidValueError(
@@ -87,7 +87,7 @@ def baselines_of(
 
 
 def check_pairs(clean: Any, corrupted: Any) -> tuple[Traces, Traces]:
-    """Return both; raise unless they are traces of several texts, in pairs of equal length."""
+    """Check that both are traces of several texts, in pairs of equal length, and return both."""
     for traces in (clean, corrupted):
         if not isinstance(traces, Traces):
             raise InvalidTypeError(
@@ -113,9 +113,10 @@ def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
 
 
 def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
-    """Σ effects (n, m) / Σ totals (n,) over n texts, and its standard error, (m,) each.
+    """The ratios Σ effects / Σ totals over n texts, and their standard errors, both (m,).
 
-    √(Σ e² / (n (n - 1))) / |mean of totals|, where e = effect - ratio · total
+    error = √(Σ e² / (n (n - 1))) / |mean of totals|, where e = effect - ratio · total. `effects`
+    are (n, m), m effects in each text; `totals` are (n,).
 
     Source: Cochran, “Sampling Techniques” (1977), chapter 6, by linearisation.
     """
@@ -132,9 +133,10 @@ def effects_of_pairs(
     analyse: Callable[..., Any],
     progress: bool = False,
 ) -> tuple[AnyArray, AnyArray]:
-    """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair.
+    """Patch n pairs: the effects (n, patches), and the metric in clean and corrupted traces (2, n).
 
-    `analyse(clean, corrupted, target=...)` is the patching of one pair. Traces are freed by group.
+    `analyse(clean, corrupted, target=...)` patches one pair. Each group's traces are freed before
+    the next group.
     """
     metrics = value_for_each(metric, len(clean), "target")
     results: dict[int, Any] = {}

@@ -5,8 +5,8 @@ With LayerNorm's deviation held constant, X is linear in each part, and so is X 
 
     X = Σ (part - mean(part)) / deviation · gain + bias
 
-A head's part is in turn a sum over the tokens that it attends to, of weights[query, key] V[key]
-W_O, where V[key] is such a map of the stream at the head's block; an MLP's is a sum over neurons.
+A head's part is in turn the sum of weights[query, key] V[key] W_O over the tokens that it attends
+to, where V[key] is a linear map of X at the head's block; an MLP's part is a sum over neurons.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 
-# The neurons of an opened MLP that are terms of their own.
+# The number of neurons of an opened MLP that are separate terms.
 NEURONS = 10
 
 
@@ -33,12 +33,12 @@ NEURONS = 10
 class Term:
     """One term of a sum of vectors."""
 
-    #: Its path in the trace. A part of an opened part is named "outer path < its own path".
+    #: The term's path in the trace. A part of an opened part is named "outer path < its own path".
     name: str
-    label: str  #: how tables name it
+    label: str  #: the term's name in tables
     vector: Array  #: (1, Dh), or (T, Dh) with a row for each position
-    #: What it opens into: a function of this term, and of the vector (Dh,) that it is multiplied
-    #: by, which says which neurons are large. None if it doesn't open.
+    #: Returns the terms that it opens into, given this term and the vector (Dh,) that it is
+    #: multiplied by, which decides which neurons are large. None if it doesn't open.
     parts: Callable[[Term, Array], list[Term]] | None = None
 
     @property
@@ -58,7 +58,7 @@ def block_at(part: Result, layer: int) -> Block:
 
 
 def fold_layer_norm(attention: BlockAttention, W: Array) -> Array:
-    """W (D, n) with LayerNorm's gain and its subtraction of the mean folded in."""
+    """W (D, n) combined with LayerNorm's gain and its subtraction of the mean."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 
 
@@ -68,29 +68,29 @@ def centred(W: Array) -> Array:
 
 
 def weighted(rows: Array, x: Array) -> Array:
-    """Weigh the rows of x (..., T, n): summed for `rows` (1, T), one by one for `rows` (T, 1)."""
+    """Weigh the rows of x (..., T, n): their sum for `rows` (1, T), each row for `rows` (T, 1)."""
     return rows @ x if rows.shape[-1] == x.shape[-2] else rows * x
 
 
 def scaled_rows(attention: BlockAttention, rows: Array) -> Array:
-    """rows / deviation, the deviation of LayerNorm at each position."""
+    """rows / deviation, where LayerNorm has one deviation for each position."""
     deviations = deviation(centred(attention.residual), attention.epsilon)  # (T, 1)
     return rows / (deviations if rows.shape[-1] == 1 else deviations.T)
 
 
 def written_by_mlp(block: Block) -> Array:
     """What an MLP adds to the stream, (T, D)."""
-    # Output and mid are kept, the MLP's output isn't: a difference is quicker than two products.
+    # The run keeps output and mid, but not the MLP's output: a difference is quick to compute.
     return block.mlp.output if block.is_edited("output") else block.output - block.mid
 
 
 def written_by_heads(block: Block, rows: Array) -> Array:
-    """What each head adds to the stream, weighted by `rows`: (H, 1, D), or (H, T, D) unsummed."""
+    """What each head adds to the stream, `weighted` by `rows`: (H, 1, D), or (H, T, D)."""
     attention = block.attention
     width = (attention.n_head, -1, attention.W_O.shape[-1])
     written = weighted(rows, attention.context) @ attention.W_O.reshape(width)  # (H, Dv, D)
     for number, head in enumerate(attention.heads):
-        if head.is_edited("output"):  # no longer context W_O
+        if head.is_edited("output"):  # the output is no longer context W_O
             written[number] = weighted(rows, head.output)
     return written
 
@@ -108,9 +108,9 @@ def stream_terms(
     """
     block = block_at(part, layer)
     attention, scaled = block.attention, scaled_rows(block.attention, rows)
-    read = fold_layer_norm(attention, W)  # what is made of a part of the stream, (D, Dh)
+    read = fold_layer_norm(attention, W)  # (D, Dh), the map from a part of the stream to Q or K
     total = rows.sum(axis=-1, keepdims=True)
-    factor = scaled.sum(axis=-1, keepdims=True)  # multiplies b_O, which all positions share
+    factor = scaled.sum(axis=-1, keepdims=True)  # the factor of b_O, which all positions share
 
     def before() -> Iterator[Term]:
         for name in ("token_embedding", "position_embedding"):
@@ -155,7 +155,7 @@ def head_terms(
         label = Message("{title} from {token}", title=outer.label, token=labels[key])
         opened = partial(value_terms, head, layer, int(key), weights[key], read)
         name = outer.name.removesuffix("output") + f"V[{key}]"
-        is_cached = key < head.tokens_before  # its stream is another pass's
+        is_cached = key < head.tokens_before  # then the key's stream is in another pass
         terms.append(Term(name, label, vectors[[key]], None if is_cached else opened))
     return terms
 
@@ -181,7 +181,7 @@ def mlp_terms(
     others = np.delete(np.arange(len(activated)), largest)
 
     def term(name: str, label: str, vector: Array) -> Term:
-        """`name` in place of the MLP's output."""
+        """A term whose path has `name` instead of the MLP's "output"."""
         path = outer.name.removesuffix("output") + name
         return Term(path, Message("{title}: {name}", title=outer.label, name=label), vector)
 

@@ -53,10 +53,10 @@ HEADS = "blocks.*.attention.heads.*.context"
 # row differs starts a new batch.
 MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
-# Parts that a table names with their standard errors.
+# The number of parts that a table lists with their standard errors.
 PARTS_SHOWN = 10
 
-# A path, and the rows that are patched.
+# The path of a step, and the rows of it that are patched.
 Patch = tuple[str, slice]
 
 
@@ -64,20 +64,20 @@ class Patching(Analysis):
     """How much each patched step restores, as `attnlab.patch` returns it.
 
     restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
-    sums over n pairs of texts, often one
+    where the sums are over n pairs of texts, often one
 
-    As a ratio of means, it isn't dominated by a pair whose target hardly differs. Its standard
-    error is that of `ratio_of_means`.
+    This ratio of means isn't dominated by a pair whose target hardly differs. `ratio_of_means` has
+    the formula of its standard error.
 
     Attributes
     ----------
     restored : float64, with an axis for each * in the path, and with `by_position` one for
         positions. 0 means that nothing is restored, 1 that everything is; values below 0 and above
         1 are possible.
-    standard_errors : of `restored`, with its shape; NaN for one pair
+    standard_errors : those of `restored`, with the same shape; NaN for one pair
     effects : (n, ...), target(patched) - target(corrupted) of each pair
-    clean, corrupted : the target in the two traces; (n,) if several were given
-    paths : of the patched steps, in the order of `restored` without positions
+    clean, corrupted : the target in the two traces; (n,) for several pairs
+    paths : the paths of the patched steps, in the order of `restored` without positions
     """
 
     meaning: ClassVar[str] = (
@@ -115,7 +115,7 @@ class Patching(Analysis):
         self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = baselines
         self._parts, self._positions = parts, list[Axis]()
-        if by_position:  # the tokens differ between pairs
+        if by_position:  # several pairs have different tokens, so positions are only numbered
             numbered = numbered_axis("position", len(trace.tokens))
             self._positions = [positions_of(trace) if len(effects) == 1 else numbered]
         shape = *counts_of(trace, parts), *(len(axis.positions) for axis in self._positions)
@@ -134,7 +134,7 @@ class Patching(Analysis):
         if len(axes) == 3:  # layers, heads and positions: a row for each head
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
-        while len(axes) < 2:  # a table has two axes: those that are missing have one entry
+        while len(axes) < 2:  # a table has two axes, so a missing one is added with one entry
             axes.append(named_axis("", ("restored",)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
@@ -157,7 +157,7 @@ class Patching(Analysis):
         ]
         restored, errors = (x.ravel()[order] for x in (numbers, self.standard_errors))
         strongest = {"strongest": names, "restored": restored, "standard_error": errors}
-        yield listed(strongest, {"restored": PLUS_MINUS})  # the next column has the errors
+        yield listed(strongest, {"restored": PLUS_MINUS})  # shown with the next column as ± error
         clean, corrupted = (
             plus_minus(float(values.mean()), float(standard_error(values)))
             for values in (self.clean, self.corrupted)
@@ -210,34 +210,34 @@ def patch(
     """Patch steps of a clean run into a corrupted run, one by one.
 
     restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
-    sums over the pairs of texts, often one
+    where the sums are over the pairs of texts, often one
 
-    Steps before a patch, and rows before the first one that it changes, are computed once. Patches
+    Steps before a patch, and rows before the first row that it changes, are computed once. Patches
     of one layer are batched, unless the target is a function, which gets one trace at a time.
 
     Parameters
     ----------
-    clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
-        several pairs of such texts, as `model.trace` returns them for lists
+    clean, corrupted : traces, by one model, of two texts with the same number of tokens; or the
+        traces of several such pairs, as `model.trace` returns them for two lists of texts
     parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
         "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
     target : a token, for its logit; a pair of tokens, for the difference of their logits; or a
-        function of a Trace that returns a number. For several pairs of texts, one for all, or a
-        list with one for each.
+        function of a Trace that returns a number. For several pairs of texts, give one target for
+        all, or a list with one for each pair.
     at : the position of the logits: an index, which may be negative, or a token's text, "it"
-    with_ : values by path, which replace the steps of the corrupted run instead of those of the
-        clean run: `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero
-        ablation. With the two traces exchanged, it ablates the clean run, and `restored` is how
-        much of the difference the ablation destroys.
-    by_position : whether each position is patched alone
+    with_ : values by path to patch in, instead of the clean run's steps:
+        `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero ablation. If you
+        exchange the two traces, the clean run is ablated, and `restored` is how much of the
+        difference the ablation destroys.
+    by_position : whether each position is patched separately
     progress : whether a progress bar is shown on stderr
 
     Returns
     -------
     Patching
-        `.restored` has an axis for each * and one for positions; `print` shows it. For several
-        pairs it has `.standard_errors` and each pair's `.effects`; pairs of equal length are
-        computed side by side, which takes about 300 MB besides the model for GPT-2.
+        `.restored` has an axis for each * and, with `by_position`, one for positions. For several
+        pairs there are also `.standard_errors` and each pair's `.effects`. Pairs of equal length
+        are computed side by side, which takes about 300 MB besides the model for GPT-2.
 
     Examples
     --------
@@ -336,7 +336,8 @@ def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:
 def can_be_batched(trace: Trace, parts: str) -> bool:
     """Whether patched runs can be computed side by side.
 
-    Each patched step needs a row for each token. The functions of a trace's edits expect one run.
+    Each patched step needs a row for each token. The trace must not be edited, since an edit may be
+    a function that expects one run.
     """
     graph = trace._run.graph
     changed = {step for path in expand(trace, parts) for step in changed_steps(graph, path)}
@@ -440,10 +441,10 @@ def attribution_patch(
     gradients, estimates = Gradients(corrupted, of_logits), []
     for path, rows in patches_of(corrupted, parts, by_position):
         before, after = np.asarray(corrupted[path]), np.asarray(clean[path])
-        # Where both are -inf, as masked scores are, nothing changes; their difference would be NaN.
+        # Where both masked scores are -inf, the change is 0; a difference would be NaN.
         change = np.subtract(after, before, out=np.zeros_like(before), where=after != before)
         change = change * gradients[path]
-        # Not every step has rows: biases don't.
+        # A bias has no rows, so `rows` is used only if each position is patched separately.
         estimates.append(float((change[..., rows, :] if by_position else change).sum()))
     effects, description = np.array([estimates]), of_logits.message
     return AttributionPatching(corrupted, parts, by_position, description, effects, baselines)

@@ -50,14 +50,14 @@ def patch_path(
 ) -> Trace:
     """The corrupted trace, with receivers that read a sender's clean output."""
     parts = ("attention",) if recompute_mlps else ("attention", "mlp")
-    # What all parts write to the residual stream is held, so the change reaches the receivers only
-    # through the stream itself.
+    # What all parts write to the residual stream is held constant, so the sender's change reaches
+    # the receivers only through the stream itself.
     written = {
         path: corrupted[path]
         for layer in range(corrupted.config.n_layer)
         for path in (f"blocks.{layer}.{part}.output" for part in parts)
     }
-    # A head's output is added to the stream as part of its layer's.
+    # A head's output is added to the stream as a part of its layer's output.
     layer_prefix = parse(sender).layer_prefix
     path = f"{layer_prefix}output" if layer_prefix else sender
     written[path] = corrupted[path] + (clean[sender] - corrupted[sender])  # (T, D)
@@ -108,8 +108,8 @@ def path_patch(
     ----------
     clean, corrupted, target, at, progress : as in `patch`
     sender : path of a step that is added to the residual stream: "embedding",
-        "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" is every layer or head;
-        each is patched separately.
+        "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" stands for every layer or
+        head; each sender is patched separately.
     receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
         "blocks.1.mlp.X", or "final", from which the logits are computed. All receivers of a list
         or a path with "*" are patched together.

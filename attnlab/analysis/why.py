@@ -1,4 +1,4 @@
-"""Why a query looks at a key: its score as an exact sum over pairs of parts."""
+"""Why a query attends to a key: the score as an exact sum over pairs of parts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from attnlab.support.document import Document
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Format, Table, header, printable
 
-# Pairs in a printed table; parts along each axis of a heatmap.
+# The number of pairs in a printed table, and of parts along each axis of a heatmap.
 PAIRS_SHOWN, PARTS_SHOWN = 8, 12
 
 # The names of a table's rows and columns.
 SIDES = "part of the query", "part of the key"
 
-# The parts of the stream that can be taken out: paths of steps.
+# The paths of the steps that `Why.without` can remove from the stream.
 WRITERS = r"\w+_embedding|blocks\.\d+\.(attention\.heads\.\d+\.output|attention\.b_O|mlp\.output)"
 
 SOURCE = (
@@ -54,10 +54,10 @@ class Without(Document, Scores):
 
     Attributes
     ----------
-    score : with the part
-    held : without its pairs: LayerNorm's deviation is still that of the whole stream
-    recomputed : with LayerNorm of the stream without the part
-    ablated : with the part set to 0 in the trace, and all later parts computed again
+    score : the score with the part
+    held : the score without the part's pairs; LayerNorm's deviation is that of the whole stream
+    recomputed : the score with LayerNorm recomputed for the stream without the part
+    ablated : the score with the part set to 0 in the trace, and all later parts recomputed
     """
 
     _shown: ClassVar[Mapping[str, Format]] = dict.fromkeys(
@@ -74,31 +74,31 @@ def why(
     key: int | str,
     against: int | str | None = None,
 ) -> Why:
-    """Explain a score by what earlier parts of the model wrote: why a query looks at a key.
+    """Explain why a query attends to a key: by what earlier parts of the model wrote.
 
     The block's input is a sum of parts: embeddings, earlier heads and MLPs, biases. With
-    LayerNorm's deviation held constant, Q and K are linear in them, so a score is exactly a sum
-    over pairs, a part of the query · a part of the key / scale. The softmax sees only differences
-    of scores, so by default the mean of the scores of the keys that the query sees is subtracted,
-    each counted once.
+    LayerNorm's deviation held constant, Q and K are linear in these parts, so a score is exactly a
+    sum over pairs, a part of the query · a part of the key / scale. Softmax depends only on
+    differences of scores, so the score's difference is explained: by default from the mean score of
+    the query's visible keys.
 
     Parameters
     ----------
-    head : of a trace
+    head : a head of a trace
     query, key : positions, or the tokens' texts, as for `explain`
     against : another key, whose score is subtracted instead of the mean
 
     Returns
     -------
     Why
-        `print` shows a sentence and the largest pairs; `.pairs`, `.plot()`, `.to_dataframe()`;
-        `.open(part)` follows a part back. It keeps 4 + layer (H + 2) vectors of Dh numbers for each
-        side.
+        `print` shows a sentence and the largest pairs; `.pairs`, `.plot()` and `.to_dataframe()`
+        have all pairs; `.open(part)` splits a part further. The result keeps 4 + layer (H + 2)
+        vectors of Dh numbers each for the query and for the key.
 
     Raises
     ------
     InvalidValueError
-        It isn't a head of a trace, or an edit replaced a sum, so its parts no longer add up.
+        The head isn't of a trace, or an edit replaced a sum, so its parts no longer add up to it.
 
     Examples
     --------
@@ -109,13 +109,13 @@ def why(
 
 
 class Why(Analysis):
-    """A score's difference from others as a sum over pairs of parts; see `why`.
+    """A score's difference from other scores as a sum over pairs of parts; see `why`.
 
     Attributes
     ----------
-    query, key, against : positions; `against` is None if no key was given
-    parts : by side, "query" and "key", the parts that sum to Q[query], and to K[key] minus the
-        other keys. Each has a `name`, a `label` for tables and the `vector` that it adds.
+    query, key, against : positions; `against` is None for the mean over visible keys
+    parts : `parts["query"]` sum to Q[query], `parts["key"]` to K[key] minus K[against] or minus the
+        mean of the visible keys. Each has a `name`, a `label` for tables and a `vector`.
     pairs : (m, n), a part of the query · a part of the key / scale
     total : the difference, which is the sum of all pairs
     sentence : the total in words, with the pair that adds most to it
@@ -139,8 +139,7 @@ class Why(Analysis):
         self, head: Head, query: int | str, key: int | str, against: int | str | None
     ) -> None:
         layer = check_head(head)
-        # The trace keeps the block's input, as if a user had read it. All that is larger is in a
-        # fork, and freed with it.
+        # The trace keeps the block's input; a fork computes and frees all larger arrays.
         head._run.value(f"blocks.{layer}.input")
         self._head = head._fork()
         self._axes = dict(zip(("query", "key"), token_axes(head), strict=True))
@@ -151,7 +150,7 @@ class Why(Analysis):
         self._visible = np.flatnonzero(np.broadcast_to(head.mask, (Tq, Tk))[self.query])
         self._check_keys()
         self.title = Message("{head}: {target}", head=head.title, target=self._target)
-        # The total is Q[query] · (K[key] - the mean of the others) / scale: a weighted sum of Q's
+        # The total is Q[query] · (K[key] - the mean of K[others]) / scale: a weighted sum of Q's
         # rows, times a weighted sum of K's rows.
         query_rows, key_rows = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
         query_rows[0, self.query] = 1
@@ -175,7 +174,7 @@ class Why(Analysis):
                 )
 
     def _measured(self, head: Head) -> float:
-        """The total from the scores of a head, which may be that of an edited run."""
+        """The total, computed from the scores of a head, which may belong to an edited run."""
         return float(head.scores[self.query] @ self._rows["key"][0])
 
     def _multiply(self) -> None:
@@ -184,20 +183,20 @@ class Why(Analysis):
         check_sum(self.pairs.ravel(), np.array(self.total), "the score", self._head)
 
     def _other_side(self, side: str) -> Array:
-        """What the vectors of a side are multiplied by, (Dh,)."""
+        """The vector (Dh,) that the vectors of a side ("query" or "key") are multiplied by."""
         terms = self.parts["key" if side == "query" else "query"]
         return scores(stacked(terms).sum(axis=(0, 1)), self._head.scale)
 
     def open(self, part: str, side: str | None = None) -> Why:
-        """Replace a part by the parts that it is a sum of.
+        """Replace a part by the terms that sum to it.
 
-        A head opens into the tokens that it attends to, each of them into the parts of the stream
-        at that token, and so on down to embeddings, MLPs and biases. An MLP opens into its ten
-        largest neurons, the others and b_2.
+        A head opens into the tokens that it attends to, each token into the parts of the stream at
+        that token, and so on down to embeddings, MLPs and biases. An MLP opens into its ten
+        largest neurons, the sum of the other neurons, and b_2.
 
         Parameters
         ----------
-        part : its name, such as "blocks.0.mlp.output"
+        part : the part's name, such as "blocks.0.mlp.output"
         side : "query" or "key"; None for each side that has the part
         """
         opened = copy(self)
@@ -236,7 +235,7 @@ class Why(Analysis):
 
         Parameters
         ----------
-        part : the name of an embedding, a head's or an MLP's output, or a b_O, not opened
+        part : the name of an embedding, a head's or an MLP's output, or a b_O that isn't opened
 
         Examples
         --------
@@ -251,7 +250,7 @@ class Why(Analysis):
         run, attention = self._head._run, block_at(self._head, check_head(self._head)).attention
         stream = attention.residual - run.value(part)
         X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
-        # A head's output is context W_O, so that a context of 0 makes it 0.
+        # For a head, the context is set to 0, which makes its output, context W_O, 0.
         step = part.replace(".output", ".context") if ".heads." in part else part
         held = np.delete(np.delete(self.pairs, found["query"], 0), found["key"], 1).sum()
         recomputed, ablated = (
@@ -308,9 +307,9 @@ class Why(Analysis):
             pair = Message("{first} at {query} and {second} at {key}", **names)
         shown = f"{part:z.2f}"
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
-        # If another pair, or all others, take back at least half of the largest, no single pair is
-        # the reason.
-        shares = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
+        # If another pair, or the sum of all others, cancels at least half of the largest pair, no
+        # single pair is the reason.
+        shares = [float(signed[pair]) for pair in largest_of(self.pairs, PAIRS_SHOWN)]
         is_taken_back = 2 * max(-min(shares), abs(part) - abs(self.total)) >= abs(part)
         if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1
@@ -324,7 +323,7 @@ class Why(Analysis):
             rest = f"{self.total - part:+z.2f}"
             template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
             return Message(template, **numbers, rest=rest)
-        # Also by the rounded numbers: “0.13 of 0.26” mustn't be called less than half.
+        # The rounded numbers count too: “0.13 of 0.26” mustn't be called less than half.
         if 2 * abs(part) >= abs(self.total) or 2 * abs(float(shown)) >= abs(float(total)):
             return Message("{lead} because of {pair}: {part} of {total}.", **numbers)
         template = (
@@ -372,7 +371,7 @@ def check_head(head: Head) -> int:
 
 
 def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
-    """The terms of a layer's heads side by side; `rows` are as in `stream_terms`, by side."""
+    """The terms of one layer's heads, joined along Dh; each of `rows` is as in `stream_terms`."""
     layer, cached = check_head(heads[0]), heads[0].tokens_before
     is_sum = rows["key"].shape[0] == 1
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
@@ -382,7 +381,7 @@ def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[T
 
     query = stream_terms(heads[0], layer, rows["query"], joined("W_Q"), ("b_Q", joined("b_Q")))
     key = stream_terms(heads[0], layer, of_text, joined("W_K"), ("b_K", joined("b_K")))
-    if cached:  # one term for all cached keys: an earlier pass computed them from its own parts
+    if cached:  # cached keys are one term, since their parts belong to an earlier pass
         K = joined("K")
         K[cached:] = 0
         if not is_sum:
@@ -405,7 +404,7 @@ def largest_of(pairs: Array, count: int) -> list[tuple[int, int]]:
 
 
 def grid_of(pairs: Array, query: Sequence[str], key: Sequence[str]) -> tuple[AnyArray, Axis, Axis]:
-    """Pairs for a heatmap: the parts with the largest numbers, and the sums of the others."""
+    """Pairs for a heatmap: the parts with the largest numbers, and the sum of the other parts."""
     axes = []
     for axis, (name, labels) in enumerate(zip(SIDES, (query, key), strict=True)):
         order = np.argsort(-np.abs(pairs).max(axis=1 - axis), kind="stable")

@@ -129,7 +129,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             values = array if hasattr(array, "dtype") else np.asarray(array)
             # Under its path W_U is (D, vocab), in files (vocab, D).
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
-            _ = entries[bare].shape, entries[bare].dtype  # either may raise anything, so read here
+            _ = entries[bare].shape, entries[bare].dtype  # read here, since they may raise anything
     blocks = [match for name in entries if (match := IN_BLOCK.fullmatch(name))]
     matrices = [block[0] for block in blocks if block[2] in MATRICES]
     QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
@@ -139,10 +139,10 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
 
 
 def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
-    """The arrays with their names in a checkpoint and as given; parts of Q, K and V are joined."""
+    """The arrays as (name in a checkpoint, given name, array); separate Q, K and V are joined."""
     known: list[tuple[str, str, Any]] = []
-    # Separate Q, K and V, by the name of the array that they are parts of, and by the axis along
-    # which they are joined: the first one for nn.Linear, which stores Wᵀ.
+    # Separate Q, K and V, by the name of the joined array, and by the axis along which they are
+    # joined: the first axis for nn.Linear, which stores Wᵀ.
     parts: dict[tuple[str, int], dict[str, tuple[str, Any]]] = {}
     for name, array in items:
         check_kind(name, str, "an array's name")
@@ -199,7 +199,7 @@ def config_of(model: Any) -> GPT2Config:
 
 
 def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
-    """Convert a tokenizer as `GPT2.from_arrays` takes it, for an embedding with so many rows."""
+    """Convert a tokenizer, see `GPT2.from_arrays`, for an embedding with `rows` rows."""
     if tokenizer is None:
         return NoTokenizer(rows)
     if isinstance(tokenizer, Tokenizer):
@@ -217,7 +217,7 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
             "tokenizer must be a Tokenizer, or one of transformers, of the tokenizers library or "
             f"of tiktoken; got {with_article(type(tokenizer).__name__)}"
         )
-    import tempfile  # here, so that `import attnlab` is quick
+    import tempfile  # imported late, so that `import attnlab` is quick
 
     with tempfile.TemporaryDirectory() as directory:  # a slow tokenizer has no backend
         with reraised_as(VocabularyError, "the tokenizer can't be read"):

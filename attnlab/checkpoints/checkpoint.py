@@ -1,7 +1,7 @@
 """GPT-2's parameters in safetensors files, read when they are first used.
 
 Tensor names such as `h.0.attn.c_attn.weight` are used only here; elsewhere parameters have paths
-such as `blocks.0.attention.W_Q`, and three of them, W_Q, W_K and W_V, are the thirds of one tensor.
+such as `blocks.0.attention.W_Q`. W_Q, W_K and W_V are the thirds of one tensor.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from attnlab.support.files import (
 from attnlab.support.formats import describe_unsupported, list_names
 from attnlab.support.messages import Message
 
-# The origin of a model in the package is shown relative to it.
+# The origin of a model in the package is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
 
-# A snapshot in the hub's cache, with its repository's name.
+# Matches the directory of a snapshot in the hub's cache; the group is the repository's name.
 CACHED_SNAPSHOT = r"/models--([^/]+)/snapshots/[^/]+$"
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 AVERAGES = "head_averages.json"  # a list of numbers for each head, by the path of its context
 
-# safetensors' dtypes in NumPy, which lacks bfloat16, the upper half of a float32.
+# safetensors' dtypes in NumPy. It lacks bfloat16, which is the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 # Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's takes 15,000.
@@ -85,9 +85,9 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# Other implementations' names, as patterns, and the parameters' paths; in a block, without the
-# block's number. They are LLMs-from-scratch (the model of its chapters, and the faster one, with
-# qkv) and minGPT before it took transformers' names. They store matrices as nn.Linear does.
+# The parameter's path for patterns of names in other implementations: LLMs-from-scratch (its model
+# of the chapters, and a faster one, with qkv) and minGPT before it took transformers' names. Paths
+# are without the block; "Q", "K" and "V" are parts of W_QKV or b_QKV. Matrices are nn.Linear's.
 OTHER_BLOCK = r"(?:trf_blocks|blocks)\.(\d+)\."
 OTHER_NAMES = {
     r"tok_emb\.weight": "W_E",
@@ -114,11 +114,11 @@ OTHER_NAMES = {
 }
 
 # Prefixes that wrappers add to tensor names: torch.compile, parallel training, PEFT, TRL, and
-# models with a task's head.
+# models for another task. (?=.) requires that a name follows.
 WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
 
-# Heads of models for other tasks, by the first part of their tensors' names. They are ignored.
-HEADS = ("score", "classifier", "qa_outputs", "multiple_choice_head", "v_head")
+# Output layers for other tasks, by the first part of their tensors' names. They are ignored.
+TASK_HEADS = ("score", "classifier", "qa_outputs", "multiple_choice_head", "v_head")
 
 # Old files store the causal mask and its fill value among the parameters.
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
@@ -128,7 +128,7 @@ LORA = r".+\.(lora_\w+|base_layer)\..+"
 
 
 def tensor_name(path: str) -> str:
-    """A stored array's name in Hugging Face's files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
+    """The name of a stored array in files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
 
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
     """
@@ -141,9 +141,9 @@ def tensor_name(path: str) -> str:
 
 
 def other_name(name: str) -> tuple[str, str] | None:
-    """The name in a checkpoint for a name in another implementation; None for all others.
+    """The name in a checkpoint for a name in another implementation, and the part; else None.
 
-    With it comes "Q", "K" or "V" if the array is only that part of the checkpoint's array, else "".
+    The part is "Q", "K" or "V" if the array is only that part of the checkpoint's array, else "".
     The name is "" for an array that isn't a parameter.
     """
     for pattern, path in OTHER_NAMES.items():
@@ -158,7 +158,7 @@ def other_name(name: str) -> tuple[str, str] | None:
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:
     """Write parameters to `model.safetensors` in their dtype."""
-    from safetensors.numpy import save  # here, so that `import attnlab` is quick
+    from safetensors.numpy import save  # imported late, so that `import attnlab` is quick
 
     tensors = {
         tensor_name(path): parameters.stored(path) for path in stored_shapes(parameters.config)
@@ -168,7 +168,7 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
     if parameters.averages:
         save_averages(parameters.averages, directory)
-    else:  # a file that is already here belongs to another model
+    else:  # a file that exists already belongs to another model
         (directory / AVERAGES).unlink(missing_ok=True)
 
 
@@ -199,10 +199,10 @@ class Checkpoint(Parameters):
     """The parameters of a GPT-2 in a directory.
 
     Opening reads only the files' headers and checks that every tensor exists with its shape. A
-    tensor is read when first used. It is copied to memory, not mapped: mapped tensors may be
-    unaligned, and every matrix product would copy them. Traces read the embedding rows that they
-    use, until the logits need the whole matrix. A first read raises an error if the tensor isn't
-    finite, its file has changed, or an output matrix that the config ties differs from it.
+    tensor is read when it is first used. It is copied to memory, not mapped: mapped tensors may be
+    unaligned, and every matrix product would copy them. Traces read only the embedding rows that
+    they use, until the logits need the whole matrix. The first read raises an error if the tensor
+    isn't finite, if its file has changed, or if a stored output matrix should be tied but differs.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Checkpoint(Parameters):
 
     Attributes
     ----------
-    origin : the directory, and the names of ignored tensors, such as an added head's
+    origin : the directory, and the names of ignored tensors, those of an output layer for a task
     name : the repository's name in the hub's cache, or the directory's
 
     """
@@ -260,10 +260,10 @@ class Checkpoint(Parameters):
         return vars(self) | {"_arrays": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
-        return self  # read-only
+        return self  # its arrays are read-only
 
     def rows(self, path: str) -> Array | Rows:
-        """A parameter to index by rows, which for an embedding may read only the indexed rows."""
+        """A parameter to index by rows; for an embedding, only the indexed rows are read."""
         name = tensor_name(path)
         return self[path] if path in self._arrays or name not in EMBEDDINGS else Rows(self, name)
 
@@ -295,7 +295,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor in a safetensors file, from byte `start`; `version` shows if the file changed."""
+    """A tensor in a safetensors file from byte `start` on; `version` changes with the file."""
 
     file: Path
     dtype: str
@@ -311,7 +311,7 @@ class Entry:
         """Read only some rows of a matrix; `rows` must be in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
-        # Split where a row isn't the next one, so that consecutive rows are read at once.
+        # Split between rows that aren't consecutive, so that consecutive rows are read at once.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         parts = [self._read(self.start + int(run[0]) * row_bytes, run.size * width) for run in runs]
         return np.concatenate(parts).reshape(-1, width)
@@ -333,7 +333,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The directory's safetensors files, whole or in shards."""
+    """The directory's safetensors file, or its shards."""
     index = directory / INDEX
     files = [directory / name for name in weight_names(directory)]
     missing = [file.name for file in files if not os.path.isfile(file)]
@@ -402,7 +402,7 @@ def read_header(file: Path) -> dict[str, Entry]:
     The format: 8 bytes, little-endian, the length of a JSON header; the header; the tensors.
     Source: safetensors' README, "Format".
     """
-    from safetensors import SafetensorError, safe_open  # here, so that `import attnlab` is quick
+    from safetensors import SafetensorError, safe_open  # imported late: it is slow to load
 
     try:
         with open_regular(file) as stream:
@@ -418,7 +418,7 @@ def read_header(file: Path) -> dict[str, Entry]:
                 raise OSError("the header doesn't start with a brace")
         with safe_open(file, framework="np"):
             pass
-    except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
+    except (SafetensorError, OSError, MemoryError) as error:  # a file of 1 TB raises MemoryError
         raise CheckpointError(
             f"{file} isn't a safetensors file, or is truncated ({reason_of(error)})"
         ) from None
@@ -450,10 +450,11 @@ def select_parameters(
     """Select and check a model's parameters among its tensors, by name without prefix.
 
     Returns the parameters; the output matrix, if it is stored although the config ties it to the
-    embedding, else None; and a description of the ignored head, to append to `source`, which says
-    in errors where the tensors are from.
+    embedding, else None; and a description of ignored tensors, to append to the model's origin.
+    `source` says in errors where the tensors are from.
     """
-    ignored = [name for name in entries if name.startswith(tuple(f"{head}." for head in HEADS))]
+    prefixes = tuple(f"{head}." for head in TASK_HEADS)
+    ignored = [name for name in entries if name.startswith(prefixes)]
     parameters = _check_entries(
         {name: entry for name, entry in entries.items() if name not in ignored}, config, source
     )
@@ -481,8 +482,8 @@ def _check_entries(
     tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     expected = {tensor_name(path): shape for path, shape in stored_shapes(config).items()}
     if OUTPUT in expected:
-        expected[OUTPUT] = expected[OUTPUT][::-1]  # transposed, as in nn.Linear
-    elif OUTPUT in tensors:  # W_E under another name, or twice
+        expected[OUTPUT] = expected[OUTPUT][::-1]  # files have it transposed, as nn.Linear does
+    elif OUTPUT in tensors:  # W_E is stored under this name, or twice
         expected[OUTPUT] = expected[EMBEDDING]
         if EMBEDDING not in tensors:
             del expected[EMBEDDING]
@@ -524,7 +525,7 @@ def _mismatches(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) ->
 
 
 def _not_gpt2(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) -> str:
-    """Why tensors aren't a plain GPT-2's, by their names; or ""."""
+    """Why tensors with these names aren't a plain GPT-2's; "" if nothing is known."""
     for name in tensors:
         if re.fullmatch(LORA, name):
             return (

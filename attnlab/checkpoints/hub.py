@@ -1,6 +1,6 @@
 """Find a model's directory by its name: in the hub's cache, otherwise on the hub.
 
-huggingface_hub downloads the files to its cache; this module says which files, and limits the time
+huggingface_hub downloads the files to its cache; this module chooses the files, and limits the time
 to wait for the hub's first answer.
 """
 
@@ -20,7 +20,7 @@ from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
 from attnlab.text.tokenizer import Tokenizer
 
-# The published GPT-2s: repository, and default revision, which many caches already have.
+# The repository and the default revision, which many caches have, of each published GPT-2.
 PUBLISHED = {
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
     "gpt2-medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"),
@@ -45,11 +45,11 @@ class BuiltIn(NamedTuple):
 
     Attributes
     ----------
-    directory : with its files, and its card, MODEL_CARD.md
-    description : what it is
-    training : what it was trained on
+    directory : the directory with its files, and its card, MODEL_CARD.md
+    description : a noun phrase that describes it
+    training : a sentence on what it was trained on
     advice : what to do with words that it doesn't know
-    limits : what its next tokens are worth, a sentence of its card
+    limits : a sentence of its card on what its predictions are good for
     examples : texts that it continues well; a page with the model opens with the first
     """
 
@@ -119,7 +119,7 @@ def find_model(
     """Find or download the directory with a model's files, see `GPT2.from_pretrained`.
 
     A name in `BUILT_IN` (for a directory of that name, use `./pocket`) and a directory need no
-    network. Others are repositories, by a short name in `PUBLISHED` or as `owner/name`.
+    network. All other names are repositories: a short name in `PUBLISHED`, or `owner/name`.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     if revision is not None:
@@ -143,8 +143,8 @@ def find_model(
 def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Path:
     """Find a model in the hub's cache, or download it.
 
-    Other tools may have cached a published model at a revision other than the pinned one. The files
-    are the same.
+    If another tool has cached a published model at another revision, that is used: the files are
+    the same.
     """
     from huggingface_hub import constants
 
@@ -178,14 +178,14 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 
 
 def _missing_files(names: Iterable[str]) -> list[str]:
-    """The files of config and vocabulary that are missing among names of files."""
+    """The files of the config and the vocabulary that aren't among `names`."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]
 
 
 def _download(repository: str, revision: str | None, problem: str) -> Path:
-    """Download a model to the cache: the small files first, then, if they are valid, the weights.
+    """Download a model to the cache: the small files first; the weights if those are valid.
 
     `problem` says why a download is necessary.
     """
@@ -204,13 +204,13 @@ def _download(repository: str, revision: str | None, problem: str) -> Path:
 
 
 def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[str]:
-    """The names of a repository's files. This is the first request, which may get no answer."""
+    """The names of a repository's files. This first request fails after TIMEOUT seconds."""
     from huggingface_hub import HfApi, errors
 
     try:
         info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
         return [file.rfilename for file in info.siblings or ()]
-    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # private or gated, too
+    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # or private, or gated
         raise MissingFileError(
             f"{quoted(repository, 200)} is neither a directory nor a repository on the hub that "
             "you can access. Names are like gpt2 or owner/name. For a private or gated repository, "
@@ -231,8 +231,8 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
 def _fetch(repository: str, revision: str | None, names: Iterable[str]) -> Path:
     """Download those files of a revision that aren't in the cache; return the snapshot.
 
-    Not by `snapshot_download`: Ctrl-C doesn't stop its threads, and if the hub disappears, it may
-    return an incomplete snapshot.
+    `snapshot_download` isn't used: Ctrl-C doesn't stop its threads, and if the hub disappears, it
+    may return an incomplete snapshot.
     """
     from huggingface_hub import hf_hub_download
 

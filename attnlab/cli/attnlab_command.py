@@ -1,6 +1,6 @@
-"""The command `attnlab`: Ctrl-C while the package is imported shows one line, too.
+"""The command `attnlab`. It catches Ctrl-C while the package is imported.
 
-It is installed beside the package, whose import it watches.
+It is installed beside the package, since loading a module of the package would import it first.
 """
 
 import sys

@@ -32,14 +32,14 @@ from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.walkthrough import Reproduction
 
-# The file of the directory of `attnlab atlas` that is opened in a browser.
+# The page that `attnlab atlas` writes into its directory.
 PAGE = "atlas.html"
 
 
 def _model(options: argparse.Namespace) -> GPT2:
     if options.model is not None:
         return GPT2.from_pretrained(options.model)
-    with contextlib.redirect_stdout(sys.stderr):  # keep its notice out of the output
+    with contextlib.redirect_stdout(sys.stderr):  # the model's name isn't part of the output
         return GPT2.default()
 
 

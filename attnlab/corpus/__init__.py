@@ -5,8 +5,8 @@
 `run` distributes the work: a worker cuts each text into windows, traces them and computes the
 `measures`, which may include your own functions. A `tally` holds a chunk's sums; tallies are added
 in chunk order, so the result doesn't depend on the workers. It is written to a file for each
-finished chunk, and checked when it is read. `result` is the atlas. `heads` are sums of what each
-head does, and `details` what its page shows.
+finished chunk, and checked when it is read. `result` is the atlas. For a page of each head, `heads`
+sums up what the head does, and `details` makes the page's tables of these sums.
 """
 
 from attnlab.corpus.measures import MEASURES

@@ -1,7 +1,7 @@
 """Details of each head over a corpus: what it attends to and writes.
 
-They are made of a corpus's sums, see `heads`, and the model. Each is a table with a definition,
-and a standard error for each mean.
+They are computed from the corpus's sums, see `heads`, and the model. Each is a table with a
+definition, and a standard error for each mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import Columns
 
-# The most pairs, tokens promoted or demoted, and tokens that a top text's query promotes.
+# The most pairs, promoted (and demoted) tokens, and tokens that a top text's query promotes.
 LISTED, WRITTEN, PROMOTED = 12, 8, 3
 
 # Each table's title, the definition of its numbers, and the type of each column's cells.
@@ -88,7 +88,7 @@ def meaning_of(name: str) -> Message:
 
 
 def checked_details(stored: Any, heads: int) -> list[Details]:
-    """Read the details of `heads` heads from JSON; none at all is valid too, else raise."""
+    """Read the details of all heads from JSON; raise unless there are `heads` of them, or none."""
     details = [
         {
             name: {x: [*map(kind, tables[name][x])] for x, kind in kinds.items()}
@@ -106,7 +106,7 @@ def checked_details(stored: Any, heads: int) -> list[Details]:
 
 
 def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
-    """The details of all heads, by layer and head, in Python's numbers and strings."""
+    """The details of all heads, by layer and head, as Python numbers and strings."""
     sums, bins = total.sums, len(plan.bins)
     # The means of all rows and their standard errors, (rows, L H) each.
     means, errors = ratio(*sums["n"][..., np.newaxis], *sums["s"])
@@ -125,12 +125,12 @@ def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
 
 
 def lists(rows: Any, **columns: Any) -> Columns:
-    """Columns with only these rows, as lists."""
+    """Some rows of columns, as lists."""
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
 def near_columns(plan: Plan, total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
-    """Positions or distances: each bin's first and last, mean, error and texts."""
+    """The table of positions or distances: each bin's first and last, mean, error and texts."""
     texts = total.sums["n"][0, part].astype(int)
     columns = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}
     return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
@@ -153,7 +153,7 @@ def readable(model: GPT2, ids: Any) -> list[str]:
 
 
 def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[str]]) -> Columns:
-    """The top texts: each is a part of a window, with lines to keys in it or before it."""
+    """The top texts: each is a part of a window, with lines to keys in the part or before it."""
     rows: list[dict[str, Any]] = []
     for top, promotes in zip(total.best["tops"][:, head], promoted, strict=True):
         if not top["strength"] > 0:
@@ -180,18 +180,18 @@ def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[st
 
 
 def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]]]]:
-    """For each head, the tokens promoted and demoted most, and those by each top's query.
+    """For each head, the tokens it promotes and demotes most, and what each top's query promotes.
 
-    The effect on a token's logit is v · W_U[:, token], less its mean over tokens, where
-    v = gain (context W_O - its mean); contexts are divided by the deviation already, see
-    `TextSums.close`.
+    The effect on a token's logit is v · W_U[:, token] minus its mean over tokens, where
+    v = gain (o - mean(o)) and o = context W_O. Contexts are divided by LayerNorm's deviation
+    already, see `TextSums.close`.
     """
     trace, H = model.trace([0]), model.config.n_head
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
     W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
     centre = W_U.mean(axis=1)
-    # Sums over texts, as `ratio` takes them: of contexts (s), of contexts times the number of the
-    # text's positions (sn), and of products of two components (ss).
+    # Sums over texts, as `ratio` takes them: contexts (s), contexts times the number of the text's
+    # positions (sn), and products of two components of a context (ss).
     counts, (s, sn), ss = (total.sums[x] for x in ("n_contexts", "contexts", "squares"))
     count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
     for layer, block in enumerate(trace._fork().blocks):
@@ -206,8 +206,8 @@ def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]
             rows = np.concatenate(
                 [largest_ids(effects[0, h], count), largest_ids(-effects[0, h], count)]
             )
-            # What a context is multiplied by to give these effects, (Dh, rows): so the sums of
-            # contexts, and of their products, give those of effects.
+            # context @ p is these effects, (Dh, rows), so the sums of contexts and of their
+            # products give the sums of effects and of their squares.
             u = gain[:, np.newaxis] * (W_U[:, rows] - centre[:, np.newaxis])
             p = W_O[h].astype(np.float64) @ (u - u.mean(axis=0))
             squares = ((ss[head] @ p) * p).sum(axis=0)

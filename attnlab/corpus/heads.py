@@ -3,8 +3,8 @@
     a window's blocks ──> `TextSums` ──> `Tally.sums` of a chunk, then of the corpus
 
 Every mean is a ratio Σ s / Σ n of sums s and counts n of each text, see `tally.ratio`. The first
-query, which sees only itself, is skipped, and so is the first token as a key, where attention
-rests, unless a name says otherwise.
+query, which sees only itself, is skipped. So is the first token as a key, since a head attends to
+it when it has nothing to do, unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numpy.typing import DTypeLike, NDArray
 from attnlab.equations import AnyArray, Array, Ids, deviation, mean
 from attnlab.support.sink import excess
 
-# The number of token pairs that are tallied for each head: the pairs that most of the first texts
-# have. A model with many heads has fewer, so that pairs times heads are at most PAIR_CELLS.
+# The number of token pairs that are tallied for each head, at most PAIR_CELLS for all heads
+# together. The pairs are those that occur in most of the first texts.
 PAIRS, PAIR_CELLS = 4096, 600_000
 
-# The first texts end when their pairs, counted once a text, are about as many as this.
+# The first texts are those that have about this many pairs together.
 PAIRS_READ = 4_000_000
 
-# Texts kept for each head, their tokens that are shown, and lines between them.
+# The numbers of top texts kept for each head, of tokens shown of each, and of lines between them.
 TOPS, SHOWN, LINES = 4, 24, 64
 LINE = np.dtype([("query", "i4"), ("key", "i4"), ("weight", "f4"), ("excess", "f4")])
 
-# Positions and distances up to this have a bin each; later ones are joined, two bins an octave.
+# Positions and distances below this have a bin each; above it, each doubling has two bins.
 SINGLE = 16
 
 
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     window: int
 
     def sums(self, dtype: DTypeLike) -> dict[str, AnyArray]:
-        """Sums over texts, all 0: N, Σ n, Σ n² of each mean, and Σ s, Σ s², Σ s n of each head."""
+        """Zeros for the sums over texts: N, Σ n and Σ n² by mean, Σ s, Σ s² and Σ s n by head."""
         rows = 2 * len(self.bins) + len(self.pairs)
         shapes: dict[str, tuple[int, ...]] = {
             "s": (3, rows, self.heads),
@@ -66,20 +66,20 @@ class Plan(NamedTuple):
         """The fields of a top text: a window in which a head attends strongly, and what to show."""
         fields: list[Any] = [
             ("strength", "f8"),
-            ("number", "i8"),  # the window's, see `run.TOKEN_BITS`
-            *((name, "i4") for name in ("start", "end")),  # where the shown part is in the window
-            ("lines", LINE, LINES),  # the lines of the part that have the largest excess, in order
-            ("context", "f4", self.width),  # the head's, at the first line's query; see `close`
+            ("number", "i8"),  # the window's number, see `run.TOKEN_BITS`
+            *((name, "i4") for name in ("start", "end")),  # the shown part of the window
+            ("lines", LINE, LINES),  # the lines of the part with the largest excess, largest first
+            ("context", "f4", self.width),  # the head's context at the first line's query
         ]
         return np.dtype(fields)
 
     def no_tops(self) -> AnyArray:
-        """Placeholders for each head's top texts, (TOPS, L H): any real one is stronger."""
+        """Placeholders for each head's top texts, (TOPS, L H); any real top text is stronger."""
         return np.zeros((TOPS, self.heads), self.top)
 
 
 def codes_of(ids: Ids, vocab: int) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """A window's pairs by query, without the first key: queries, keys, codes of both tokens."""
+    """A window's pairs without the first key: positions of queries, of keys, codes of tokens."""
     q, k = np.tril_indices(len(ids))
     q, k = q[k > 0], k[k > 0]
     return q, k, ids[q] * vocab + ids[k]
@@ -115,7 +115,7 @@ class TextSums:
         q, k, codes = codes_of(ids, plan.vocab)
         self._number, self._T, self._flat = number, T, q * T + k
         bins = len(plan.bins)
-        first = np.zeros(T - 1, np.int64)  # weights on the first token are added to row 0
+        first = np.zeros(T - 1, np.int64)  # row 0 has the weights on the first token
         position = np.searchsorted(plan.bins, k, "right") - 1
         distance = np.searchsorted(plan.bins, q - k, "right") - 1 + bins
         pair = np.searchsorted(plan.pairs, codes)
@@ -124,12 +124,12 @@ class TextSums:
         # In `add`, the columns are the weights on other keys, then those on the first token.
         columns = np.arange(len(codes) + T - 1)
         keys = columns[: len(codes)]
-        # Columns in the order of the rows that they are added to, and where each row's begin.
+        # Sort the columns by the row that they are added to, and note where each row begins.
         rows = np.concatenate([position, first, distance, pair])
         order = np.argsort(rows, kind="stable")
         self._columns = np.concatenate([columns, keys, keys[is_tallied]])[order]
         self._rows, self._starts = np.unique(rows[order], return_index=True)
-        # A query counts once for a pair, however often the key's token is before it.
+        # A query counts once for a pair, even if the key's token occurs several times before it.
         counted = np.concatenate([position, first, distance, np.unique(pair * T + q) // T])
         self._counts = np.unique(counted, return_counts=True)[1]
         self._in_query = np.cumsum(np.arange(T - 1))  # where the keys of queries 1, 2, ... start
@@ -146,7 +146,7 @@ class TextSums:
         count = np.arange(1, T, dtype=weights.dtype)  # keys of queries 1, 2, ...
         uniform = np.add.reduceat(others, self._in_query, axis=1) / count
         largest = np.maximum.reduceat(others, self._in_query, axis=1)
-        # What `sink.excess` gives for each query's largest weight.
+        # The excess (see `sink.excess`) of each query's largest weight.
         self._best.append(
             self._top(weights, (largest - uniform) * count / np.maximum(count - 1, 1))
         )
@@ -155,11 +155,11 @@ class TextSums:
         self._parts.append((sums, context))
 
     def _top(self, weights: Array, excesses: Array) -> AnyArray:
-        """For each head, the run of up to SHOWN queries with the largest sum of excesses."""
+        """For each head, the up to SHOWN successive queries with the largest sum of excesses."""
         H, T, _ = weights.shape
         length = min(SHOWN, T)
-        # Two zeros in front: for the first query, which is skipped, and so that a run's sum is the
-        # difference of the cumulative sums at its end and before its start.
+        # One zero in front stands for the first query, which is skipped. With the other, the sum
+        # over queries i to j - 1 is sums[j] - sums[i].
         sums = np.cumsum(np.pad(excesses, ((0, 0), (2, 0))), axis=1, dtype=np.float64)
         run_sums = sums[:, length:] - sums[:, : T - length + 1]
         start = run_sums.argmax(axis=1)
@@ -180,9 +180,9 @@ class TextSums:
         return top
 
     def close(self, trace: Any) -> None:
-        """Add the window's sums to the text's; contexts are divided by the last LayerNorm's scale.
+        """Add the window's sums to the text's sums.
 
-        The scale, of `final`, is known only after the last block.
+        Contexts are divided by the deviation of the last LayerNorm, known after the last block.
         """
         if self._T < 2:
             return
@@ -216,7 +216,7 @@ class TextSums:
 
 
 def strongest(best: AnyArray, later: AnyArray) -> AnyArray:
-    """As many as `best` has, along the first axis; ties go to the earlier."""
+    """The strongest of both along the first axis, as many as `best` has; ties go to `best`."""
     both = np.concatenate([best, later])
     order = np.argsort(-both["strength"], axis=0, kind="stable")[: len(best)]
     return np.take_along_axis(both, order, axis=0)

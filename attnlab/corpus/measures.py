@@ -1,6 +1,6 @@
 """Measures of every head: sums over a window, and the divisors that make them means.
 
-A measure's mean over a corpus is Σ sums / Σ divisors. Those of weights are the jobs of
+A measure's mean over a corpus is Σ sums / Σ divisors. The measures of weights are the jobs of
 `attnlab.jobs`: Σ weights[q, k] targets[q, k] over the queries that have a target.
 """
 
@@ -19,7 +19,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.support.checks import as_reals, check_shape
 
-# What each measure is.
+# The description of each measure.
 MEASURES = {
     "first": "weight on the first token, where idle heads attend; the first query is skipped",
     "previous": "weight on the previous token; the first query is skipped",
@@ -51,7 +51,7 @@ class Sums(NamedTuple):
 
 
 def as_measures(measures: Any) -> dict[str, Measure | None]:
-    """Measures by name, with the function if it is user-defined."""
+    """Check measures, and return by name the function of a user-defined one, None for others."""
     if measures is None:
         return dict.fromkeys(MEASURES)
     if isinstance(measures, str) or not isinstance(measures, Sequence) or not measures:
@@ -81,7 +81,7 @@ def is_per_head(name: str) -> bool:
 def measure_trace(
     trace: Trace, measures: Mapping[str, Measure | None], seen: TextSums | None = None
 ) -> dict[str, Sums]:
-    """Compute all measures of a trace, without keeping its blocks' steps; `seen` sees them too."""
+    """Compute all measures of a trace without keeping its blocks' steps, and add them to `seen`."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
     # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
@@ -99,7 +99,7 @@ def measure_trace(
 def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
     """Yield a fork of each block in order; the trace keeps only the blocks' outputs.
 
-    It keeps the last block's output only if `keep_last`, for the logits.
+    `keep_last` says whether it keeps the last block's output, which the logits need.
     """
     for n, block in enumerate(trace.blocks, 1):
         fork = block._fork()
@@ -115,7 +115,7 @@ def head_sums(
     targets = {name: np.asarray(JOBS[name](trace.tokens), trace.embedding.dtype) for name in names}
     layers: dict[str, list[Sums]] = {name: [] for name in names}
     for block in blocks_in_turn(trace, keep_last or seen is not None):
-        weights = block.attention.weights  # stored, so that a long text's context reuses them
+        weights = block.attention.weights  # now stored: a long text's context uses them again
         for name in names:
             layers[name].append(weight_on(targets[name], weights))
         if seen is not None:
@@ -128,7 +128,7 @@ def head_sums(
 def weight_on(targets: Array, weights: Array) -> Sums:
     """The weight (H, T, T) on targets (T, T), over the number of queries that have a target.
 
-    Rows of weights sum to 1, but for rounding, so the number is the sum of these queries' weights.
+    A row of weights sums to 1 up to rounding, so the sum of these queries' weights is their number.
     """
     has_target = targets.any(axis=-1).astype(weights.dtype)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key

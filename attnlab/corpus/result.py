@@ -27,7 +27,7 @@ from attnlab.support.tables import Columns, Heading, Paragraph, Table, cell, hea
 # The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
 
-# Characters of a passage that are shown.
+# The number of characters of a passage that are shown.
 CHARACTERS_SHOWN = 60
 
 
@@ -54,11 +54,11 @@ class Measured(Analysis):
 
     Attributes
     ----------
-    name : of the measure, such as "induction"
-    mean, standard_errors : (L, H), or () for loss; NaN with fewer than two texts
-    texts : like `mean`, the number of texts that contributed
+    name : the measure's name, such as "induction"
+    mean, standard_errors : (L, H), or () for loss; errors are NaN with fewer than two texts
+    texts : (L, H), or () for loss, the number of texts that contributed
     says : a description of the measure
-    short_title : its title on the page, without the variant
+    short_title : the measure's title on the page
     """
 
     note: ClassVar[str] = (
@@ -74,7 +74,7 @@ class Measured(Analysis):
         self.name, self._atlas, self._columns = name, atlas, columns
         self.says = MEASURES.get(name, "user-defined measure")
         shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
-        # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.moments`.
+        # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.sums`.
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.sums["moments"][:, columns])
         self.mean, self.standard_errors = map(read_only, ratio(N, n, nn, s, ss, sn))
         self.texts = read_only(N.astype(np.int64))
@@ -88,14 +88,14 @@ class Measured(Analysis):
 
     @property
     def scale(self) -> Scale:
-        """The colour scale of its means: that of weights, if it is a mean of weights."""
+        """The colour scale of the means, which are means of weights if the measure is a job."""
         return WEIGHTS if self.name in JOBS else Scale.of(self.mean)
 
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=self.scale) for grid in super()._grids()]
 
     def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """Up to three passages with a head's largest values, or the loss's, largest first."""
+        """Up to three passages with the largest values of a head, or of the loss, largest first."""
         return self._passages(layer, head, smallest=False)
 
     def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
@@ -108,7 +108,7 @@ class Measured(Analysis):
             column += self._atlas._index(layer, head)
         elif layer is not None or head is not None:
             raise InvalidTypeError(f"{self.name} is of the whole model; leave out layer and head")
-        return tuple(
+        return tuple(  # the smallest values are stored as strength = -value, see `tally.PASSAGE`
             Passage(*tally.windows[number], value=-strength if smallest else strength)
             for strength, number in tally.best["extremes"][:, int(smallest), column].tolist()
             if number >= 0
@@ -140,18 +140,18 @@ class Atlas(Document, Mapping[str, Measured]):
 
     Attributes
     ----------
-    measures : their names; `atlas["induction"]` has its means, errors and example passages
+    measures : names; `atlas["induction"]` has this measure's means, errors and example passages
     n_layer, n_head : L and H
-    model, window : a description of the model, and the tokens traced at once
+    model, window : a description of the model, and the number of tokens traced at once
     texts, tokens : how many were measured
     faults : name and reason for each text that could not be measured
-    details : for each head, its tables' columns; empty unless measured with `heads=True`
+    details : for each head, the tables of `head`; empty unless measured with `heads=True`
     """
 
     def __init__(
         self, about: Mapping[str, Any], tally: Tally, details: Sequence[Details] = ()
     ) -> None:
-        """Make an atlas from what a file has: names and numbers (see `ABOUT`), sums and details."""
+        """Make an atlas from a file's contents: its names and sizes, sums and details."""
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = about["n_layer"], about["n_head"]
         self.model, self.window = about["model"], about["window"]
@@ -185,8 +185,8 @@ class Atlas(Document, Mapping[str, Measured]):
     def head(self, layer: int, head: int) -> Details:
         """What one head attends to and writes, in an atlas made with `heads=True`.
 
-        Its tables are those of its page, by name: positions, distances, pairs, writes, tops. Each
-        has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
+        The tables are those of the head's page, by name: positions, distances, pairs, writes, tops.
+        Each has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
         """
         index = self._index(layer, head)
         if not self.details:
@@ -196,12 +196,12 @@ class Atlas(Document, Mapping[str, Measured]):
         return self.details[index]
 
     def _index(self, layer: Any, head: Any) -> int:
-        """A head's index among those of all layers."""
+        """A head's index among the heads of all layers."""
         layer = Numbered("layer", range(self.n_layer)).item(layer)
         return int(layer * self.n_head + Numbered("head", range(self.n_head)).item(head))
 
     def lines(self) -> list[list[str]]:
-        """The means: a header and a row for each head; [] without heads."""
+        """The means as lines: a header and a line for each head; [] if no measure has heads."""
         if not self.per_head:
             return []
         lines = [[*header("layer", "head"), *(measure.name for measure in self.per_head)]]
@@ -238,7 +238,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def title(self) -> str:
-        """The corpus, in numbers, and the model."""
+        """The sizes of the corpus, and the model."""
         texts = Message(
             "Atlas of {texts}, {tokens} tokens in windows of {window}",
             texts=number_of_texts(self.texts),

@@ -39,7 +39,7 @@ from attnlab.support.files import FilePath, as_path, make_directory
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.text.corpora import Chunk, Text, chunks_of
 
-# The largest model in memory that is sent to workers, in bytes.
+# The bytes of the largest model in memory that is sent to workers.
 MAX_SENT = 64_000_000
 
 # Default number of tokens traced at once.
@@ -75,23 +75,23 @@ def atlas(
     texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
         skipped); a .jsonl, .csv or .tsv file, whose texts are in the field or column "text"; or a
         directory of such records and of other files with one text each, searched recursively
-        (hidden files are skipped). In files of text, in UTF-8, line breaks become `\\n`,
-        and a final one is dropped. Texts are read as a stream.
+        (hidden files are skipped). Files are UTF-8; in texts, line breaks become `\\n`, and a final
+        one is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
         each head, (L, H), NaN where undefined; a function counts once per window. None means all
         named measures.
     executor : as in `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
         `mpi4py.futures.MPIPoolExecutor`; None computes in this process
-    chunk : texts per task; fewer if they are long
+    chunk : texts per task; a task has fewer if they are long
     window : tokens to trace at once; None means 128, or n_positions if that is less
-    heads : whether to measure too what each head attends to and writes, for a page of each head:
-        `atlas.head(1, 2)["pairs"]` and others, see `Atlas.head`. With GPT-2's heads it takes 10 to
-        15 % longer, and 13 MB of disk a chunk.
+    heads : whether to measure also what each head attends to and writes, for a page of each head;
+        see `Atlas.head`. With GPT-2's heads it takes 10 to 15 % longer, and 13 MB of disk for each
+        chunk.
     directory : where to keep a file for each finished chunk, so that an interrupted run resumes
-        when it is started again; what changed since then, such as some texts, is measured anew.
-        At the end the atlas is saved there as `atlas.safetensors`. It can't be in a directory of
-        texts. A function is identified by its module, its name and its `version` attribute, if
-        any: change the version when you change the function.
+        when you start it again; chunks whose texts, model or measures have changed are measured
+        again. At the end the atlas is saved there as `atlas.safetensors`. It can't be in a
+        directory of texts. A function is identified by its module, its name and its `version`
+        attribute, if any: change the version when you change the function.
     progress : whether to show a progress bar on stderr
 
     Returns
@@ -139,7 +139,7 @@ def atlas(
             "window": window,
         }
         details = () if task.plan is None else details_of(loaded, task.plan, total)
-        means = Tally(task.columns)  # without the sums of heads, of which the details were made
+        means = Tally(task.columns)  # without the sums of heads, from which the details were made
         means.add(total)
         result = Atlas(about, means, details)
     if path is not None:
@@ -148,7 +148,7 @@ def atlas(
 
 
 def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
-    """Choose the pairs of tokens to tally, by the first texts; return the task and all chunks."""
+    """Choose the pairs to tally, those of the first texts; return the new task and all chunks."""
     model = task.model
     config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
     for chunk in chunks:
@@ -191,7 +191,7 @@ def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress
 def tallies(
     task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
 ) -> Generator[Tally, None, None]:
-    """Yield each chunk's tally, in order. A chunk that has a file isn't computed but read."""
+    """Yield each chunk's tally, in order. If a chunk has a file, the tally is read from it."""
     key = None if directory is None else task.key
     # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
@@ -228,7 +228,7 @@ def tallies(
 
 @contextlib.contextmanager
 def worker_errors(chunk: Chunk) -> Iterator[None]:
-    """Report an executor's errors, such as of a lost worker, with the chunk's texts."""
+    """Add the names of the chunk's texts to an executor's errors, such as a lost worker."""
     try:
         yield
     except AttnlabError:
@@ -242,7 +242,7 @@ def worker_errors(chunk: Chunk) -> Iterator[None]:
 
 
 def file_name(chunk: Chunk, key: int | None) -> str:
-    """A chunk's file: its name changes with the texts and with `Task.key`."""
+    """The name of a chunk's file, which changes with the texts and with `Task.key`."""
     return f"chunk-{chunk.number:08}-{checksum(key, chunk):08x}.safetensors"
 
 
@@ -252,7 +252,7 @@ def checksum(*values: object) -> int:
 
 
 def read_chunk(task: Task, file: Path) -> Tally:
-    """A finished chunk's tally."""
+    """Read a finished chunk's tally."""
     arrays, about = read_arrays(file)
     with reraised_as(AtlasError, f"{file} isn't a chunk's file. Remove it to measure it again"):
         return Tally.from_stored(arrays, about, task.columns, task.plan)
@@ -262,8 +262,8 @@ def read_chunk(task: Task, file: Path) -> Tally:
 class Task:
     """What to compute for every chunk.
 
-    Workers get it as a pickle. A model that was given by name is sent as its name; another one on
-    disk as its tokenizer and the weights' path.
+    Workers get it as a pickle. A model that was given by name is sent as its name; another model on
+    disk is sent as its tokenizer and the weights' path.
     """
 
     model: GPT2
@@ -288,7 +288,7 @@ class Task:
 
     @property
     def key(self) -> int:
-        """A number that changes with whatever a text's sums depend on."""
+        """A number that changes with all that a text's sums depend on, besides the text."""
         model, functions = self.model, list[tuple[Any, ...]]()
         parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
         weights = [zlib.crc32(parameters[path].tobytes()) for path in parameters]
@@ -307,7 +307,7 @@ class Task:
         return sum(heads if is_per_head(name) else 1 for name in self.measures)
 
     def tally(self, chunk: Chunk) -> Tally:
-        """The tally of a chunk's texts; those that can't be measured are in `faults`."""
+        """The tally of a chunk's texts; texts that can't be measured are in `faults`."""
         tally = Tally(self.columns, self.plan, np.float32)
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
@@ -356,7 +356,7 @@ def sent_task(sent: str | bytes, *others: Any) -> Task:
 
 @lru_cache(maxsize=1)
 def opened_once(sent: str | bytes) -> GPT2:
-    """The model that has this name, or was pickled: a worker opens it once and keeps it."""
+    """Open the model with this name, or unpickle it; a worker opens it once and keeps it."""
     use_one_thread()
     return GPT2.from_pretrained(sent) if isinstance(sent, str) else pickle.loads(sent)
 

@@ -1,4 +1,4 @@
-"""Sums over texts, in constant memory: moments and extreme passages; and their files.
+"""Sums over texts in constant memory (moments and extreme passages), and their files.
 
 The mean is a ratio, r = Σ sums / Σ divisors. Its standard error follows from
 Σ (sums - r divisors)², which is computed from the moments. Tallies are added in chunk order, as
@@ -25,22 +25,23 @@ from attnlab.support.sink import NOTABLE
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
 
-# For each measure and head, the number of passages kept with the largest values, and the number
-# with the smallest.
+# For each measure and head, this many passages with the largest values are kept, and as many with
+# the smallest.
 EXTREMES = 3
 
-# A passage's value, or -value among the smallest, and its window's number; see `missing`.
+# A passage's strength and its window's number. The strength is the value, or, among the passages
+# with the smallest values, -value, so that the strongest ones are kept in both cases.
 PASSAGE = np.dtype([("strength", "f8"), ("number", "i8")])
 
-# The name of the array that holds the JSON, as bytes.
+# In a file, the name of the array that has JSON as bytes.
 JSON = "about"
 
 
 def ratio(N: Any, n: Any, nn: Any, s: Any, ss: Any, sn: Any) -> tuple[AnyArray, AnyArray]:
     """The mean Σ s / Σ n over N texts, and its standard error, NaN with fewer than two texts.
 
-    variance = N / (N - 1) Σ (s - mean n)² / (Σ n)²; the parameters are N, Σ n, Σ n², Σ s, Σ s²
-    and Σ s n, over texts with sums s and divisors n, of which N have n > 0
+    variance = N / (N - 1) Σ (s - mean n)² / (Σ n)², for texts with sums s and divisors n, of which
+    N have n > 0. The parameters are N, Σ n, Σ n², Σ s, Σ s² and Σ s n.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
         mean = np.asarray(s / n)
@@ -52,7 +53,7 @@ class Window(NamedTuple):
     """A part of a text that is traced at once."""
 
     text: str  # the text's name, such as "line 7"
-    start: int  # position of its first token in the text
+    start: int  # the position of its first token in the text
     ids: list[int]
     content: str
 
@@ -62,12 +63,12 @@ class Tally:
 
     Attributes
     ----------
-    sums : by name. "moments" (6, C) has, over texts with sums s and divisors n (see
-        `measures.Sums`), the number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n². A plan of
-        heads adds its own sums; those of a chunk are float32, which halves the chunk's file.
-    best : by name, strongest first. "extremes" (EXTREMES, 2, C) has the passages with the largest
-        values, and those with the smallest. A plan of heads adds "tops" (TOPS, L H), each head's
-        top texts.
+    sums : arrays by name. "moments" (6, C) has the number of texts with n > 0, Σ s, Σ n, Σ s²,
+        Σ s n, Σ n², for texts with sums s and divisors n (see `measures.Sums`). A plan of heads
+        adds its own sums, in float32 for a chunk, which halves the chunk's file.
+    best : arrays by name, the strongest first. "extremes" (EXTREMES, 2, C) has the passages with
+        the largest values, and those with the smallest. A plan of heads adds "tops" (TOPS, L H),
+        each head's top texts.
     windows : the windows that `best` refers to, by their number in corpus order
     texts, tokens : how many were measured
     faults : name and reason for each text that could not be measured
@@ -91,7 +92,7 @@ class Tally:
         self.texts += 1
 
     def add_window(self, number: int, window: Window, sums: AnyArray, divisors: AnyArray) -> None:
-        """Enter a window's values into the extremes, and keep the window if one of them stays."""
+        """Add a window's values to the extremes; keep the window if one of its values is there."""
         value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
         found = missing((1, 2, *value.shape))
         # The largest values have the strength `value`, the smallest have `-value`.
@@ -120,7 +121,7 @@ class Tally:
         self.windows = {number: window for number, window in self.windows.items() if number in kept}
 
     def to_store(self) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-        """What a file stores: arrays, with records viewed as bytes, and data for JSON."""
+        """What a file stores: arrays, where records are viewed as bytes, and data for JSON."""
         records = {
             name: np.ascontiguousarray(best)[..., np.newaxis].view(np.uint8)
             for name, best in self.best.items()
@@ -157,23 +158,23 @@ class Tally:
     def _has(self, top: Any) -> bool:
         """Whether a top text is a part of one of the windows, with lines between its tokens."""
         if not top["strength"] > 0:
-            return True  # there is none
+            return True  # it is a placeholder
         window, start, end = self.windows.get(int(top["number"])), top["start"], top["end"]
         if window is None or not 0 <= start < end <= len(window.ids):
             return False
-        lines = top["lines"][top["lines"]["excess"] >= NOTABLE]  # the others aren't drawn
+        lines = top["lines"][top["lines"]["excess"] >= NOTABLE]  # other lines aren't drawn
         query, key = lines["query"], lines["key"]
         return bool(((start <= query) & (key >= 0) & (np.maximum(query, key) < end)).all())
 
 
 def missing(shape: tuple[int, ...]) -> AnyArray:
-    """Placeholders for passages: any real passage is stronger."""
+    """Placeholders for passages; any real passage is stronger."""
     return np.full(shape, np.array((-np.inf, -1), PASSAGE))
 
 
 def write_arrays(path: FilePath, arrays: Mapping[str, AnyArray], about: Any) -> None:
     """Write arrays, and `about`, which JSON can represent, to a file, atomically."""
-    from safetensors.numpy import save  # here, so that `import attnlab` is quick
+    from safetensors.numpy import save  # imported late, so that `import attnlab` is quick
 
     stored = {name: np.array(array, order="C") for name, array in arrays.items()}
     stored[JSON] = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -193,7 +194,7 @@ def read_arrays(path: Path) -> tuple[dict[str, AnyArray], Any]:
         if JSON not in arrays:
             raise AtlasError(f"{path} can't be read: another version or program wrote it")
         about = json.loads(arrays.pop(JSON).tobytes())
-        json.dumps(about, ensure_ascii=False).encode()  # lone surrogates can't be written anywhere
+        json.dumps(about, ensure_ascii=False).encode()  # raises for unpaired surrogates
         return arrays, about
 
 

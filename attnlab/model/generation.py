@@ -66,7 +66,7 @@ class Generation(Document):
         that it was `sampled_with` (1 at temperature 0)
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
-    notice : what is odd about the prompt, such as a blank at its end, see `Trace.notice`
+    notice : a warning about the prompt, such as a blank at its end, see `Trace.notice`
     """
 
     _shown: ClassVar[Mapping[str, Format]] = {
@@ -108,7 +108,7 @@ class Generation(Document):
 
     def _repr_html_(self) -> str:
         """The whole text, and each new token with its probability."""
-        from attnlab.support import markup  # here, so that `import attnlab` is quick
+        from attnlab.support import markup  # imported late, so that `import attnlab` is quick
 
         title, *pieces = self.pieces()
         assert isinstance(title, str)
@@ -132,36 +132,35 @@ def generation_steps(
     positions change all keys and values. Edits are applied to each step's trace. `run_last_token`
     adds a step that computes the rows of the last sampled token.
     """
-    # Autoregressive: each token is drawn from what the model predicts after all tokens before it.
+    # Generation is autoregressive: each token is drawn from the prediction after all tokens before.
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = np.random.default_rng(sampling.seed)
-    candidates = vocabulary.ids  # without unused rows of the embedding
+    candidates = vocabulary.ids  # the embedding may have more rows than tokens
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:  # W_P has no row for a later position
             trace = Trace(vocabulary.tokens(ids[-positions:]), vocabulary, parameters)
         else:
-            # The whole prompt in the first step (prefill), then one token a step (decoding).
+            # The first step runs the whole prompt (prefill), each later step one token (decoding).
             new = vocabulary.tokens(ids[cache.length :])
             trace = Trace(new, vocabulary, parameters, cache)
         if edits is not None:
             trace = trace.edited(edits)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
-        cache.length = len(ids)  # only now: the next pass may add its rows after these
+        cache.length = len(ids)  # the next pass adds its rows after these
         return trace
 
     ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
-        # The embedding may have rows that stand for no token: `index` counts the others only.
         index, sampled_with = sampling.draw(trace.next_logits[candidates], rng)
         id = int(candidates[index])
         probability = float(equations.softmax(trace.next_logits)[id])
         token = trace._candidate(id, probability, sampled_with)
         yield GenerationStep(trace, token)
         ids.append(token.id)
-        # Bytes, not text: a stop may end within a token, and a character be spread over several.
+        # Bytes are compared, since a stop may end within a token, and a character may have several.
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
         if any(stop in generated for stop in stops):
             break

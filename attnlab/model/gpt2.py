@@ -64,13 +64,14 @@ class GPT2:
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
         self.config: GPT2Config = parameters.config
-        # Two objects do the work: the tokenizer turns texts into ids, traces take parameters.
         self.parameters = parameters.frozen()  # training them further must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
     @property
     def averages(self) -> Averages | None:
-        """Each head's mean context over texts, to ablate it in pages; see `attnlab.averages`.
+        """Each head's mean context over texts, which pages ablate heads with.
+
+        See `attnlab.averages`.
 
         None if the model has none. `from_pretrained` reads them from `head_averages.json`.
         """
@@ -118,7 +119,7 @@ class GPT2:
             )
         except DownloadError as error:
             raise DownloadError(f"{error}. {BUILT_IN_HINT}") from error.__cause__
-        # From here on, all is in a directory: the hub's cache, the package, or the user's.
+        # The directory is the hub's cache, the package's, or the user's.
         weight_files(directory)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype)  # reads no weights yet
@@ -131,10 +132,10 @@ class GPT2:
     def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
         """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
-        Its parameters are copied, so training it further does not change this one. Traces are those
-        of eval mode, without dropout. The model may be compiled, or wrapped for parallel training;
-        its output layer for another task, such as classification, is ignored. Tokenizer and dtype
-        are as for `from_arrays`.
+        The parameters are copied, so training the model further does not change this one. Traces
+        have no dropout, as in eval mode. The model may be compiled, or wrapped for parallel
+        training; its output layer for another task, such as classification, is ignored. Tokenizer
+        and dtype are as for `from_arrays`.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -229,7 +230,7 @@ class GPT2:
         self.config.save(path)
 
     def head(self, layer: int, head: int) -> HeadWeights:
-        """A head's parameters, W_Q to W_O, and their products QK and OV, without a text.
+        """A head's parameters, W_Q to W_O, and their products QK and OV, which need no text.
 
         Only the layer's attention is read from a checkpoint. `trace.head` has a text's numbers.
         """
@@ -264,8 +265,8 @@ class GPT2:
 
             texts = self._texts_to_trace(text_or_ids, special)
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
-        tokens = self._tokens_to_trace(text_or_ids, special)  # T of them
-        # Nothing is computed yet: reading a step runs what it needs.
+        tokens = self._tokens_to_trace(text_or_ids, special)
+        # Nothing is computed yet: a step is computed when it is read.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
     def _texts_to_trace(self, texts: Iterable[Any], special: bool) -> list[Tokens]:
@@ -296,14 +297,14 @@ class GPT2:
         """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
 
         The text is read in windows of n_positions tokens, each `stride` tokens after the one
-        before; a token's loss is computed in the first window that has it. The mean of the losses
-        is the loss of the text; e to the power of it is the perplexity.
+        before; a token's loss is computed in the first window that has the token. The text's loss
+        is the mean of the losses, its perplexity exp(loss).
 
         Parameters
         ----------
         text_or_ids : as `trace` takes it
-        stride : 1 to n_positions - 1, slower and more exact if it is small; None for half of
-            n_positions
+        stride : 1 to n_positions - 1; a smaller stride is slower, but tokens see more of the text.
+            None means half of n_positions.
 
         Source: transformers' documentation, “Perplexity of fixed-length models”.
         """
@@ -315,7 +316,7 @@ class GPT2:
         # A token's loss depends on how much text the model sees before it. So windows overlap: in
         # all but the first, each counted token has n_positions - stride tokens or more before it.
         losses: list[Array] = []
-        end = 1  # tokens before it need no loss any more: the first one has none
+        end = 1  # all tokens before `end` are done; the first token has no loss
         for start in range(0, max(len(tokens) - size, 0) + stride, stride):
             trace = self.trace(tokens[start : start + size])
             # losses[t] is that of token t + 1; those before `end` were counted in earlier windows.
@@ -330,15 +331,15 @@ class GPT2:
 
         Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
 
-        Both may be texts, ids or Tokens. Begin a new word with a space: its tokens are those of the
-        word by itself. (Some tokenizers add the space.) Longer words that begin with the same
-        tokens are included: " dog" also counts “dogs” if that is dog + s.
+        Both may be texts, ids or Tokens. Begin a new word with a space, unless the tokenizer adds
+        it; the word is split into tokens by itself. Longer words that begin with the same tokens
+        are included: " dog" also counts “dogs” if its tokens are dog + s.
 
         Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why
-        that counts longer words.
+        longer words are included.
         """
         pieces = self._tokens(word)
-        if isinstance(word, str):  # without what is put before every text, such as [CLS]
+        if isinstance(word, str):  # remove the tokens that are put before every text, as [CLS]
             pieces = pieces[len(self.tokenizer._affixes[0]) :]
         if not pieces:
             raise InvalidValueError('word must have at least one token; got none. Give " dog"')
@@ -373,10 +374,10 @@ class GPT2:
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
         trace : whether to keep every step, with the trace of the tokens that it computed
-        edits : applied at every step, as `Trace.edited` takes them; a function gets, and an index
-            counts, the rows of the tokens that the step computes. For example,
-            `{"blocks.3.output": lambda x: x + direction}`
-        special : whether names of special tokens in a prompt are these tokens
+        edits : edits as `Trace.edited` takes them, for example
+            `{"blocks.3.output": lambda x: x + direction}`. They are applied at every step of the
+            generation to the rows of the tokens that this step computes.
+        special : whether names in the prompt, such as `<|endoftext|>`, are special tokens
         temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the most probable
             token is always taken
         top_k, top_p : sample only among the k most probable tokens, or among the fewest that have
@@ -406,7 +407,7 @@ class GPT2:
             special,
             run_last_token=trace,
         )
-        # Each step holds a trace: unless asked for, it is freed once its token is known.
+        # Each step holds a trace, which is freed once its token is known, unless asked for.
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
@@ -476,7 +477,7 @@ class GPT2:
             raise InvalidValueError("stop needs tokens with texts, and this model has no tokenizer")
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
-            # Before the first step, so that `stream` itself raises, not the first `next`.
+            # Checked here, so that calling `stream` raises, not its first `next`.
             expand_edits(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
@@ -503,12 +504,12 @@ class GPT2:
 
 
 def is_list_of_texts(texts: Any) -> bool:
-    """Whether this is a list with a text or Tokens, or with at least two rows of ids."""
+    """Whether `texts` is a list with a text or Tokens, or with at least two rows of ids."""
     if not isinstance(texts, list | tuple):
         return False
     if any(isinstance(text, str | Tokens) for text in texts):
         return True
-    # [[1, 2]] is a batch of one, as from a tokenizer: one text.
+    # [[1, 2]] is one text: a batch of one, as tokenizers return it.
     return len(texts) > 1 and all(isinstance(row, list | tuple) for row in texts)
 
 
@@ -519,8 +520,8 @@ def single_row(ids_or_encoding: Any) -> Any:
             raise InvalidTypeError(
                 f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
             )
-        mask = single_row(ids_or_encoding.get("attention_mask", 1))  # may be a batch of one
-        # Padding would be traced as if it were text.
+        mask = single_row(ids_or_encoding.get("attention_mask", 1))  # it may be a batch of one
+        # Padding is refused, since it would be traced as if it were text.
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]
@@ -534,7 +535,7 @@ def single_row(ids_or_encoding: Any) -> Any:
 
 
 def _load_tokenizer(directory: Path, tokenizer: Any, rows: int) -> Tokenizer:
-    """Load the tokenizer given as an argument, else the directory's, else one for ids alone."""
+    """Load the given tokenizer, or else the directory's, or else one for ids alone."""
     if isinstance(tokenizer, (str, os.PathLike)):
         return Tokenizer.from_directory(tokenizer)
     if tokenizer is not None:

@@ -1,7 +1,7 @@
-"""A notice if a text has words that its model reads in small pieces, or can't read at all.
+"""A notice about a text, which warns of four things.
 
-Also if it ends in a blank, and if it has names of special tokens, such as `<|endoftext|>`, which
-were split like other words, or which the model doesn't have.
+The model reads a word in small pieces, or can't read it at all; the text ends in a blank; it has
+the name of a special token, such as `<|endoftext|>`, that was split or that the model doesn't have.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FOR_CHINESE = (
 FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
 FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
 
-# What to say of models that aren't published ones.
+# What the notice says of models that aren't published ones.
 NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
 NAMELESS = "this model"
 FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
 ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
-# Few training texts end in a token that is a blank, so after one the model predicts nonsense.
+# Few training texts have a token that is only a blank, so the model predicts nonsense after it.
 ON_BLANK = "This text ends in a blank, which the model reads as a token of its own."
 WITHOUT_BLANK = "Without it: text.rstrip()."
 
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
-    """Which words are spelled out, see `attnlab.text.words`, or can't be read, and what to do."""
+    """The notice on a text: which words are spelled out (see `attnlab.text.words`), and so on."""
     split, unknown, covered = special_names_of(
         characters_of(tokens.bytes), tokens.symbols, vocabulary.special, vocabulary.is_exact
     )
@@ -74,10 +74,9 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
         advice_on, on_training = advice_of(parameters), training_of(parameters)
         advised = dict.fromkeys(advice_on[script] for script in scripts if script in advice_on)
         on_words += [on_training, *map(Message, advised)]
-    # A model rarely saw a blank at the end: in most vocabularies it belongs to the next word.
     text = b"".join(tokens.bytes).decode(errors="replace")
     blank = text[len(text.rstrip()) :].encode()
-    last = tokens.bytes[-1]  # may be a part of the blank, and is empty if its token has no text
+    last = tokens.bytes[-1]  # it may be a part of the blank; b"" for a token without a text
     is_blank = text.strip() and last and blank.endswith(last)
     on_blank = [Message(ON_BLANK), Message(WITHOUT_BLANK)] if is_blank else []
     sentences = on_names + on_words + on_blank
@@ -85,7 +84,7 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Words, each once, and not too many."""
+    """Join words, each once; "…" stands for those after the first MAX_WORDS_LISTED."""
     each = [*dict.fromkeys(words)]
     return " · ".join(each[:MAX_WORDS_LISTED] + ["…"] * (len(each) > MAX_WORDS_LISTED))
 
@@ -101,10 +100,7 @@ def training_of(parameters: Parameters) -> Message:
 
 
 def advice_of(parameters: Parameters) -> dict[str, str]:
-    """What to do with words that a model doesn't know, by what they are written in.
-
-    The keys are those of `script_of`.
-    """
+    """What to do with words that a model doesn't know, by their script, see `script_of`."""
     if model := built_in_model(parameters):
         return {"latin": model.advice, "other": FOR_CHINESE, "signs": FOR_SIGNS}
     if not _is_published(parameters):

@@ -36,8 +36,8 @@ class Sampling:
 
     Parameters
     ----------
-    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the largest
-        logit has probability 1, the first one if tied
+    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the token with the
+        largest logit has probability 1 (the first one of equal logits)
     top_k : keep only tokens whose logit is at least the k-th largest; None for all
     top_p : keep only the smallest set of most probable tokens whose probabilities sum to at least
         top_p; None for all. If probabilities are tied, higher ids are kept.
@@ -61,17 +61,17 @@ class Sampling:
         scores = np.asarray(logits, np.float64)  # (vocab,)
         if self.temperature == 0:  # greedy decoding, the limit of ever lower temperatures
             return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
-        with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
-            # Softmax ignores a constant. Without it, a low temperature would make scores infinite.
+        with np.errstate(over="ignore"):  # at a temperature near 0, scores may become -inf
+            # Subtracting a constant doesn't change softmax, and keeps scores from becoming +inf.
             scores = (scores - scores.max()) / self.temperature
         if self.top_k is not None and self.top_k < scores.size:
             kth_largest = np.partition(scores, -self.top_k)[-self.top_k]
             scores[scores < kth_largest] = -math.inf  # a probability of 0, as for masked keys
         if self.top_p is not None and self.top_p < 1:
-            # Nucleus sampling. From the least probable on, tokens go while they sum to 1 - top_p.
+            # Nucleus sampling removes the least probable tokens while their sum is at most
+            # 1 - top_p. The most probable token, the last one, is always kept.
             ascending = np.argsort(scores, kind="stable")
             cumulative = equations.softmax(scores)[ascending].cumsum()
-            # The last one, the most probable, is always kept.
             removed = ascending[:-1][cumulative[:-1] <= 1 - self.top_p]
             scores[removed] = -math.inf
         return equations.softmax(scores)
@@ -80,6 +80,6 @@ class Sampling:
         """Sample an id; return it with its probability."""
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()  # ends at 1 up to rounding
-        # A random point on a line of length 1, on which each token has a piece as long as its p.
+        # Each token has a piece of [0, 1] as long as its probability; a random point chooses one.
         id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
         return id, float(probabilities[id])

@@ -26,7 +26,7 @@ from attnlab.support.tables import Columns, Format, Paragraph, listed
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
-# Imported at run time only by the methods that need them: `import attnlab` stays quick.
+# Only the methods that need these modules import them, so that `import attnlab` is quick.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
@@ -45,11 +45,11 @@ class Trace(ForwardPass):
     Attributes
     ----------
     tokens : ids, symbols, texts and bytes, see `Tokens`
-    next_logits : (vocab,), the last row of logits, computed without the others
+    next_logits : (vocab,), the last row of logits, computed without the other rows
     vocabulary : the model's `Vocabulary`
     losses, loss : each next token's cross-entropy, and their mean; exp(loss) is the perplexity
-    notice : whether the text ends in a blank, which words the model doesn't know, and which names
-        of special tokens were split, and what to do; or ""
+    notice : warnings, or "": the text ends in a blank, the model doesn't know a word, or the name
+        of a special token was split
     and the attributes of `ForwardPass`
     """
 
@@ -58,7 +58,7 @@ class Trace(ForwardPass):
 
     vocabulary: Vocabulary
 
-    # A product for one row, instead of the T rows of `logits`.
+    # The product has one row, instead of the T rows of `logits`.
     next_logits = Step("vocab", "final W_U, the last row", equations.next_logits, finite=True)
 
     def __init__(
@@ -79,8 +79,8 @@ class Trace(ForwardPass):
         """The trace of the same text with some steps replaced and everything after them recomputed.
 
         Steps that don't depend on an edit are shared with this trace; the others are computed when
-        they are read. The trace's titles name the edits. It can be edited again: earlier edits
-        remain, and their functions are called again. Copies and pickles hold the values that
+        they are read. Titles name the edits. An edited trace can be edited again: earlier edits
+        remain, and their functions are called again. Copies and pickles have the values that
         functions returned.
 
         Parameters
@@ -105,16 +105,16 @@ class Trace(ForwardPass):
 
     @property
     def tokens(self) -> Tokens:
-        return self._run.tokens  # None only for several texts side by side
+        return self._run.tokens  # None for a trace of several texts side by side, see `Traces`
 
     @property
     def notice(self) -> str:
-        """Words the model doesn't know, split names of special tokens, and what to do; or ""."""
+        """What may be wrong with the text, such as words the model doesn't know; or ""."""
         return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
-        """The next tokens and all heads, of a short text."""
-        from attnlab.support import markup  # here, so that `import attnlab` is quick
+        """The next tokens, and, for a short text, all heads."""
+        from attnlab.support import markup  # imported late, so that `import attnlab` is quick
         from attnlab.views.notebook import all_heads, collapsed
 
         fork, body = self._fork(), list[str]()  # a fork, so that this trace keeps no steps
@@ -170,7 +170,7 @@ class Trace(ForwardPass):
         return frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
 
     def by_words(self) -> ByWords:
-        """The weights and losses by words, whose pieces count together; see `ByWords`.
+        """The weights and losses of words instead of tokens; see `ByWords`.
 
         Examples
         --------
@@ -187,8 +187,7 @@ class Trace(ForwardPass):
         probability = softmax(next_logits); the other rows' logits are not computed.
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
-        # Divided by the sum over the whole vocabulary, not over the k shown.
-        # (vocab,) each
+        # Both are (vocab,): softmax is over the whole vocabulary, not over the k tokens shown.
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         ids = largest_ids(logits, k)
         found = NextTokens(self._candidate(int(id), float(probabilities[id])) for id in ids)
@@ -204,9 +203,9 @@ class Trace(ForwardPass):
         return self._losses_after(0)
 
     def _losses_after(self, first: int) -> Array:
-        """`losses[first:]`, computed without the others' logits."""
-        # Row t predicts token t + 1: the targets are the ids one place to the left. The last row
-        # predicts a token that isn't in the text.
+        """`losses[first:]`, computed without the logits of earlier rows."""
+        # Row t predicts token t + 1, so the targets are the ids one place to the left. The last row
+        # isn't used, since it predicts a token that isn't in the text.
         targets, final = self.ids[first + 1 :], self.final[first:-1]  # (n,), (n, D)
         has_logits = self._is_stored("logits") or self.is_edited("logits")
         losses = np.empty(len(targets), final.dtype)
@@ -273,7 +272,7 @@ class NextTokens(Document, tuple[NextToken, ...]):
 
     def _repr_html_(self) -> str:
         """The candidates, with bars for their probabilities."""
-        from attnlab.support import markup  # here, so that `import attnlab` is quick
+        from attnlab.support import markup  # imported late, so that `import attnlab` is quick
 
         return markup.page(say("Next tokens"), self._bars())
 
@@ -286,17 +285,17 @@ class NextTokens(Document, tuple[NextToken, ...]):
 class ByWords(Document):
     """The weights and losses of a trace by words, as `Trace.by_words` returns them.
 
-    A run of letters is one word, with the space before it, even if it has several tokens. So is a
-    character that is spread over several tokens. Every other token, such as a comma, is a word by
-    itself. Words that share a token are one word.
+    Successive letters are one word, with the space before them, even if they are several tokens.
+    A character that is spread over several tokens is a word too. Every other token, such as a
+    comma, is a word by itself. Words that share a token are joined.
 
     Attributes
     ----------
     words : the W words of the text, such as ` Swimming`, with their spaces. Joined, they are the
         text of the tokens. A token without a text is named by its symbol.
     spans : for each word, the slice of the trace's tokens
-    weights : (layers, heads, W, W). What a word gives to another is the sum over the other word's
-        tokens, and the mean over its own tokens, so each row sums to 1.
+    weights : (layers, heads, W, W). The weight of a word for another is summed over the other
+        word's tokens, and averaged over its own tokens, so each row sums to 1.
     losses : (W - 1,), in nats. `losses[w]` is that of word w + 1, the sum of its tokens' losses.
 
     Source: Clark et al., “What Does BERT Look At?” (2019), section 4.1, for the weights.
@@ -305,7 +304,7 @@ class ByWords(Document):
     _shown: ClassVar[Mapping[str, Format]] = {"word": repr, "loss": ".4f"}
 
     def __init__(self, trace: Trace) -> None:
-        if trace.tokens_before:  # no words for the cached keys
+        if trace.tokens_before:  # the tokens of cached keys aren't known
             raise InvalidValueError("by_words needs the trace of one whole text")
         # Tokens that continue a word or a character; each of the others begins a word.
         later = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
@@ -320,7 +319,7 @@ class ByWords(Document):
     @cached_property
     def weights(self) -> Array:
         weights = self._trace["blocks.*.attention.weights"]  # (layers, heads, T, T)
-        # Sums over each word's tokens, as keys and as queries; the queries' become means.
+        # Sum over each word's tokens, as keys and as queries; for queries, divide below.
         for axis in (-1, -2):
             weights = np.add.reduceat(weights, self._starts, axis=axis)
         counts = np.array([[span.stop - span.start] for span in self.spans], weights.dtype)
@@ -342,15 +341,15 @@ class ByWords(Document):
 
 
 def largest_ids(numbers: Array, n: int) -> Ids:
-    """The ids of the n largest logits or probabilities, largest first; ties by ascending id."""
+    """The ids of the n largest logits or probabilities, largest first; equal ones by id."""
     n = min(n, numbers.size)
-    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])  # only these are sorted
+    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])  # so that few are sorted
     best: Ids = candidates[np.argsort(-numbers[candidates], kind="stable")][:n]
     return best
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:
-    """A text's tokens from position `start`, and each one's loss, but for the first."""
+    """Columns of a text's tokens, counted from `start`, and their losses; NaN for the first."""
     return {
         "position": np.arange(start, start + len(tokens)),
         "id": tokens.ids,

@@ -26,15 +26,15 @@ from attnlab.support.parts import sliced
 from attnlab.support.tables import Columns, Heading, Table
 from attnlab.text.tokens import Tokens, Vocabulary
 
-# Tokens that are computed side by side: enough for fast matrix products, with little memory.
+# The most tokens computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
 
 
 class Traces(ReadOnly, Sequence[Trace], Document):
     """The traces of several texts, as `GPT2.trace` returns them for a list.
 
-    A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one trace
-    computes it for all texts of the same length, up to 512 tokens at a time; nothing is padded.
+    It is a sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one
+    trace computes it for all texts of the same length, up to 512 tokens at a time, without padding.
     Each number equals that of `model.trace(text)` up to rounding, since a matrix product may round
     differently with more rows: about 1e-12 of its size in float64, 1e-5 in float32. Edits of one
     trace are computed only for that trace.
@@ -63,7 +63,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     @cached_property
     def _traces(self) -> Numbered[Trace]:
-        # Lazy as all traces are: a group computes a step when one of its traces is asked for it.
+        # A group of texts computes a step when the step of one of its traces is read.
         traces: dict[int, Trace] = {}
         for indices in self._groups():
             _, traces_of_group = self._side_by_side(indices)
@@ -80,7 +80,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         return vars(self)
 
     def __deepcopy__(self, _: object = None) -> Traces:
-        return self  # which can't be changed; a copy would need `__getstate__`
+        return self  # it can't be changed, so a copy isn't needed
 
     __copy__ = __deepcopy__
 
@@ -133,7 +133,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @property
     def losses(self) -> tuple[Array, ...]:
         """Each text's `Trace.losses`, whose lengths differ."""
-        # New traces, not those that `traces[i]` keeps: one group's steps are in memory at a time.
+        # `traces[i]` would keep all steps. With new traces, one group's steps are in memory.
         losses: dict[int, Array] = {}
         for indices in self._groups():
             _, traces = self._side_by_side(indices)
@@ -157,7 +157,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     def _groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
-        if self._edits:  # an edit's function, or its index, is for one text
+        if self._edits:  # an edit may be a function, or have an index, for the array of one text
             return [[i] for i in range(len(self))]
         return group_equal([len(text) for text in self.texts])
 
@@ -172,10 +172,10 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             alone = [trace.edited(edits) for trace in alone]
         first = alone[0]
         if len(alone) == 1 or self._edits:
-            # The fork stands for the stack, so that its steps are stored separately.
+            # A fork of the only text is the stacked trace, and stores its steps separately.
             return first._with_run(first._run.fork()), alone
-        # ids (n, T): every step of the stack has a leading axis, one index for each text. A text's
-        # trace cuts its part out of that.
+        # With ids (n, T), every step has a leading axis of texts, from which the trace of a text
+        # takes its part.
         stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
             trace._with_run(one_of_many(trace._run, stacked._run, number))
@@ -207,7 +207,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
 
 def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[int]]:
-    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin so.
+    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin with it.
 
     A group has at most `most` tokens; a longer text is a group by itself.
     """
@@ -216,7 +216,7 @@ def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[i
     for i, key in enumerate(keys):
         by_key.setdefault(key, []).append(i)
     for key, indices in by_key.items():
-        # Texts of one key, at most `most` tokens of them, but at least one text.
+        # A group has at least one text, even if that has more than `most` tokens.
         size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
         groups += [indices[start : start + size] for start in range(0, len(indices), size)]
     return groups

@@ -59,7 +59,7 @@ def rows(trace: Trace) -> Iterator[AnyArray]:
 def pairs_of(heads: Sequence[Head], first: int) -> AnyArray:
     """A layer's scores split by m parts of a query and n of a key: (heads, queries, m, n, Tk)."""
     T, Tk = heads[0].scores_shape
-    # Each chosen query, and each key: coefficients of the rows whose parts are computed.
+    # The weights of `stream_terms`: each chosen query alone, and the keys one by one.
     ones = np.ones((Tk, 1), heads[0].Q.dtype)
     terms = terms_of(heads, {"query": np.eye(T, dtype=ones.dtype)[first:], "key": ones})
     Q, K = (split_heads(stacked(side), len(heads)) for side in terms.values())  # (m, H, T, Dh)

@@ -1,7 +1,7 @@
 """Texts of the grammar that the pocket model was trained on, drawn anew.
 
-Each kind of text needs attention for one task, such as finding the adjective that described this
-noun, what "it" refers to, or which word came next last time:
+Each kind of text needs attention for one task, such as finding a noun's adjective, what "it" refers
+to, or the word that followed the same word before:
 
     A sleepy blue fox yawned.                          the mood determines the verb
     The dog chased the ball, but it rolled.            "it" is the animal or the thing
@@ -30,15 +30,15 @@ class Sample(NamedTuple):
 
     kind: str  # such as "recital"
     text: str  # one or two sentences, without a line break
-    # Words that must attend to earlier ones: the job, and the characters, from start to end, of the
-    # query and of the key. Jobs: "adjective", of a noun, its mood; "animal" and "thing", of "it".
+    # Words that must attend to an earlier word: the job, and the start and end of the query's and
+    # of the key's characters. Jobs: "adjective" of a noun, its mood; "animal", "thing" for an "it".
     links: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
 def samples(kind: str | None = None) -> list[Sample]:
-    """The texts: of one kind, or 10,400 of all kinds in random order.
+    """The texts of one kind, or the 10,400 texts of all kinds in random order.
 
-    Half of them have typographic quotes (“ ” ’), the other half straight ones (" ').
+    Half of the texts have typographic quotes (“ ” ’), the other half straight ones (" ').
     """
     texts = _texts()
     check_choice(kind, (*dict.fromkeys(each.kind for each in texts), None), "kind")

@@ -46,11 +46,11 @@ class Truth(NamedTuple):
     sentences : the sentences, 6 for each of 8 tasks
     tasks : names of the tasks
     parts : names of the 10 parts, layer.head or MLP
-    table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
-        its number is part n), and the measures: the correct token's logit minus the wrong
-        one's, and the correct token's log-probability
-    scores : float64 (4, 8, 10): patching, attribution patching, and the sum of a part's edges by
-        EAP and EAP-IG (5 steps), each in tasks and parts
+    table : float32 (2, 48, 1024, 2). The axes are: ablation by zero or by mean; the sentence; the
+        subset kept, in whose number bit n is 1 if it has part n; and two measures, the logit of
+        the right token minus that of the wrong one, and the right token's log-probability
+    scores : float64 (4, 8, 10), of each task and part by four methods: patching, attribution
+        patching, and edge attribution patching (EAP, and EAP-IG of 5 steps), summed by part
     """
 
     sentences: tuple[Sentence, ...]
@@ -60,9 +60,9 @@ class Truth(NamedTuple):
     scores: NDArray[np.float64]
 
     def values(self, task: str, ablation: str = "mean") -> NDArray[np.float64]:
-        """The difference of logits for each sentence of a task and each subset.
+        """The difference of logits for each sentence of a task and each subset, (sentences, 1024).
 
-        (sentences, 1024); the ablation is by "mean" or "zero". `table` also has log-probabilities.
+        The ablation is "mean" or "zero". `table` also has log-probabilities.
         """
         check_choice(task, self.tasks, "task")
         check_choice(ablation, ABLATIONS, "ablation")
@@ -82,10 +82,10 @@ def open_truth() -> Truth:
 def shapley_values(v: AnyArray) -> NDArray[np.float64]:
     """Shapley values (..., n): each part's mean effect over all orders in which parts are added.
 
-    φ_i = Σ_S s! (n - s - 1)! / n! · (v(S with i) - v(S)), over all subsets S without i, of s parts
-    each. They sum to v(all) - v(none).
+    φ_i = Σ s! (n - s - 1)! / n! · (v(S with i) - v(S)) over all subsets S without i, where S has s
+    parts. The values φ_i sum to v(all) - v(none).
 
-    v (..., 2ⁿ) is the value of each subset; bit i of its number says whether it contains i.
+    v (..., 2ⁿ) is the value of each subset; bit i of a subset's number says whether it contains i.
 
     Source: Shapley, “A Value for n-Person Games” (1953)
 

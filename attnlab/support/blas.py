@@ -1,6 +1,6 @@
 """Limit matrix products to one thread, since their rounding depends on the number of threads.
 
-Works for the OpenBLAS in NumPy's wheels. For another BLAS, set OMP_NUM_THREADS=1 before Python
+This works for the OpenBLAS in NumPy's wheels. For another BLAS, set OMP_NUM_THREADS=1 before Python
 starts.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-# Directories of shared libraries in NumPy's wheels: Linux and Windows, macOS.
+# Directories of shared libraries in NumPy's wheels, for Linux and Windows, and for macOS.
 DIRECTORIES = ("../numpy.libs", ".dylibs")
 
 

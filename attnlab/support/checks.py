@@ -30,12 +30,12 @@ Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is l
 def as_numpy(values: Any) -> AnyArray:
     """Convert an array of any library to NumPy, without importing that library.
 
-    PyTorch tensors may require gradients, be on another device, and have dtype bfloat16.
+    A PyTorch tensor may require gradients, be on another device, or have dtype bfloat16.
     """
     for method in ("detach", "cpu"):
         if callable(attribute(values, method)):
             values = getattr(values, method)()
-    if str(attribute(values, "dtype")) == "torch.bfloat16":  # not in NumPy
+    if str(attribute(values, "dtype")) == "torch.bfloat16":  # NumPy doesn't have it
         values = values.float()
     return np.asarray(values)
 
@@ -80,7 +80,7 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 @contextmanager
 def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
-    """Turn any exception of other libraries' code, even a Rust panic, into an AttnlabError."""
+    """Turn any exception that another library raises, even a Rust panic, into an AttnlabError."""
     try:
         yield
     except (error_type, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -132,7 +132,7 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
-    # By default `most` is sys.maxsize, mentioned only if the number is larger.
+    # The default of `most`, sys.maxsize, is mentioned only if the number is larger.
     mentions_most = most < sys.maxsize or (is_integer(number) and number > most)
     bounds = f"from {least} to {most}"
     if not mentions_most:
@@ -173,7 +173,7 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
 
 
 def check_kind(value: object, expected_type: type, name: str, expected: str = "") -> None:
-    """Raise unless a value is an instance of a class; `expected` says what, such as "a dict"."""
+    """Raise unless a value has a type; `expected` names it in the message, such as "a dict"."""
     if not isinstance(value, expected_type):
         type_name = expected_type.__name__
         is_plural = type_name.endswith("s")  # such as Parameters
@@ -188,7 +188,7 @@ def check_shape(array: AnyArray, shape: tuple[int, ...], name: str, meaning: str
 
 
 def check_choice(value: object, choices: Iterable[str | None], name: str) -> None:
-    """Raise unless a value is one of some strings, or None if that is one of the choices."""
+    """Raise unless a value is one of the choices."""
     choices = tuple(choices)
     if not isinstance(value, str | None) or value not in choices:
         raise InvalidValueError(
@@ -206,7 +206,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     """Turn allocation failures into an AttnlabError."""
     try:
         yield
-    except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
+    except (MemoryError, ValueError, OverflowError):  # larger than memory, or than any address
         raise OutOfMemoryError(f"not enough memory for {purpose}") from None
 
 
@@ -244,7 +244,7 @@ def as_index(index: Any, kind: str, count: int) -> int:
 
 
 def query_without_keys(visible: AnyArray) -> str:
-    """The index of the first query whose keys are all hidden, such as "0, 3"; "" if none is."""
+    """The index of the first query without visible keys, such as "0, 3"; "" if there is none."""
     without_keys = np.argwhere(~visible.any(axis=-1))
     return ", ".join(map(str, without_keys[0])) if len(without_keys) else ""
 

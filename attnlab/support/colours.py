@@ -17,7 +17,7 @@ class Theme(NamedTuple):
     paper: str  # background
     ink: str
     faint: str  # secondary text
-    negative: str  # the ends and the middle of the palette
+    negative: str  # the strongest colour of negative numbers; then of zero, of positive numbers
     zero: str
     positive: str
     masked: str  # stripes over masked cells

@@ -16,7 +16,7 @@ from attnlab.errors import AttnlabError
 from attnlab.support.checks import as_flag
 from attnlab.support.messages import say
 
-# Exit statuses as a shell reports them: 128 + the number of SIGPIPE and SIGINT.
+# Exit statuses as a shell reports them: 128 + the signal's number, for SIGPIPE and SIGINT.
 CLOSED_PIPE, INTERRUPTED = 141, 130
 
 
@@ -75,12 +75,12 @@ def prepare_script(language: str = "en") -> None:
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
     closed. In notebooks, stdout is left unchanged. What the library prints is in the script's
-    `language`, whatever the user's: a script speaks one language.
+    `language`, even if the user's language is another one.
     """
     os.environ["ATTNLAB_LANGUAGE"] = language
     if sys.stdout is sys.__stdout__:
         _escape_unencodable()
-        import signal  # here, so that `import attnlab` is quick
+        import signal  # imported late, so that `import attnlab` is quick
 
         if hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -89,8 +89,7 @@ def prepare_script(language: str = "en") -> None:
 def is_watched() -> bool:
     """Whether a person at a terminal can see a window that the program opens.
 
-    It is false in CI and with pipes, and true on a remote machine only if that shows its windows
-    here (X forwarding).
+    It is false in CI and with pipes. On a remote machine it is true only with X forwarding.
     """
     if os.environ.get("CI") or not all(
         stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)
@@ -103,7 +102,7 @@ def is_watched() -> bool:
 
 def show_in_browser(url: str) -> None:
     """Open a page in the browser; if there is none, say so."""
-    import webbrowser  # here, so that `import attnlab` is quick
+    import webbrowser  # imported late, so that `import attnlab` is quick
 
     if not webbrowser.open(url):
         print(say("No browser found; open the link yourself."), file=sys.stderr)
@@ -112,7 +111,7 @@ def show_in_browser(url: str) -> None:
 def progress_bar(progress: bool, **settings: Any) -> Any:
     """A progress bar on stderr, if wanted."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "IProgress not found")  # optional widgets
+        warnings.filterwarnings("ignore", "IProgress not found")  # notebook widgets are optional
         from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     is_unwanted = not as_flag(progress, "progress")

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class Document(StdoutSafe):
-    """An object printed as headings, tables and paragraphs; a terminal fits them to its width.
+    """An object that is printed as headings, tables and paragraphs.
 
-    It declares its numbers once, as columns. They are its data frame, and `listed` prints them.
+    A subclass declares its numbers once, as columns: `to_dataframe` returns them, and `listed`
+    prints them.
     """
 
-    # The columns that are printed in a format or under another heading; without `_data`, all.
+    # The printed form of columns. A subclass without its own `_data` lists all columns here.
     _shown: ClassVar[Mapping[str, Format]] = NOTHING
 
     def pieces(self) -> Iterator[str | Table]:
@@ -34,7 +35,7 @@ class Document(StdoutSafe):
         return "\n".join(map(str, self._tables()))
 
     def _tables(self) -> Iterator[str | Table]:
-        """The table, and lines of text."""
+        """The table, and the lines of text around it."""
         yield listed(self._data(), self._shown)
 
     def _data(self) -> Columns:
@@ -56,7 +57,7 @@ class Document(StdoutSafe):
         return "\n".join(map(str, self.pieces()))
 
     def _repr_html_(self) -> str:
-        from attnlab.support import markup  # here, so that `import attnlab` is quick
+        from attnlab.support import markup  # imported late, so that `import attnlab` is quick
 
         title, *pieces = self.pieces()
         if not isinstance(title, str):
@@ -65,14 +66,14 @@ class Document(StdoutSafe):
 
 
 def frame_of(columns: Columns, title: str) -> DataFrame:
-    """Columns as a DataFrame. Its texts are in English, like names of steps."""
+    """Columns as a DataFrame, whose texts are in English, as names of steps are."""
     with importing_extra("frames"):
         import pandas as pd
 
     def series(values: Any) -> Any:
         if isinstance(values, np.ndarray):
             return values
-        if None in values:  # integers, such as of the head of an MLP, which has none
+        if None in values:  # integers, or None, such as the head number of an MLP
             return pd.array([*values], "Int64")
         return [f"{value}" if isinstance(value, str) else value for value in values]
 

@@ -19,8 +19,8 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import with_article
 
-# Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
-LARGEST = 64_000_000
+# The most bytes of a file that is read into memory. The largest known tokenizer.json is 35 MB.
+LARGEST_FILE = 64_000_000
 
 # The start of a temporary file's name.
 TEMPORARY = ".attnlab-"
@@ -49,7 +49,7 @@ def as_path(path: FilePath, name: str = "path") -> Path:
             f"{name} has a character that file names can't have: {quoted(text)}"
         ) from None
     expanded = Path(os.path.expanduser(text))
-    # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
+    # If the file's name starts with ~, its path is made absolute: a second call must not expand it.
     return expanded.absolute() if str(expanded).startswith("~") else expanded
 
 
@@ -65,12 +65,12 @@ def reading(file: Path, error_type: type[AttnlabError]) -> Iterator[None]:
 
 
 def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
-    """Read a file; raise if it is larger than LARGEST."""
+    """Read a file; raise if it is larger than LARGEST_FILE."""
     file = as_path(path)
     with reading(file, error_type), open_regular(file) as stream:
-        content = stream.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise error_type(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
+        content = stream.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise error_type(f"{file} can't be read: it is larger than {LARGEST_FILE:,} bytes")
     return content
 
 
@@ -108,7 +108,7 @@ def read_json(path: FilePath, error_type: type[AttnlabError]) -> dict[str, Any]:
 def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -> dict[str, Any]:
     """Parse one JSON object in UTF-8; `source` says in errors where it comes from.
 
-    Numbers are Python's, including NaN and Infinity. Callers check the values that they use.
+    NaN and Infinity are accepted, as in `json.loads`. Callers check the values that they use.
     """
     text = _decode(content, source, error_type)
     try:
@@ -131,9 +131,9 @@ def make_directory(path: FilePath) -> None:
 
 
 def check_writable(path: FilePath) -> Path:
-    """Raise if a file can't be written, before long work; return it, with symbolic links resolved.
+    """Check that a file can be written, and return its path with symbolic links resolved.
 
-    Only writing shows whether there is enough space.
+    It is called before long work. Only writing shows whether there is enough space.
     """
     file = as_path(path)
     target = Path(os.path.realpath(file))
@@ -156,7 +156,7 @@ def write_atomically(path: FilePath, content: bytes) -> None:
     file = as_path(path)
     target = check_writable(file)
     try:
-        # Not derived from the target's name, which may already have the maximum length.
+        # The temporary name is independent of the target's, which may have the maximum length.
         temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
         try:
             with open(temporary, "xb") as stream:
@@ -166,7 +166,7 @@ def write_atomically(path: FilePath, content: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, target)
-        except BaseException:  # also for Ctrl-C
+        except BaseException:  # includes Ctrl-C
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:

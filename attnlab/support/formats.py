@@ -53,7 +53,7 @@ HOW_TO_MERGE = (
     )
 )
 
-# Patterns of file names and what such files are, most specific first.
+# Patterns of file names and descriptions of such files, most specific first.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
@@ -123,7 +123,7 @@ def check_no_adapter(directory: Path) -> None:
 
 def model_directory(directory: Path) -> Path:
     """The directory of a model: this one, or the only one below it, as in the hub's cache."""
-    check_no_adapter(directory)  # even if there is no config
+    check_no_adapter(directory)  # an adapter's directory may have no config
     inner = _directory_with_config(directory)
     check_no_adapter(inner)
     return inner

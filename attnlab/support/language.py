@@ -44,10 +44,10 @@ def language_of(language: str | None = None) -> str:
 def language_option(arguments: Sequence[str] | None = None) -> str | None:
     """The language that `--lang` names among a program's arguments, by default the command line's.
 
-    Read before the program's parser is made, because the parser's help is in that language. None
-    without the option, or if it names no language, which the parser then reports.
+    It is read before the program's parser is made, because the parser's help is in that language.
+    None without the option, or if it isn't a language, which the parser then reports.
     """
-    import argparse  # only for programs
+    import argparse  # imported late: only programs need it
 
     option = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     option.add_argument("--lang", nargs="?")
@@ -57,7 +57,7 @@ def language_option(arguments: Sequence[str] | None = None) -> str | None:
 
 def _locale() -> str:
     """The locale's name if no variable is set, as on Windows."""
-    import locale  # slow, and rarely needed
+    import locale  # imported late: it is slow to load, and rarely needed
 
     with suppress(ValueError):  # a locale unknown to Python
         return locale.getlocale()[0] or ""

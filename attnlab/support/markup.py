@@ -1,7 +1,7 @@
 """HTML for notebooks, readable without a kernel, scripts or style sheets.
 
-Jupyter removes style elements from untrusted notebooks, so colours are inline; the style sheet
-adapts them to dark pages. All text from tokens is escaped by `safe`.
+Jupyter removes style elements from untrusted notebooks, so colours are inline; a style element
+changes them on dark pages. All text from tokens is escaped by `safe`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def _variables(theme: Theme) -> str:
 
 def _dark_css(selector: str) -> str:
     """CSS for dark pages, matched by `selector`; it overrides inline colours, which are light."""
-    # An element has its dark background as the variable --d, or its dark ink as --i.
+    # An element's dark background is its variable --d; its dark ink is --i.
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
         f"{selector} .attnlab [style*='--i']{{color:var(--i)!important}}"
-        # A picture is light. Inverted, white is black; then each hue is turned back.
+        # Pictures are light: they are inverted, and each hue is then turned back.
         f"{selector} .attnlab img{{filter:invert(1) hue-rotate(180deg);{_variables(LIGHT)}}}"
     )
 
 
-# How JupyterLab and the book mark a page as light or dark, whatever the system's setting.
+# JupyterLab and the book mark a page as light or dark, independently of the system's setting.
 IS_LIGHT = "[data-jp-theme-light=true],[data-theme=light]"
 IS_DARK = ":is([data-jp-theme-light=false],body[data-theme=dark])"
 
@@ -82,7 +82,7 @@ def faint(text: str) -> str:
 
 
 def table(shown: Table, fractions: Sequence[float] = ()) -> str:
-    """A table with its Messages translated; each line ends with a bar if there are `fractions`."""
+    """A table with its Messages translated; with `fractions`, each line ends with a bar."""
     header, *lines = shown.lines
     rows = [f"<tr>{_cells_of('th', header, shown.left)}</tr>"]
     for i in elide(len(lines), ROWS_SHOWN):

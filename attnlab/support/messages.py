@@ -1,4 +1,4 @@
-"""Messages that keep their template and values, and their Chinese from `support/zh.po`."""
+"""Messages that keep their template and values, so that `support/zh.po` can translate them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Message(str):
     In an f-string, such as an error message, it stays in English.
     """
 
-    template: str  # English text with {names}; or a Message, which is copied
-    values: dict[str, object]  # by name in braces; values that are messages are translated too
+    template: str  # English text with {names}; a Message instead is copied
+    values: dict[str, object]  # by the name in braces; values that are messages are translated
 
     def __new__(cls, template: str, **values: object) -> Message:
-        english = {  # without `str`, which would translate messages
+        english = {  # `str.__str__`, since `str` would translate messages
             name: str.__str__(value) if isinstance(value, str) else value
             for name, value in values.items()
         }
@@ -39,7 +39,7 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
-# How many there are of something, for one and for several.
+# Counts of something, in the singular and in the plural.
 COUNTED = {
     "token": ("{count} token", "{count} tokens"),
     "layer": ("{count} layer", "{count} layers"),
@@ -50,13 +50,13 @@ COUNTED = {
 
 
 def counted(count: int | str, noun: str) -> Message:
-    """How many there are of something in `COUNTED`, such as "1 token"."""
+    """A count of something in `COUNTED`, such as "1 token"."""
     one, several = COUNTED[noun]
     return Message(one if str(count) == "1" else several, count=count)
 
 
 def joined(*sentences: Message) -> Message:
-    """Several sentences as one message, with a space between them where the language has one."""
+    """Several sentences as one message; the template's translation decides about spaces between."""
     first, *others = sentences
     for second in others:
         first = Message("{first} {second}", first=first, second=second)
@@ -64,7 +64,7 @@ def joined(*sentences: Message) -> Message:
 
 
 def message_as_data(text: str) -> Any:
-    """A text as JSON, for a page that says it in its own language.
+    """A text as JSON, for a page that translates it.
 
     A message becomes [template, values], where a value that is a message becomes such a list too.
     """
@@ -90,7 +90,7 @@ def translations() -> Mapping[str, str]:
 
 
 def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """Translate a text and fill in its {names}; the user's language by default."""
+    """Translate a text, by default to the user's language, and fill in its {names}."""
     language = language_of(language)
     if isinstance(text, Message):
         values, text = text.values, text.template

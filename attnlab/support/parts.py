@@ -1,4 +1,4 @@
-"""What results are made of: read-only arrays, and numbered parts."""
+"""Read-only arrays and numbered parts, of which results are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def read_only(value: Value) -> Value:
-    """`value`, made read-only if it is an array."""
+    """Make `value` read-only if it is an array, and return it."""
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     return value
@@ -31,7 +31,7 @@ def sliced(items: tuple[Value, ...], index: slice) -> tuple[Value, ...]:
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):
-    """A tuple of results of a kind, such as "layer"; errors list the valid indices."""
+    """A tuple of results; `kind`, such as "layer", names them in errors."""
 
     kind: str
 

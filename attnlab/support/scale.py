@@ -18,7 +18,7 @@ SHADES = 127
 
 
 def intensity(x: Any, bound: float, is_sqrt: bool) -> Any:
-    """How strong the colour of x is: 0 at zero, 1 where |x| is the bound or more."""
+    """The strength of x's colour: 0 at zero, 1 where |x| is the bound or more."""
     fraction = np.minimum(np.abs(x) / bound, 1.0)
     return np.sqrt(fraction) if is_sqrt else fraction
 
@@ -54,7 +54,7 @@ class Scale:
 
     @property
     def boundaries(self) -> AnyArray:
-        """The boundaries of the ranges of the legend's n colours, in ascending order, (n + 1,)."""
+        """The numbers at which the legend's n colours begin and end, ascending, (n + 1,)."""
         fractions = (np.arange(SHADES) + 0.5) / SHADES
         above = self.bound * (fractions**2 if self.is_sqrt else fractions)
         below = [-self.bound, *-above[::-1]] if self.is_signed else [0.0]

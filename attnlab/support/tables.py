@@ -20,13 +20,13 @@ from attnlab.support.messages import Message
 
 ELLIPSIS = "…"
 
-# A result's numbers as columns by name. In most results, each row has one number and its indices.
+# A result's columns by name. In most results, a row has one number and the number's indices.
 Columns: TypeAlias = dict[str, Any]
 
-# How a printed table shows a column: a format of numbers, or a function; with a heading or without.
+# The printed form of a column: a number format or a function, or a heading and one of these.
 Format: TypeAlias = str | Callable[[Any], str] | tuple[str, str | Callable[[Any], str]]
 
-# The format of numbers whose standard errors are in the next column, and with a sign.
+# The formats, without and with a sign, of numbers whose standard errors are in the next column.
 PLUS_MINUS, SIGNED_PLUS_MINUS = "±", "+±"
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -42,12 +42,12 @@ WIDTH = 79
 
 MAX_DECIMALS = 100
 
-# Invisible characters that join, or keep together, those around them.
+# Invisible characters that join the characters around them.
 JOINERS = "\u200c\u200d\u2060"
 
 
 def display_width(text: str) -> int:
-    """Columns that a text takes up in a terminal: two for 猫, none for a combining accent."""
+    """The number of columns of a text in a terminal: two for 猫, none for a combining accent."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     combining = sum(unicodedata.combining(character) != 0 for character in text)
     return len(text) + wide - combining
@@ -55,7 +55,7 @@ def display_width(text: str) -> int:
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
     """A text with escaped control characters, cut to `length`."""
-    # One character more than fits, which shows whether it must be cut.
+    # One character more than fits shows whether the text must be cut.
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
@@ -159,7 +159,8 @@ class Table:
 def listed(columns: Columns, shown: Mapping[str, Format] = NOTHING) -> Table:
     """Columns as a printed table, with numbers aligned to the right; NaN and None are empty.
 
-    A column's heading is its name, unless `shown` has another; unknown errors have no column.
+    A column's heading is its name, unless `shown` has another one. Standard errors that are all
+    unknown have no column.
     """
     names, lines = [*columns], dict[str, list[str]]()
     for name, following in zip(names, [*names[1:], ""], strict=True):
@@ -191,7 +192,7 @@ def cell(value: Any, form: str | Callable[[Any], str]) -> str:
         return form(value)
     if isinstance(value, str):
         return value
-    return "" if value != value else f"{value:{form}}"  # NaN differs from itself
+    return "" if value != value else f"{value:{form}}"  # only NaN differs from itself
 
 
 def header(*names: str) -> tuple[str, ...]:

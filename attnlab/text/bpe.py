@@ -1,7 +1,7 @@
 """GPT-2's byte-level byte pair encoding, by tiktoken.
 
-A regular expression splits the text into pieces. A piece starts as UTF-8 bytes; then, repeatedly,
-the first merge in the list that applies joins two adjacent tokens, the leftmost ones first.
+A regular expression splits the text into pieces. A piece starts as UTF-8 bytes. Then, again and
+again, the first merge in the list that applies joins two adjacent tokens, at its leftmost place.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PIECES = (
     r"|\s+(?!\S)|\s+"
 )
 
-# The digest of GPT-2's merges, which tiktoken applies as a list would: a test proves it.
+# The digest of GPT-2's merges. A test shows that tiktoken applies them in the order of the list.
 GPT2_MERGES = "0b084ff8581dc653b7f79073e5e68cffadf4acdf58c7ef791ab497102a5fa2dc"
 
-# Byte values by the code points of their symbols.
+# The byte that each symbol stands for, by the symbol's code point.
 BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
 BYTE_OF[[*map(ord, BYTES)]] = [*BYTES.values()]
 
-# Settings of a model and of an added token that aren't supported.
+# Unsupported settings of a model, and of an added token.
 UNSUPPORTED_MODEL_SETTINGS = (
     *("continuing_subword_prefix", "end_of_word_suffix"),
     *("byte_fallback", "ignore_merges"),
@@ -43,8 +43,8 @@ UNSUPPORTED_MODEL_SETTINGS = (
 UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
-# What a tokenizer.json of BERT's word pieces has: the types of its normalizer, pre_tokenizer, model
-# and decoder, and the model's default settings.
+# For BERT's word pieces, a tokenizer.json has a normalizer, pre_tokenizer, model and decoder of
+# these types, and these default settings of the model.
 WORD_PIECE_TYPES = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
 WORD_PIECE_DEFAULTS = {
     "unk_token": "[UNK]",
@@ -52,7 +52,7 @@ WORD_PIECE_DEFAULTS = {
     "max_input_chars_per_word": 100,
 }
 
-# GPT-2's pattern as tiktoken writes it, since version 0.9 and before. All split as PIECES does.
+# GPT-2's pattern in tiktoken since version 0.9, and before it. Both split texts as PIECES does.
 TIKTOKEN_PIECES = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -61,7 +61,7 @@ TIKTOKEN_PIECES = (
 
 
 def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The ids and merges that give tiktoken's ranks: each token's last two parts."""
+    """The ids and merges that result in tiktoken's ranks; a merge joins a token's last parts."""
     symbols = {byte: symbol for symbol, byte in BYTES.items()}
     ids = {"".join(symbols[byte] for byte in token): rank for token, rank in ranks.items()}
     merges = []
@@ -73,8 +73,8 @@ def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tu
             lowest = min(joined)
             if lowest >= ids[symbol]:
                 break
-            place = joined.index(lowest)
-            parts[place : place + 2] = ["".join(parts[place : place + 2])]
+            n = joined.index(lowest)
+            parts[n : n + 2] = ["".join(parts[n : n + 2])]
         if len(parts) > 2:
             raise VocabularyError(f"no merges give the token {quoted(symbol)}")
         if len(parts) == 2:
@@ -86,15 +86,15 @@ class Merges:
     """A list of merges, in order of priority, applied by tiktoken if the result is the same.
 
     tiktoken has ranks instead of merges: it joins neighbours whose concatenation is a token, the
-    lowest id first. For merges learned by training, the result is the same; for others it may
-    differ: `b b`, `b a` and `b ba` turn “bba” into bb and a, but tiktoken into bba.
+    lowest id first. For merges learned by training, the result is the same; for other merges it may
+    differ: `b b`, `b a` and `b ba` split “bba” into bb and a, but tiktoken makes it one token.
 
     `merge_ids`, int64 (merges, 3), has the ids of each merge's two tokens and of the merged token.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
         self._ids, self._merges = ids, merges
-        try:  # vectorised: GPT-2 has 50,000 merges
+        try:  # without a loop, since GPT-2 has 50,000 merges
             pair_ids = [*map(ids.get, itertools.chain.from_iterable(merges))]
             self._merged_symbols = [*map("".join, merges)]
             merged_ids = np.array([*map(ids.get, self._merged_symbols)], np.int64)
@@ -115,7 +115,7 @@ class Merges:
             )
         if not (self._is_gpt2 or self._is_in_order) or self._encoding is None:
             return None
-        # Not `encode_ordinary`, which panics in Rust at a million blanks, and prints its stack.
+        # `encode_ordinary` would panic in Rust at a million blanks, and print its stack.
         with reraised_as(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode(text, disallowed_special=())
         return ids if self._is_gpt2 or self._are_from_merges(ids) else None
@@ -123,12 +123,12 @@ class Merges:
     @cached_property
     def _encoding(self) -> tiktoken.Encoding | None:
         try:
-            import tiktoken  # here, so that `import attnlab` is quick
+            import tiktoken  # imported late, so that `import attnlab` is quick
         except ImportError:
             return None
         symbols = [*self._byte_ids, *self._merged_symbols]
         ids = [*self._byte_ids.values(), *self.merge_ids[:, 2].tolist()]
-        # Vectorised: the bytes of all symbols, concatenated, are cut at the symbols' ends.
+        # All symbols are converted to bytes at once, which are then cut at the symbols' ends.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
         content = BYTE_OF[characters].tobytes()
         ends = list(itertools.accumulate(map(len, symbols)))
@@ -145,13 +145,13 @@ class Merges:
 
     @cached_property
     def _is_gpt2(self) -> bool:
-        from hashlib import sha256  # here, so that `import attnlab` is quick
+        from hashlib import sha256  # imported late, so that `import attnlab` is quick
 
         return sha256(self.merge_ids.astype("<i4").tobytes()).hexdigest() == GPT2_MERGES
 
     @cached_property
     def _is_in_order(self) -> bool:
-        """Whether merged tokens' ids ascend, and each merge joins bytes or earlier results."""
+        """Whether ids of merged tokens ascend, and each merge joins bytes or earlier results."""
         pairs, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
         is_byte = np.isin(pairs, [*self._byte_ids.values()])
         is_earlier_result = np.isin(pairs, merged) & (pairs < merged)
@@ -166,7 +166,7 @@ class Merges:
     def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
 
-        This doesn't depend on a token's neighbours, so each token is checked once.
+        The answer for a token doesn't depend on its neighbours, so each token is checked once.
         """
         new = set(ids) - self._verified
         symbols = [self._symbol_of[id] for id in new]
@@ -176,7 +176,7 @@ class Merges:
         return True
 
     def _merge(self, symbols: list[str]) -> list[str]:
-        """Merge neighbours by the list: the first merge that applies, the leftmost pair first."""
+        """Merge neighbours in the order of the list, each merge at the leftmost pair first."""
         while True:
             pairs = enumerate(itertools.pairwise(symbols))
             possible = [(self._priority[pair], n) for n, pair in pairs if pair in self._priority]
@@ -210,14 +210,14 @@ def invalid_merge(number: int, merge: object) -> VocabularyError:
 
 
 class GPT2Encoding:
-    """Encodes text by a `tokenizer.json` with `is_gpt2`; prefix and suffix are added ids."""
+    """Encodes text by a `tokenizer.json` with `is_gpt2`, between the ids `prefix` and `suffix`."""
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
         self._merges = merges
         self._add_prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
         self.prefix, self.suffix = prefix_and_suffix(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
-        # In search order: tokens matched before normalisation, then the others.
+        # In search order: tokens to find before normalisation, then all others.
         self._added = [
             {
                 token["content"]: token["id"]
@@ -254,7 +254,7 @@ class GPT2Encoding:
     def _split(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
-        """Split a text at tokens, the longest first where several match; leave an id as it is."""
+        """Split a text at tokens, the longest first where several match; yield an id unchanged."""
         if isinstance(piece, int) or not tokens:
             yield piece
             return
@@ -309,7 +309,7 @@ def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         or not all(token["special"] for token in settings["added_tokens"])
     ):
         return None
-    # Those that match a text before it is normalised, as BERT's do.
+    # Keep special tokens that match a text before it is normalised, as those of BERT do.
     flags = ("normalized", *UNSUPPORTED_TOKEN_FLAGS)
     special = [token for token in settings["added_tokens"] if not any(map(token.get, flags))]
     return {
@@ -341,7 +341,7 @@ def prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[in
         return [], []
     prefix: list[int] = []
     suffix: list[int] = []
-    ids = prefix  # until the text, then suffix
+    ids = prefix  # before the text; `suffix` after it
     try:
         for item in post_processor["single"]:
             if "Sequence" in item:  # the text

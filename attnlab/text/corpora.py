@@ -40,20 +40,20 @@ EXPECTED = (
     "one text per file"
 )
 
-# Files of records, whose texts are in the field or column with this name; tables by delimiter.
+# Texts of records are in the field or column with this name. Tables have these delimiters.
 FIELD = "text"
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = {".csv": ",", ".tsv": "\t"}
 EXAMPLE = '{"text": "Hello"}'
 
-# How many bytes tell a text from other files.
+# The number of bytes that are checked to tell texts from binary files.
 START = 8192
 
-# Any id is smaller; the model's own limit is checked when it reads them.
+# Any id is smaller; the model checks its own limit when it reads the ids.
 LARGEST_ID = 2**31
 
-# A str with more characters is a text, not a path; a shorter one with a separator or one of these
-# endings, such as "no/such.md", is a path.
+# A str with more characters is a text. A shorter str with a separator or with a suffix, such as
+# "no/such.md", is a path.
 MAX_PATH = 1024
 PATH_PATTERN = r"[/\\]|\.[A-Za-z]\w{0,7}$"
 
@@ -63,8 +63,8 @@ class Text(NamedTuple):
 
     name: str  # such as "line 7", "book/one.txt" or "text 0"
     content: str
-    fault: str = ""  # why it can't be read; content is empty then
-    ids: tuple[int, ...] = ()  # its tokens, if these are given; content is empty then
+    fault: str = ""  # the reason why it can't be read; `content` is empty then
+    ids: tuple[int, ...] = ()  # the text's ids, if they are given; `content` is empty then
 
 
 class Chunk(NamedTuple):
@@ -172,10 +172,10 @@ def _text_of(record: Mapping[str, Any], name: str, kind: str) -> Text:
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """A file's lines; each ends with `\\n`, where the file may have `\\r\\n` or `\\r`."""
+    """A file's lines; each ends with `\\n`, even if the file has `\\r\\n` or `\\r`."""
     with reading(path, InvalidValueError):
         stream = open_regular(path)
-    # Latin-1 keeps every byte; Python finds all three line ends only in text.
+    # Python finds all three line ends only in text; Latin-1 as its encoding keeps every byte.
     with io.TextIOWrapper(stream, "latin-1") as lines:
         check_is_text(stream.read(START), path, InvalidValueError)
         stream.seek(0)
@@ -195,7 +195,7 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
 
 
 def _decoded_lines_of(path: Path) -> Iterator[str]:
-    # Bytes that aren't UTF-8 become lone surrogates, which are reported when a text is measured.
+    # Bytes that aren't UTF-8 become unpaired surrogates, which measuring the text reports.
     return (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
 
 
@@ -219,25 +219,25 @@ def _texts_in_json(path: Path) -> Iterator[Text]:
 
 
 def _texts_in_table(path: Path) -> Iterator[Text]:
-    """The texts of a table's rows; a row whose cells aren't the columns' has a fault."""
-    # The limit holds for the whole process, which may have raised it further already. It is a C
-    # long, which has 32 bits on Windows.
+    """The texts of a table's rows; a row with more or fewer cells than columns has a fault."""
+    # The limit is the whole process's, which may have a higher one already. It is a C long, which
+    # has 32 bits on Windows.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     delimiter = TABLES[path.suffix.lower()]
     rows = csv.reader(
         _decoded_lines_of(path),
         delimiter=delimiter,
-        # In a .tsv, a quotation mark is a character like others.
+        # In a .tsv, a quotation mark has no special meaning.
         quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
         strict=True,
     )
-    line = 1  # the first of a row
+    line = 1  # the first line of a row
     try:
         header = next(rows, [])
         if header.count(FIELD) > 1:
             raise InvalidValueError(f'{path} has two columns "{FIELD}". Rename one of them')
         line = rows.line_num + 1
-        for number, row in enumerate(filter(None, rows), 1):  # without blank lines
+        for number, row in enumerate(filter(None, rows), 1):  # `filter` drops blank lines
             name = f"row {number}"
             if len(row) == len(header):
                 yield _text_of(dict(zip(header, row, strict=True)), name, "column")
@@ -254,7 +254,7 @@ def _texts_in_table(path: Path) -> Iterator[Text]:
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
-    """A corpus as one text: that of a file or of all texts of a directory; a str that isn't one.
+    """The text of a file or directory, or `corpus` itself if it is a str that isn't a path.
 
     Texts of records and of directories are joined by line breaks. Raise if a text can't be read.
     """

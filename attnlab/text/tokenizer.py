@@ -56,9 +56,9 @@ class Tokenizer:
 
     Notes
     -----
-    The text is encoded unchanged: no start token, no Unicode normalisation, no replaced quotes.
-    Changes that the model's files specify, such as a leading space or BERT's `[CLS]`, are made as
-    in transformers, and the tokens show them.
+    The text is encoded unchanged, without a start token, Unicode normalisation or other quotation
+    marks. Changes that the model's files specify, such as a leading space or BERT's `[CLS]`, are
+    made as in transformers; the tokens show them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -77,17 +77,17 @@ class Tokenizer:
         added = self.settings["added_tokens"]
         self.vocabulary.special = tuple(token["content"] for token in added if token["special"])
         if self._gpt2 is None:
-            with suppress(MissingExtraError):  # decoding may not need the library
+            with suppress(MissingExtraError):  # without the library, decoding may still work
                 self._library  # noqa: B018  (raises now if the settings are invalid)
 
     @classmethod
     def from_directory(cls, directory: FilePath) -> Tokenizer:
         """Read the tokenizer in a model's directory.
 
-        Files are `tokenizer.json`, otherwise `vocab.json` and `merges.txt` or BERT's `vocab.txt`;
-        and `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`. They are read
-        as in transformers 5, except that transformers ignores the normalizer in a GPT2Tokenizer's
-        tokenizer.json.
+        The vocabulary is in `tokenizer.json`, or else in `vocab.json` and `merges.txt`, or in
+        BERT's `vocab.txt`. Settings are also in `tokenizer_config.json`, `special_tokens_map.json`
+        and `added_tokens.json`. All are read as in transformers 5, except that transformers ignores
+        the normalizer in a GPT2Tokenizer's tokenizer.json.
         """
         path = as_path(directory, "directory")
         try:
@@ -108,7 +108,7 @@ class Tokenizer:
         """
         settings = byte_pair_settings(ids, merges)
         for symbol in ids:
-            if len(symbol) == 1 and symbol not in BYTES:  # no text is encoded to it
+            if len(symbol) == 1 and symbol not in BYTES:  # no text would be encoded to it
                 raise VocabularyError(
                     f"the symbol {quoted(symbol)} is a character, but symbols are made of "
                     "byte_symbols(), such as Ġ for a space. Use Tokenizer.from_characters(text), "
@@ -121,7 +121,7 @@ class Tokenizer:
         """A tokenizer with a token for each character of a text, in the order of their codes.
 
         A character that isn't ASCII has two to four bytes, which are merged one after the other.
-        The bytes, and what each merge but the last makes, are further tokens.
+        So its bytes, and the results of all merges but the last, are tokens too.
         """
         check_kind(text, str, "text")
         with reraised_as(InvalidValueError, "text has an unpaired surrogate"):
@@ -154,7 +154,8 @@ class Tokenizer:
         path, model = as_path(directory, "directory"), self.settings["model"]
         pre_tokenizer = self.settings["pre_tokenizer"] or {}
         files: dict[str, str] = {}
-        # To a vocab.json without END_OF_TEXT, which is an added token, transformers would add it.
+        # transformers would add END_OF_TEXT to a vocab.json without it, so that needs the other
+        # files.
         has_end = is_byte_level(self.settings) and self.settings["added_tokens"]
         if has_end and self.settings == byte_pair_settings(model["vocab"], model["merges"]):
             in_order = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
@@ -209,7 +210,7 @@ class Tokenizer:
         """Encode a text to token ids.
 
         Names of special tokens, such as `<|endoftext|>`, are plain characters unless `special` is
-        True. With True it equals transformers' `tokenizer(text)`, with False
+        True. With True, the result is that of transformers' `tokenizer(text)`, with False that of
         `tokenizer(text, split_special_tokens=True)`.
 
         Raises
@@ -237,7 +238,7 @@ class Tokenizer:
     def decode(self, ids: ArrayLike) -> str:
         """Decode token ids to text; invalid UTF-8 becomes �.
 
-        Equals transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
+        The result is that of transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
@@ -268,9 +269,9 @@ class Tokenizer:
         return self._tokens_of(text, self.encode_prompt(text, special=special), special)
 
     def _tokens_of(self, text: str, ids: list[int], special: bool) -> Tokens:
-        """The tokens of a text, or the first ones, with the words that unknown tokens stand for."""
+        """The tokens of a text's (first) ids, with the words that unknown tokens stand for."""
 
-        def words() -> Iterator[str]:  # only encoded again if there are unknown tokens
+        def words() -> Iterator[str]:  # called only if there are unknown tokens
             library = self._library if special else self._plain_library
             for start, end in library.encode(text).offsets:
                 yield text[start:end]
@@ -280,8 +281,8 @@ class Tokenizer:
     def encode_prompt(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to trace or continue.
 
-        The ids are `encode(text)` without those that the tokenizer appends to every text, such as
-        BERT's `[SEP]`: after them, a model would predict what follows the end.
+        The ids are `encode(text)` without the ids that the tokenizer appends to every text, such as
+        BERT's `[SEP]`, after which a model would predict what follows the text's end.
         """
         ids, suffix = self.encode(text, special=special), self._affixes[1]
         return ids[: len(ids) - len(suffix)]
@@ -353,9 +354,10 @@ class LibraryVocabulary(Vocabulary):
     """A vocabulary decoded by the tokenizers library.
 
     A token's bytes are the UTF-8 of what it adds to the text of other tokens, with its spaces:
-    ` dog` for `▁dog`, `dog ` for `dog</w>`. WordPiece's are without the prefix of later pieces,
-    `##`, and words in letters have a space before them, as in GPT-2. Joined, they may differ from
-    the decoded text, which has no space at its ends, and has spaces between Chinese characters.
+    ` dog` for `▁dog`, `dog ` for `dog</w>`. For WordPiece, they leave out the prefix of later
+    pieces, `##`, and words in letters have a space before them, as in GPT-2. The joined bytes may
+    differ from the decoded text, which has no space at its ends, and has spaces between Chinese
+    characters.
     """
 
     is_exact = False
@@ -377,13 +379,13 @@ class LibraryVocabulary(Vocabulary):
 
     def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
-        if self._prefix is None:  # beside other tokens, since decoders cut spaces off at the ends
+        if self._prefix is None:  # decode between other tokens: decoders cut spaces at the ends
             before, after = self._around or ([id], [])
             inside = self._decode([*before, id, *after])
             return inside.removeprefix(self._decode(before)).removesuffix(self._decode(after))
         # WordPiece marks tokens that continue a word by a prefix, such as ##ing, and drops spaces.
-        # So a word's first token gets its space back, unless it is a character such as 猫, which is
-        # a word without one.
+        # So a word's first token gets its space back, unless it is a character such as 猫, which
+        # has no space before it.
         if not symbol or id in self.literal_ids:
             return self._decode([id])
         if symbol.startswith(self._prefix) and symbol != self._prefix:
@@ -396,10 +398,10 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _around(self) -> tuple[list[int], list[int]] | None:
-        """Tokens to decode before and after another one; None to decode that one twice."""
+        """Tokens to decode before and after another token; None to decode that token twice."""
         if self._library.decoder is None:  # the library puts a space between any two tokens
             return ([], []) if any(" " in symbol for symbol in self._symbols.values()) else None
-        # From the end: bytes such as <0x41> come first, and would join those beside them.
+        # Begin with the last ids: the first ones may be bytes such as <0x41>, which are joined.
         for id in reversed(self.ids.tolist()):
             alone = self._decode([id])
             if alone and alone.isascii() and self._decode([id] * 3) == alone * 3:
@@ -416,7 +418,7 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
-    # Added tokens in ASCII read the same as a text and as bytes, so they need no entry. An added
+    # Added tokens in ASCII are the same as text and as bytes, so they needn't be literal. An added
     # token that is also a byte's symbol or a merged token still stands for bytes.
     literal_ids = {id for id, content in added.items() if not content.isascii()}
     if literal_ids:
@@ -437,7 +439,7 @@ def _naming_unread(tokens: Tokens, words: Iterable[str]) -> Tokens:
 
 
 def _unknown_symbol(model: Mapping[str, Any]) -> str | None:
-    """The symbol of the token for what isn't in a vocabulary, if it has one."""
+    """The symbol of the unknown token, if the vocabulary has one."""
     if model["type"] == "Unigram":
         id = model.get("unk_id")
         symbol: str | None = None if id is None else model["vocab"][id][0]

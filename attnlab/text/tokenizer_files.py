@@ -32,8 +32,8 @@ from attnlab.text.tokens import BYTES, END_OF_TEXT
 JsonObject = dict[str, Any]
 SpecialTokens = Mapping[str, Sequence[JsonObject]]
 
-# Classes of transformers that modify the files' settings, and their default special tokens. GPT-2's
-# class is the default.
+# Classes of transformers that modify the files' settings, and the default special tokens of each.
+# GPT-2's class is the default.
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_SPECIAL: Mapping[str, str] = dict.fromkeys(
     ("bos_token", "eos_token", "unk_token"), END_OF_TEXT
@@ -47,7 +47,7 @@ BERT_SPECIAL: Mapping[str, str] = {
     "mask_token": "[MASK]",
 }
 
-# Names of special tokens, in the order in which tokens without an id get one.
+# Names of special tokens, in the order in which those without an id get an id.
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
     *("additional_special_tokens", "extra_special_tokens"),
@@ -61,7 +61,7 @@ LOOKS_SPECIAL = r"<.*>|\[.*\]"
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
-# The settings, besides the vocabulary, of `vocab.json` and `merges.txt`, and of `vocab.txt`.
+# The settings that go with `vocab.json` and `merges.txt` (BYTE_PAIRS) and with `vocab.txt`.
 BYTE_PAIRS: JsonObject = {"pre_tokenizer": BYTE_LEVEL, "decoder": BYTE_LEVEL}
 WORD_PIECES: JsonObject = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
@@ -118,6 +118,7 @@ def check_settings(settings: Any) -> Settings:
     result = Settings(
         version="1.0",
         **parts,
+        # Old files have no type of the model; the default is before "|", which the file overrides.
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(TOKEN_FLAGS, False) | token for token in added],
     )
@@ -159,11 +160,10 @@ def _check_vocabulary(ids: object) -> None:
         )
     if not ids:
         raise VocabularyError("a vocabulary needs at least one token; got none")
-    if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
-        invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
-        raise VocabularyError(
-            f"the id of {quoted(invalid[0][0])} isn't an integer: {quoted(invalid[0][1])}"
-        )
+    # `type`, since a bool is an instance of int. JSON's keys are strings, but a user's may not be.
+    for symbol, id in ids.items():
+        if type(symbol) is not str or type(id) is not int:
+            raise VocabularyError(f"the id of {quoted(symbol)} isn't an integer: {quoted(id)}")
     for id in (min(ids.values()), max(ids.values())):
         if not 0 <= id < MAX_IDS:
             symbol = next(symbol for symbol in ids if ids[symbol] == id)
@@ -177,7 +177,7 @@ def _check_vocabulary(ids: object) -> None:
 
 
 def _pairs(merges: object) -> list[tuple[str, str]]:
-    """Convert merges, each a pair or two symbols separated by a space, to pairs."""
+    """Convert merges to pairs; a merge is a pair, or a str of two symbols and a space."""
     if not isinstance(merges, Sequence):
         raise VocabularyError(f"merges must be a list; got {quoted(merges)}")
     pairs: list[tuple[str, str]] = []
@@ -224,7 +224,7 @@ def read_settings(directory: Path) -> Settings:
 
 
 def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings:
-    """Settings from files other than tokenizer.json; the class decides if both formats exist."""
+    """Read settings from files other than tokenizer.json; the class chooses between formats."""
     is_openai = not _exists(directory, "vocab.json") and _exists(directory, OPENAI[0])
     vocab, merges = OPENAI if is_openai else ("vocab.json", "merges.txt")
     has_byte_pairs = _exists(directory, vocab) or _exists(directory, merges)
@@ -247,7 +247,7 @@ def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
     """GPT-2's settings with the vocabulary in two files."""
     ids = read_json(vocab, VocabularyError)
     lines = read_text(merges, VocabularyError).split("\n")
-    if lines[0].startswith("#version"):  # on other lines it would be a merge
+    if lines[0].startswith("#version"):  # a later line that starts so is a merge
         lines[0] = ""
     try:
         return byte_pair_settings(ids, [*filter(None, lines)])
@@ -299,7 +299,7 @@ def _special_tokens(
     special = {}
     for name in SPECIAL:
         value = entries.get(name, defaults.get(name))
-        if isinstance(value, dict) and "content" not in value:  # extra_special_tokens by name
+        if isinstance(value, dict) and "content" not in value:  # a dict of extra_special_tokens
             value = list(value.values())
         tokens = value if isinstance(value, list) else [value]
         special[name] = [_token(token, name) for token in tokens if token is not None]
@@ -323,7 +323,7 @@ def _with_ids(
     special: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
-    """All added tokens with ids: those in the files, then special ones, which may lack them.
+    """All added tokens with ids: those in the files, then special tokens, which may have no id.
 
     As in transformers, tokens that aren't in the vocabulary get the next ids after it; files with
     other ids are rejected. A class's default special tokens are left out if the vocabulary doesn't
@@ -350,7 +350,7 @@ def _with_ids(
         if content in ids:
             add(added.get(content, token) | {"special": True})
     without_id = [token for content, token in special.items() if content not in ids]
-    # If any other token gets a new id, the defaults get ids too.
+    # If a token that isn't a default gets a new id, the defaults get ids too.
     if any(token["content"] not in defaults for token in without_id):
         for token in without_id:
             add(token)

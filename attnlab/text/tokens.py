@@ -26,7 +26,7 @@ from attnlab.text.words import Character, Word, characters_of, words_of
 
 END_OF_TEXT = "<|endoftext|>"
 
-# Characters that choose how the one before them is drawn, such as an emoji; invisible alone.
+# Invisible characters that choose how the character before them, such as an emoji, is drawn.
 VARIATION_SELECTORS = "\ufe0e\ufe0f"
 
 # The maximum number of tokens that an error message lists.
@@ -47,7 +47,7 @@ def byte_symbols() -> tuple[str, ...]:
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
-# Byte values by symbol.
+# The byte that each symbol stands for.
 BYTES = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
 # Converts symbols to bytes, with `codecs.charmap_encode`.
 CHARMAP = codecs.charmap_build("".join(BYTES))
@@ -57,18 +57,18 @@ CHARMAP = codecs.charmap_build("".join(BYTES))
 class Token:
     """One token."""
 
-    id: int  #: its row in the embedding
-    #: As in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
+    id: int  #: the token's row in the embedding
+    #: The token in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
     symbol: str
-    text: str  #: such as ` very`; bytes that are only part of a character become �
-    bytes: bytes  #: such as `b" very"`
+    text: str  #: the decoded token, such as ` very`; bytes of a part of a character become �
+    bytes: bytes  #: the token's bytes, such as `b" very"`
     #: The word in the text that an unknown token, such as BERT's `[UNK]`, stands for. If the word
     #: isn't known, it is the token's symbol. "" for all other tokens
     unread: str = field(default="", kw_only=True, compare=False)
 
     @property
     def readable(self) -> str:
-        """The text with Ġ for a space; `Tokens.readable` also knows the token's neighbours."""
+        """The text with Ġ for a space; `Tokens.readable` also depends on the token's neighbours."""
         return Tokens([self]).readable[0]
 
 
@@ -82,14 +82,14 @@ class Tokens(StdoutSafe, Sequence[Token]):
     Attributes
     ----------
     ids : int64 (T,), read-only
-    symbols, texts, bytes : of each token, see `Token`
+    symbols, texts, bytes : those of each token, see `Token`
     part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
-    readable : how tables and pictures name each token. That is its text with Ġ for a space, such as
+    readable : each token's name in tables and pictures: its text with Ġ for a space, such as
         `Ġvery`. The first of two parts of a character is `’ 1/2`, and bytes of an incomplete
         character are `<e5 b0>`. A token without a text is named by its symbol.
     words : the words, each with its tokens, see `Word`
-    offsets : for each token, where its characters begin and end in the text that the tokens spell;
-        tokens that share a character overlap. (0, 0) for a token without bytes
+    offsets : for each token, the start and end of its characters in the text; tokens that share a
+        character overlap. (0, 0) for a token without bytes
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -170,7 +170,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
     def find(self, text: str) -> int:
         """Return the index of the token with this text or symbol.
 
-        Spaces around it may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
+        Spaces around a token may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
         """
         check_kind(text, str, "a token's text")
         matches = [
@@ -229,7 +229,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
 
 def _shown(character: str, part: int, parts: int) -> str:
-    """A character in a token's label, or a part of it, or a byte that isn't part of one."""
+    """A character in a token's label; or a part of a character, or an invalid byte."""
     if parts > 1:
         is_visible = character.isprintable() and character not in VARIATION_SELECTORS
         shown = character if is_visible else _code_of(character)
@@ -244,7 +244,7 @@ def _code_of(character: str) -> str:
 
 
 def text_in_quotes(tokens: Tokens, index: int) -> str:
-    """A token's text in quotes; its readable form if it has parts of characters."""
+    """A token's text in quotes, or its readable form if the text has a part of a character."""
     text = tokens.texts[index]
     return tokens.readable[index] if "�" in text else repr(text)
 
@@ -260,8 +260,8 @@ def as_tokens(
 ) -> Tokens | None:
     """Convert labels of a matrix's rows to tokens, with the rows' indices as ids.
 
-    `name` and `row` are what error messages call the labels and a row, such as "tokens" and
-    "query".
+    `name` and `row` are the names of the labels and of a row in error messages, such as "tokens"
+    and "query".
     """
     if texts is None:
         return None
@@ -279,11 +279,11 @@ def as_tokens(
 class Vocabulary:
     """The symbol of each token id, and from it the text and bytes.
 
-    `literal_ids` are those whose symbol is their text; in other symbols, each character represents
-    a byte. `size` is the number of rows of the embedding, by default the largest id + 1. Rows
-    without a symbol have no bytes and are named like `<row 50258>`, which can't be a symbol since
-    it has a space. `special` has the names of special tokens. `is_exact`: whether tokens keep the
-    text's white space and capital letters.
+    `literal_ids` are the ids whose symbol is their text; in other symbols, each character
+    represents a byte. `size` is the number of rows of the embedding, by default the largest id + 1.
+    Rows without a symbol have no bytes and are named like `<row 50258>`, which can't be a symbol
+    since it has a space. `special` has the names of special tokens. `is_exact` says whether tokens
+    keep the text's white space and capital letters.
     """
 
     special: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ class Vocabulary:
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def lookup(self, token: int | str | Token) -> Token:
-        """The token with this id, text or symbol; a Token is looked up by its id."""
+        """The token with this id, text or symbol, or with the id of this Token."""
         id_or_text = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(id_or_text):
             return self.tokens([id_or_text])[0]

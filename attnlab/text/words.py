@@ -1,12 +1,12 @@
 """The characters and words of a text in tokens, and which words are in pieces.
 
 **The rule.** A word is a run of letters, with the space before it; in scripts without spaces
-between words, each character is one. A word in two or more tokens is drawn as one word with its
+between words, each character is a word. A word in two or more tokens is drawn as one word with its
 pieces, which is normal: GPT-2 reads “Swimming” as Sw + imming. It is *spelled out*, and a notice
 names it, if it has three or more pieces, such as ar + cha + e + olog + ist, or only pieces of at
-most two letters, such as s + at. Of other characters, such as emoji, those are spelled out that
-have three or more pieces. In English texts, one word in 200 is spelled out with GPT-2's vocabulary,
-one in 30 with that of the English model, and every second one with that of the pocket model.
+most two letters, such as s + at. Another character, such as an emoji, is spelled out if it has
+three or more pieces. In English texts, one word in 200 is spelled out with GPT-2's vocabulary, one
+in 30 with that of the English model, and every second word with that of the pocket model.
 
 The page computes the same, see `words.js`, with the constants of this module.
 """
@@ -19,14 +19,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Letters of scripts without spaces between words, or of syllables: Hangul, Chinese, Japanese.
+# Letters of scripts without spaces between words or with syllables: Chinese, Japanese, Hangul.
 ALONE = "[ᄀ-ᇿ⺀-鿿가-퟿豈-﫿ｦ-ﾟ\U00020000-\U0003ffff]"
 
-# Matches words in a text of the kinds of its characters, see `_kind`: a run of letters and marks
-# with the space before it; a character that is a word; another character.
+# Matches words in the string that has the kind of each character, see `_kind`: letters and marks
+# with the space before them; a character that is a word; another character.
 WORDS = r" ?L[LM]*|A|O"
 
-# The most bytes of a character in UTF-8.
+# The largest number of bytes of a character in UTF-8.
 LONGEST_CHARACTER = 4
 
 # A word is spelled out if it has this many pieces, or if no piece has more letters than this.
@@ -39,7 +39,7 @@ LATIN = "[A-Za-zªºÀ-ÖØ-öø-ʸḀ-ỿＡ-Ｚａ-ｚ]"
 # The most words that a notice lists.
 MAX_WORDS_LISTED = 8
 
-# If a larger share of a text's words is spelled out, what the page says about them is in doubt.
+# If a larger share of a text's words is spelled out, the page doubts what it says about the words.
 MAX_SPELLED_OUT = 1 / 3
 
 
@@ -56,8 +56,8 @@ class Word(NamedTuple):
 
     Attributes
     ----------
-    text : without the space before it
-    start, stop : its tokens are those from `start` up to, but not including, `stop`
+    text : the word without the space before it
+    start, stop : the word's tokens are tokens[start:stop]
     is_spelled_out : whether it has many pieces, or only short ones
     """
 
@@ -78,7 +78,7 @@ def characters_of(pieces: Sequence[bytes]) -> list[Character]:
     """The characters of a text in tokens with these bytes."""
     owner_of_byte = [i for i, piece in enumerate(pieces) for _ in piece]
     characters, start = [], 0
-    # surrogateescape: invalid bytes survive the round trip.
+    # surrogateescape keeps invalid bytes, so that they can be encoded again.
     for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):
         end = start + len(character.encode("utf-8", errors="surrogateescape"))
         characters.append(Character(character, sorted({*owner_of_byte[start:end]})))
@@ -95,7 +95,7 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
         is_letters = match[0] != "O"
         visible = found[1:] if match[0][0] == " " else found
         if match.start() and characters[match.start() - 1].owners[-1] == found[0].owners[0]:
-            found = visible  # the space, if any, is the end of the token before, as in `the</w>`
+            found = visible  # the space belongs to the token before, as in `the</w>`
         start, stop = found[0].owners[0], found[-1].owners[-1] + 1
         text = "".join(character.text for character in visible)
         letters = Counter(owner for _, owners in visible for owner in owners)
@@ -107,7 +107,7 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
 
 
 def script_of(word: str) -> str:
-    """What a word is written in, for advice: "latin" or "other" letters, "signs", "punctuation"."""
+    """A word's script, which decides the advice: "latin", "other", "signs" or "punctuation"."""
     if re.search(LATIN, word):
         return "latin"
     if any(_kind(character) in "LA" for character in word):
@@ -121,9 +121,9 @@ def special_names_of(
 ) -> tuple[list[str], dict[str, int], set[int]]:
     """The names of special tokens in a text that were read like other words.
 
-    Those in `special`, which the model has; those that it doesn't have, each with the number of its
-    pieces; and the indices of the tokens that the names cover. If not `is_exact`, tokens may lack
-    the text's white space and capital letters, as BERT's do.
+    Returns the names that are in `special`, so that the model has them; other names, each with the
+    number of its pieces; and the indices of the tokens that have the names. If not `is_exact`,
+    tokens may lack the text's white space and capital letters, as BERT's do.
     """
 
     def as_read(text: str) -> str:
@@ -133,7 +133,7 @@ def special_names_of(
         return "\udc80" <= text <= "\udcff" or symbols[owners[0]] in special
 
     parts = [
-        # An invalid byte or a special token is no part of a name.
+        # An invalid byte or a special token can't be part of a name.
         (part, owners)
         for text, owners in characters
         for part in (" " if is_apart(text, owners) else as_read(text))

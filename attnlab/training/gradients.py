@@ -38,7 +38,7 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     d_weights = context_weights(attention.V, d_context)
     before_dropout = weights if dropout_mask is None else softmax(attention.masked_scores)
     d_scores = softmax_gradient(before_dropout, apply_dropout(d_weights, dropout_mask))
-    # 0 for masked keys, so it is also the gradient of what the mask was applied to.
+    # It is 0 for masked keys, so it is also the gradient of the scores before the mask.
     d_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_scores),
@@ -56,10 +56,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through one block: d_output -> d_input, and the stored arrays' by path in it.
+    """Backpropagate through one block: d_output -> d_input, and the gradients of stored arrays.
 
-    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
-    residual connection the gradients of both paths are added.
+    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)), so at each
+    residual connection the gradients of both terms are added.
     """
     attention, mlp = block.attention, block.mlp
 
@@ -72,7 +72,7 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
         attention.concat, attention.W_O, d_mid
     )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
-    # Side by side, as the parameters are stored: one product is faster than three.
+    # The matrices are stored side by side, and one product is faster than three.
     W_QKV = side_by_side(attention.W_Q, attention.W_K, attention.W_V)  # (D, 3 D)
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
     d_X, d_attention["W_QKV"], d_attention["b_QKV"] = linear_gradient(attention.X, W_QKV, d_QKV)
@@ -87,7 +87,7 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
 
 
 def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:
-    """The loss of a forward pass, mean cross-entropy in nats, and every gradient of it."""
+    """The loss of a forward pass, mean cross-entropy in nats, and all parameters' gradients."""
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
     # Access the steps that the backward pass needs, so that the forward pass keeps them.
@@ -106,7 +106,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
             gradients.stored(f"{block.path}.{path}")[...] = gradient
 
     gradients["W_E"][:] = embedding_gradient(forward.ids, d_residual, config.vocab_size)
-    if config.tie_word_embeddings:  # W_E is used twice: its gradient is the sum of both
+    if config.tie_word_embeddings:  # W_E is used twice, so its two gradients are added
         gradients["W_E"][:] += transpose(d_W_U)
     else:
         gradients["W_U"][:] = d_W_U

@@ -60,10 +60,10 @@ class Training(Document):
     Attributes
     ----------
     config, settings, tokenizer : as in `train`
-    parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
-        them
+    parameters : ParameterVector, float32. Each step updates them in place, so `copy()` them to keep
+        their values
     losses : the loss of each step so far, in nats per token
-    seconds : time of all steps so far
+    seconds : the time of all steps so far
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Training(Document):
         return {"step": range(1, self.step + 1), "loss": self.losses}
 
     def advance(self) -> None:
-        """Take one step: a batch, its loss and gradients, an update. Raise if any isn't finite."""
-        # Seeded by the step's number, so that `watch` can draw numbers of its own.
+        """Take one step: draw a batch, compute its gradients, update. Raise if one isn't finite."""
+        # Each step has a generator of its own, so that `watch` may draw random numbers.
         settings, step = self.settings, self.step + 1
         started = time.perf_counter()
         rng = np.random.default_rng((settings.seed, step))
@@ -152,10 +152,10 @@ def train(
     Parameters
     ----------
     config : the model's sizes
-    corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory
-        of files: text, .jsonl with a "text" field, .csv with a "text" column
-    tokenizer : for the text, and the model. None means bytes as tokens if vocab_size is 256,
-        otherwise no tokenizer: the corpus must be ids, and the model takes ids
+    corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory of
+        files (text, .jsonl with a "text" field, .csv with a "text" column)
+    tokenizer : the tokenizer of the text and of the model. None means bytes as tokens if vocab_size
+        is 256, and otherwise no tokenizer: then the corpus must be ids, and the model takes ids
     steps : number of updates
     batch_size : sequences per step
     sequence_length : tokens per sequence; None means n_positions
@@ -164,16 +164,16 @@ def train(
     decay : AdamW's weight decay, for matrices but not biases and LayerNorms
     clip : the largest norm of the gradient of all parameters
     seed : makes the run reproducible, bit for bit on the same machine
-    watch : called with the `Training` after each step; to save the model now and then,
-        `lambda run: run.step % 200 or run.model.save("run")`
+    watch : a function that is called with the `Training` after each step, for example to save the
+        model every 200 steps: `lambda run: run.step % 200 or run.model.save("run")`
     progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 also hides
         it
 
     Returns
     -------
     Training
-        with model, losses, parameters. If the loss becomes infinite or NaN, `DivergedError` is
-        raised.
+        its `.model`, `.losses` and `.parameters`. If the loss becomes infinite or NaN,
+        `DivergedError` is raised.
 
     Examples
     --------
@@ -223,7 +223,8 @@ def train(
 
 
 def _as_positive(value: float, name: str) -> float:
-    if not (number := as_float(value, name)):
+    number = as_float(value, name)  # raises for a negative number
+    if number == 0:
         raise InvalidValueError(f"{name} must be above 0; got 0")
     return number
 

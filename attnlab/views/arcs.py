@@ -1,7 +1,8 @@
 """Attention drawn over words, as the page draws it (`pages/scripts/drawing/arcs.js`).
 
-Arcs run from the word that looks to those that it looks at. They are as wide as the weight, and
-grey to the first word, where attention rests. Lengths are in sizes of the letters; y is downward.
+Arcs run from the query's word to the words that it attends to. Their width shows the weight; arcs
+to the first word, the attention sink, are grey. The unit of lengths is the letters' size; y grows
+downward.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from attnlab.support.markup import safe
 from attnlab.support.tables import display_width
 
 LINE = 3.2  # the distance from a line to the next one
-ABOVE = 3.8  # the room above the first line
+ABOVE = 3.8  # the space above the first line
 HALF = 0.6  # half the height of the letters
 LETTER = 0.6  # the width of a letter in a monospaced font
 LONGEST_LINE, PIXELS = 48, 16  # the longest line, and the size of the letters in pixels
 
-# A text of more words shows its last words, and those that are looked at most.
-MANY_WORDS, LAST_WORDS, MOST_LOOKED_AT = 60, 24, 12
+# A text of more words than MANY_WORDS shows its last words and the words with the largest weights.
+MANY_WORDS, LAST_WORDS, MOST_ATTENDED = 60, 24, 12
 
-MIN_SHARE = 0.01  # smaller shares aren't written below a word
-SHARE_WIDTH = 2.4  # the room that a share takes
+MIN_SHARE = 0.01  # smaller weights aren't written below a word
+SHARE_WIDTH = 2.4  # the width of a written weight
 
-# A small drawing of one head has its own units. A text of more words has the last word's arcs only.
+# Sizes of a small drawing of one head, in units of its own. For a text of more than MANY_ROWS words
+# it has only the last word's arcs.
 SMALL_WIDTH, SMALL_HEIGHT, GAP, MANY_ROWS = 100, 30, 4, 64
 
 
 class Shape(NamedTuple):
-    """How arcs look: they rise with the distance of their words, up to a height."""
+    """The form of arcs: their height is rise + steepness · distance, at most `highest`."""
 
     rise: float
     steepness: float
     highest: float
-    widest: float  # the width of weight 1
-    thinnest: float
+    widest: float  # the width of an arc of weight 1
+    thinnest: float  # the smallest width
     least: float  # smaller weights have no arc
 
 
@@ -52,16 +54,16 @@ SMALL = Shape(18, 0.3, 20, 2.2, 0.4, 0.08)
 
 
 class Place(NamedTuple):
-    """A word's middle, and where arcs start or end: above it, or below it on the way to a line."""
+    """Where the arcs of a word start and end: above it, or below it if they go to a lower line."""
 
-    x: float
+    x: float  # the word's middle
     top: float
     bottom: float
-    room: float = math.inf  # the height above the word, below another line
+    room: float = math.inf  # the space above the word, up to the line above
 
 
 def path_of(start: Place, end: Place, shape: Shape) -> str:
-    """The path of an arc: on one line it rises above the words; else it runs between the lines."""
+    """The path of an arc: above the words if both are on one line, else between the lines."""
     if start.top == end.top:
         distance = abs(start.x - end.x)
         room = start.room * (0.5 + 0.5 * min(1, distance / 9))
@@ -84,7 +86,7 @@ def _arcs(
     shape: Shape,
     opacity: Callable[[float], float],
 ) -> Iterator[tuple[str, str]]:
-    """The arcs of the query at `start`, the strongest last: how each is drawn, and its path."""
+    """The arcs of the query at `start`, the strongest last, as (SVG attributes, path)."""
     for key in np.argsort(row, kind="stable").tolist():
         end, weight = places[key], float(row[key])
         if end and end != start and weight >= shape.least:
@@ -97,7 +99,7 @@ def _arcs(
 
 
 def _drawn(arcs: Iterable[tuple[str, str]]) -> str:
-    """Arcs as SVG elements; those that are drawn alike are one element."""
+    """Arcs as SVG elements, one for all arcs with the same attributes."""
     paths: dict[str, str] = {}
     for style, path in arcs:
         paths[style] = paths.get(style, "") + path
@@ -109,7 +111,7 @@ def _opacity(least: float, slope: float, weight: float) -> float:
 
 
 def _percent(share: float) -> str:
-    # One decimal where rounding would make 100 % of less.
+    # One decimal is written where rounding would turn less than 100 % into 100 %.
     return f"{100 * share:.{int(0.995 <= share < 0.9995)}f} %"
 
 
@@ -118,9 +120,9 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
     own = len(texts) - 1
     places, height = _laid_out(texts, row)
     start = places[own]
-    assert start is not None  # the last word isn't folded
+    assert start is not None  # the last word is never left out
     parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, 0.35, 1)))]
-    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the first word doesn't count
+    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the largest weight but for the sink
     inks = {most: LIGHT.positive, own: LIGHT.negative}
     taken = list[Place]()
     for n in np.argsort(-row, kind="stable").tolist():
@@ -146,10 +148,10 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
 
 
 def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], float]:
-    """The words' places in lines, None for those that are folded, and the height of all."""
+    """The place of each word in lines, None for a word that is left out, and the total height."""
     shown = {*range(len(texts))}
     if len(texts) > MANY_WORDS:
-        most = np.argsort(-row, kind="stable")[:MOST_LOOKED_AT]
+        most = np.argsort(-row, kind="stable")[:MOST_ATTENDED]
         shown = {int(n) for n in most if row[n] >= MIN_SHARE}
         shown |= {*range(len(texts) - LAST_WORDS, len(texts))}
     x, line, places = 0.0, 0, list[Place | None]()
@@ -157,12 +159,12 @@ def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], 
         if n not in shown:
             places.append(None)
             continue
-        x += 1.5 if n and places[-1] is None else 0  # a gap for what is folded
+        x += 1.5 if n and places[-1] is None else 0  # a gap for the words left out
         width = LETTER * display_width(text)
         if x and x + width > LONGEST_LINE:
             x, line = 0.0, line + 1
         middle = ABOVE + LINE * line
-        # The arc is above the letters, not the space before.
+        # The arc is above the middle of the letters, without the space before them.
         lead = LETTER if text.startswith(" ") else 0
         room = 1.2 if line else math.inf
         places.append(Place(x + (lead + width) / 2, middle - HALF, middle + HALF, room))
@@ -173,7 +175,7 @@ def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], 
 def small_heads(weights: AnyArray, is_self: bool, size: float) -> str:
     """A layer's heads (H, T, Tk) as small drawings side by side, each `size` pixels wide.
 
-    If the keys aren't the text itself (`is_self`), they are above the queries.
+    `is_self` says whether the keys are the words of the text; other keys are above the queries.
     """
     H, T, Tk = weights.shape
     ground, parts, rounded = SMALL_HEIGHT - 1, list[str](), np.round(20 * weights) / 20
@@ -187,7 +189,7 @@ def small_heads(weights: AnyArray, is_self: bool, size: float) -> str:
         parts.append(f'<path d="M{left} {ground + 0.5}h{SMALL_WIDTH}" stroke="{LIGHT.masked}"/>')
         arcs = list[tuple[str, str]]()
         for i in range(T - 1 if T > MANY_ROWS else 0, T):
-            least, slope = (0.25, 1.0) if i == T - 1 else (0.05, 0.28)  # the last one's stand out
+            least, slope = (0.25, 1.0) if i == T - 1 else (0.05, 0.28)  # the last word's are darker
             opacity = partial(_opacity, least, slope)
             arcs += _arcs(starts[i], keys, rounded[head, i], SMALL, opacity)
         parts.append(_drawn(arcs))
@@ -203,7 +205,7 @@ def _svg(width: float, height: float, scale: float, content: str) -> str:
 
 
 def image(svg: str, alt: str) -> str:
-    """A drawing as an image. Notebooks that aren't trusted keep it, and drop SVG elements."""
+    """A drawing as an image element, which untrusted notebooks keep; they drop SVG elements."""
     source = b64encode(svg.encode()).decode()
     alt = escape(alt, quote=True)
     return f'<img alt="{alt}" src="data:image/svg+xml;base64,{source}">'

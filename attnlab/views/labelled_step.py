@@ -20,7 +20,7 @@ from attnlab.support.tables import elide, label, table
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# How text shows a masked cell; a weight of 0 is shown as a number.
+# The text of a masked cell; a weight of 0 is shown as a number.
 MASKED = "-"
 
 # The most tokens along an axis of a view.
@@ -97,7 +97,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
-    # The steps from the mask on have masked cells.
+    # The mask and all later steps have masked cells.
     if axes[-2:] == ["Tq", "Tk"] and result._table_steps.index(name) >= result._table_steps.index(
         "mask"
     ):
@@ -105,7 +105,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         if fork.score_bias is not None:
             hidden = hidden | np.isneginf(fork.score_bias)
         masked = np.broadcast_to(hidden, array.shape)
-        # In a computed step, an edit may have put a number into a masked cell: that is shown.
+        # If an edit has put a number into a masked cell of a computed step, the number is shown.
         if result.steps[name].equation not in (None, identity):
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result._heading_of(name), array, named, masked)
@@ -116,7 +116,7 @@ def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
 
     Parameters
     ----------
-    all_heads : how to show the step of all heads, for the error message
+    all_heads : the advice in the error message, if the step has all heads
     """
     step = labelled_step(result, name)
     if not step.axes:
@@ -132,8 +132,8 @@ def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
     """The indices along an axis that a view shows, at most `limit`; None is a gap.
 
-    If there are more tokens, the first and the last are shown. `tokens` selects others; axes that
-    aren't of tokens are then shown whole.
+    If there are more tokens, the first and the last are shown. `tokens` selects other tokens; then
+    axes without tokens are shown whole.
     """
     count = len(axis.positions)
     if tokens is None:

@@ -38,14 +38,14 @@ from attnlab.views.labelled_step import (
     omission_note,
 )
 
-# The most columns that are not tokens, such as the 64 of Q.
+# The most columns to show of a step without tokens as columns, such as Q with 64.
 COLUMNS_SHOWN = 16
 
-# The most rows and columns of a result's heatmap, and columns if its cells hold texts.
+# The most rows and columns of a result's heatmap, and the most columns if its cells have texts.
 CELLS_SHOWN = 32
 TEXTS_SHOWN = 12
 
-# Results whose heatmaps have more columns than this show their numbers in tooltips only.
+# If heatmaps have more columns than this together, their numbers are in tooltips only.
 NUMBERS_SHOWN = 24
 
 # The most heatmaps of a result.
@@ -57,7 +57,7 @@ ROW_WIDTH = 760
 # The most characters of a text in a cell.
 TEXT_LENGTH = 12
 
-# If cells show numbers, columns with labels of more characters have them rotated.
+# If cells show numbers, column labels with more characters are rotated.
 SHORT = 5
 
 # The steps of a head whose heatmaps are collapsed below its drawing.
@@ -65,17 +65,14 @@ COLLAPSED = ("weights", "scores", "score_bias", "masked_scores", "Q", "K", "V", 
 
 
 def result_view(result: Result) -> str:
-    """Attention weights, and the table of steps.
-
-    Nothing is computed that the result's `repr` wouldn't compute.
-    """
+    """Attention weights, and the table of steps; it computes no more steps than `repr` does."""
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
     if "weights" in result.steps:
         try:
             body += [*_attention(result)]
             steps = collapsed(steps)
-        except AttnlabError as error:  # the table below still works
+        except AttnlabError as error:  # the table below is still shown
             body.append(faint(say("No weights: {error}", error=error)))
     body.append(steps)
     if result._hint:
@@ -95,19 +92,19 @@ def all_heads(layers: Iterable[Result]) -> str:
 
 
 def _heads(attention: Any) -> str:
-    """The weights of a layer's heads as small drawings; heatmaps if they aren't weights."""
+    """The weights of a layer's heads as small drawings, or their gradients as heatmaps."""
     step = labelled_step(attention, "weights")
-    if not step.is_weights:  # gradients, whose signs arcs don't show
+    if not step.is_weights:  # arcs wouldn't show the sign of a gradient
         steps = ((head.title, labelled_step(head, "weights")) for head in attention.heads)
         return "".join(f"<div>{escape(say(title))}</div>{_heatmap(x)}" for title, x in steps)
     size = min(160, ROW_WIDTH / len(step.array))
     alt = f"{say(attention.title)}: {say(step.heading)}"
-    is_self = attention.memory_tokens is None  # then the queries are the last keys
+    is_self = attention.memory_tokens is None  # if so, the queries are the last keys
     return f"<div>{image(small_heads(step.array, is_self, size), alt)}</div>"
 
 
 def _sentence(step: LabelledStep) -> str:
-    """The words of one head with the arcs of the last one."""
+    """The text's words with the arcs of the last word."""
     *_, keys = step.axes
     texts = [text.replace("Ġ", " ", 1) for text in keys.labels]
     row = step.array[-1]
@@ -172,7 +169,7 @@ def _grid(grid: Grid, has_numbers: bool) -> str:
 
 
 def _indices_to_show(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The indices to show along an axis: of tokens the first and last, otherwise the largest."""
+    """The indices to show along an axis: the first and last tokens, or else the largest numbers."""
     if axis.is_of_tokens:
         return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())

@@ -33,12 +33,12 @@ with importing_extra("plot"):
     from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
-# The most that a picture can show clearly.
+# The most vectors, matrices and curves that a picture can show clearly.
 MAX_VECTORS = 24
 MAX_MATRICES = 8
 MAX_CURVES = 16
 
-# Larger numbers overflow in matplotlib's layout of axes.
+# Numbers larger than this overflow in matplotlib's layout of axes.
 LARGEST = 1e100
 
 # The most characters of a label.
@@ -55,7 +55,7 @@ DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
-# Where a label may be: in 16 directions from its point, at each of these distances in points.
+# A label may be in 16 directions from its point, at each of these distances in typographic points.
 ANGLES = np.arange(0.5, 16) * math.tau / 16
 DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
@@ -103,11 +103,11 @@ def plane(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """What matrices do to the plane: to a grid, the two basis vectors and the square they span.
+    """Matrices as maps of the plane: each panel has the mapped grid, basis vectors and unit square.
 
-    A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are the images of
-    the basis vectors (1, 0) and (0, 1). The first panel shows the plane before any map. All panels
-    have the same scale.
+    A point is a row, as in Q = X W_Q: it is mapped to x W, or x W + b. So the rows of W are where
+    the basis vectors (1, 0) and (0, 1) go. The first panel shows the plane before any map. All
+    panels have the same scale.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def curves(
             color=COLOURS[n % len(COLOURS)],
             linestyle=DASHES[(n + turn) % len(DASHES)],
             marker=MARKERS[(n + 2 * turn) % len(MARKERS)],
-            markevery=(n * every // len(lines), every),  # beside those of the other curves
+            markevery=(n * every // len(lines), every),  # not above other curves' markers
             markersize=4.5,
         )
         descriptions.append(f"{name} {_ends_in_words(xs, numbers)}")
@@ -270,7 +270,7 @@ def _put_map(
 ) -> tuple[list[Label], list[Stroke]]:
     """Draw a grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
 
-    Returns what to label, and strokes that labels should avoid; a point is a stroke of length 0.
+    Returns the labels, and the strokes that they should avoid; a point is a stroke of length 0.
     """
     _cross(ax)
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
@@ -316,7 +316,7 @@ def _open_frame(ax: Axes) -> None:
 def _arrows(
     ax: Axes, starts: AnyArray, vectors: AnyArray, colour: str, strength: float = 1
 ) -> None:
-    """Draw arrows; those with less `strength` are thinner, and lie above the others."""
+    """Draw arrows; with less `strength` they are thinner, and lie above stronger ones."""
     ax.quiver(
         *starts.T,
         *vectors.T,
@@ -344,7 +344,7 @@ def _put_labels(
 def _label(
     ax: Axes, dpi: float, words: Words, labelled: Iterable[Label], strokes: Iterable[Stroke]
 ) -> None:
-    """Write labels near their points, off each other and off the strokes if possible.
+    """Write labels near their points; if possible, they overlap neither each other nor strokes.
 
     A thin line joins a label to its point if they are far apart.
     """
@@ -384,7 +384,8 @@ def _label(
         )
         crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
         far = np.hypot(*offsets.T)
-        # Worst is overlapping a label, then leaving the frame, crossing strokes, being far.
+        # The costs: overlapping a label is worst, then leaving the frame, crossing strokes, being
+        # far away.
         best = int(np.argmin(1000 * overlaps + 500 * outside + 10 * crossed + far))
         note.xyann = tuple(offsets[best])
         is_far = far[best] > FAR + max(half) / pixels
@@ -423,7 +424,7 @@ def _ends_in_words(xs: AnyArray, numbers: AnyArray) -> str:
 
 
 def _as_mapping(value: object, name: str, example: str, most: int) -> dict[str, Any]:
-    """A mapping from labels as a dict; raises if it isn't one, or has too many entries."""
+    """Check a mapping from labels, and its number of entries, and return it as a dict."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
             f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"

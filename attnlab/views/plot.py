@@ -1,4 +1,4 @@
-"""Pictures with matplotlib: a step of one head, all heads at once.
+"""Pictures with matplotlib: a step of one head, or a step of all heads.
 
 Figures are created without pyplot, so none stays open. Tokens are drawn literally: `$`, `_` and
 `^` don't start a formula.
@@ -56,21 +56,21 @@ with importing_extra("plot"):
 # The most rows and columns of each head in the picture of all heads.
 TILE_SHOWN = 32
 
-# The size of a cell with a label beside it, and the width of a character in a label or cell.
+# In inches, the size of a cell with a label beside it, and the width of a character.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
 # A title's line has at most TITLE_PER_INCH characters per inch of the figure's width, and at most
-# TITLE_PER_OPEN_INCH per inch of what the row labels and AXIS_INCHES for their axis's name leave.
+# TITLE_PER_OPEN_INCH per inch beside the row labels and the rows' name, which takes AXIS_INCHES.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# The most rows and columns of an analysis that aren't tokens, such as GPT-2's 25 points of the
-# logit lens or its 144 heads; and the most columns with a token in each cell.
+# The most rows and columns of an analysis without tokens as labels, such as GPT-2's 144 heads; and
+# the most columns if each cell has a token.
 NAMES_SHOWN, WORDS_SHOWN = 160, 16
 
-# The most characters of a token in a cell, their size in points, and the width of one.
+# For a token in a cell: its most characters, their size in points, and the width of a character.
 WORD_LENGTH, WORD_POINTS, WORD_INCHES_PER_CHARACTER = 10, 7.5, 0.068
 
-# The largest size of a picture, and the least space for a label; with less, labels are skipped.
+# The largest size of a picture, and the smallest space for a label; with less, labels are skipped.
 MAX_INCHES, MIN_INCHES = 24, 0.1
 
 # The font size of a label in points, per inch of its cell.
@@ -111,7 +111,7 @@ def drawing_in(language: str | None = None) -> Iterator[None]:
 class Picture(StdoutSafe):
     """A picture; a notebook shows it if it is the last line of a cell."""
 
-    axes: Axes  # matplotlib's, to draw on, as `figure` is
+    axes: Axes  # matplotlib's Axes, into which you can draw
     alt: str  # alt text for screen readers
     _is_new_figure: bool
 
@@ -200,8 +200,8 @@ def plot_matrix(
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    `tokens` are those to show, None for as many as fit; `most`, the most indices of other axes;
-    `cells`, tokens to write into the cells, if those shown fit. By default the scale is
+    `tokens` selects the tokens to show; None shows as many as fit. Other axes show at most `most`
+    indices. `cells` has tokens to write into the cells, if they fit. The default scale is
     `Scale.of(array)`.
     """
     scale = scale or Scale.of(array)
@@ -255,7 +255,7 @@ def plot_matrix(
     visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
     largest, cell = _largest(array[np.ix_(*visible)])
     by_axis = [*zip(axes, visible, cell, strict=True)]
-    # The single row of a vector has no name.
+    # The axis of a vector's single row has no name, so it is left out.
     labelled = [
         (axis, shown_indices, n)
         for axis, shown_indices, n in by_axis
@@ -347,7 +347,7 @@ def finish(
     omissions: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> Picture:
-    """Add the title with notes; the alt text has the `omissions` too, but not the `hints`."""
+    """Add the title with notes. The alt text has the `omissions`, but not the `hints`."""
     text = "\n".join(filter(None, [words.escaped(title), *omissions, *hints, words.note]))
     figure = ax.get_figure()
     assert figure is not None
@@ -377,7 +377,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _omission_notes(
     axes: Sequence[Axis], indices: Sequence[Sequence[int | None]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Notes on what is left out, and a hint on how to show it if possible."""
+    """Notes on what is left out, and a hint on how to show it, if that is possible."""
     words = filter(None, map(omission_note, axes, indices))
     has_gap = any(axis.name and None in shown for axis, shown in zip(axes, indices, strict=True))
     hints = [say(SHOW_ALL)] if tokens is None and has_gap else []
@@ -420,8 +420,8 @@ class Words:
     """Labels that the installed fonts can draw.
 
     A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
-    characters. Characters of the symbol that no font has are escaped, which `note` says. The
-    default of the `fonts` comes first.
+    characters. Characters of the symbol that no font has are escaped; then `note` says so. `fonts`
+    begins with the default font.
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
@@ -462,7 +462,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 
 def _known_fonts() -> list[font_manager.FontEntry]:
-    """matplotlib's fonts: plain before decorated, Simplified Chinese before other Chinese."""
+    """matplotlib's fonts, sorted: plain fonts first, Simplified Chinese before other Chinese."""
 
     def order(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
         name = entry.name

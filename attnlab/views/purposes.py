@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnlab.errors import InvalidValueError, quoted
 
-# By a step's name, with its parent's name if the purpose depends on it.
+# The keys are steps' names, with the parent's name if the purpose depends on it.
 PURPOSES = {
     # inputs
     "ids": "The ids of the text's tokens: the model's only input.",

@@ -1,4 +1,4 @@
-"""One head as a spreadsheet of formulas: a sheet for each step, over cells of earlier sheets."""
+"""One head as a spreadsheet: a sheet for each step, whose formulas use cells of earlier sheets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# The steps that are printed, each on a page. Other sheets print only an empty cell, so nothing.
+# The steps that are printed, each on a page. The print area of other sheets is an empty cell.
 PRINTED = ("Q", "K", "V", "scores", "weights", "context")
 NOTHING = (2**20 - 1, 0, 2**20 - 1, 0)
 
@@ -49,7 +49,7 @@ Formula: TypeAlias = Callable[[int, int], str]
 
 
 class Sheet:
-    """The names of a sheet's cells and ranges in formulas, by row and column of its array."""
+    """How formulas name a sheet's cells and ranges, given the row and column in its array."""
 
     def __init__(self, name: str, shape: tuple[int, int]) -> None:
         self.name, (self.rows, self.columns) = name, shape
@@ -75,7 +75,7 @@ class Sheet:
 
 
 def sheet_formulas(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
-    """The formulas of a head's computed steps, over the sheets of the steps before."""
+    """The formulas of a head's computed steps, which refer to the sheets of earlier steps."""
 
     def product(left: str, right: str, bias: str = "") -> Formula:
         def formula(i: int, j: int) -> str:
@@ -152,7 +152,7 @@ class Book:
         if not isinstance(value, np.ndarray | float) or (
             name == "memory" and value is self.head.X and not is_edited
         ):
-            return  # an input that this head doesn't have, or another name of X
+            return  # the head doesn't have this input, or it is X
         axes = self.head.axes_of(name)
         if is_edited or not self.is_computed(name):
             self.put(name, name + (", edited" if is_edited else ""), value, axes)
@@ -163,7 +163,7 @@ class Book:
         self.put(name, heading, value, axes, self.formulas[name])
 
     def is_computed(self, name: str) -> bool:
-        """Whether a step has a formula. A scale may be given, or that of a layer."""
+        """Whether a step has a formula; a scale has none if it was given, or if it is a layer's."""
         if name == "scale":
             node = self.head._run.graph[self.head._path_of(name)]
             return node.step.equation is equations.scale and not node.always_select
@@ -200,7 +200,7 @@ class Book:
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
         sheet.set_column(0, 0, LABEL_WIDTH)
         sheet.set_column(FIRST_COLUMN, columns, NUMBER_WIDTH)
-        # A row or a number has no names for the missing axes.
+        # A row or a number lacks axes, whose names are "".
         row_axis, column_axis = ("", "", *axes.split(" "))[-2:]
         for column, text in enumerate(self._names(column_axis, columns), FIRST_COLUMN):
             sheet.write_string(FIRST_ROW - 1, column, text, self.bold_right)
@@ -213,8 +213,8 @@ class Book:
                 sheet.write_row(FIRST_ROW + i, FIRST_COLUMN, numbers)
                 continue
             for j, number in enumerate(numbers):
-                place = FIRST_ROW + i, FIRST_COLUMN + j
-                sheet.write_formula(*place, f"={formula(i, j)}", None, number)
+                cell = FIRST_ROW + i, FIRST_COLUMN + j
+                sheet.write_formula(*cell, f"={formula(i, j)}", None, number)
         last = FIRST_ROW + rows - 1, FIRST_COLUMN + columns - 1
         sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, *last, self.masked)
         sheet.fit_to_pages(1, 1)
@@ -241,7 +241,7 @@ def write_sheets(result: Any, path: FilePath) -> None:
         raise InvalidValueError(
             "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
-    book = Book(result._fork())  # so that the caller's result keeps no steps
+    book = Book(result._fork())  # the fork keeps the steps, not the caller's result
     for name in result._table_steps:
         book.put_step(name)
     write_atomically(path, book.file_content())

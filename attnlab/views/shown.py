@@ -1,4 +1,4 @@
-"""A result that a notebook shows and a data frame holds."""
+"""A result with views: its display in a notebook, and its data frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each equation computes one number: a formula for each of its lines.
+"""How each equation computes one number: the formulas of an explanation's lines.
 
 The functions of `attnlab.equations` run on `Symbol`s instead of arrays, so that the formulas follow
 from the equations; only headings and the division into lines are declared here.
@@ -61,7 +61,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        rows = [0] * (self.ndim - 1)  # all rows have the same length, that of their first parameter
+        rows = [0] * (self.ndim - 1)  # all rows have the length of the formula's first array
         return (*rows, Symbol(lambda: ("len", next(leaves(self.at(*rows, ":")))), 0))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> Symbol:
@@ -112,8 +112,8 @@ def apply(operation: str, *inputs: Any) -> Symbol:
 def _on_symbols() -> SimpleNamespace:
     """The equations, with functions of numbers replaced by functions of symbols.
 
-    math.sqrt needs a number, and `erf` computes with comparisons. Copies of the equations look both
-    up, and each other, in `symbols` instead of their own module.
+    math.sqrt needs a number, and `erf` computes with comparisons. So the equations are copied; the
+    copies look up these two functions, and each other, in `symbols` instead of their module.
     """
     symbols = {
         **vars(equations),
@@ -138,15 +138,15 @@ on_symbols = _on_symbols()
 class Formula:
     """One line of a derivation."""
 
-    name: str  # what later lines call the result; "" for the last line
+    name: str  # the result's name in later lines; "" for the last line
     value: Any  # the result, as a symbol
-    heading: str = ""  # a template; "" for the formula itself; {heading} is the step's heading
+    heading: str = ""  # a template, in which {heading} is the step's heading; "" for the formula
     where: Mapping[str, Tree] = field(default_factory=dict)  # a formula for each name in braces
     note: str = ""  # a template for a note after the line
     tree: Tree = ""  # the formula at [row, column], with the names of earlier lines
 
 
-# Returns an equation's formulas, given its parameters as symbols; None if there is just one.
+# Returns an equation's formulas, given its parameters as symbols; None if it has only one formula.
 Formulas: TypeAlias = Callable[..., Sequence[Formula]] | None
 
 
@@ -242,8 +242,8 @@ ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
     equations.relu: None,
 }
 
-# Equations that move numbers from one place to another: no arithmetic to show. Heads' Q, K and V
-# are explained in one head.
+# Equations that only move numbers, so that there is no arithmetic to show. Q, K and V of all heads
+# are explained in one head, whose equation is affine.
 MOVING = (
     *(equations.identity, equations.W_U, equations.concat),
     *(equations.Q, equations.K, equations.V),
@@ -275,7 +275,10 @@ def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formu
 
 
 def derivation(equation: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Formula, ...]:
-    """The lines that compute one number; of values, only flags, functions and None matter."""
+    """The lines that compute one number, given the equation's parameters by name.
+
+    Only parameters that are flags, functions or None change the lines.
+    """
     known = {
         name: value
         for name, value in values.items()
@@ -295,7 +298,7 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
     for formula in declared:
         whole = Symbol.of(formula.value).tree
         tree = substitute(whole, names)
-        if shown and tree == shown[-1].name:  # nothing more to compute, as without dropout
+        if shown and tree == shown[-1].name:  # the line before has the result (without dropout)
             continue
         if formula is last or not is_leaf(tree):
             shown.append(replace(formula, tree=tree))
@@ -304,7 +307,7 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
 
 
 def texts_and_operands(tree: Tree) -> list[Any]:
-    """A formula as texts and operands: [tree, whether a negative number needs parentheses]."""
+    """A formula as a list of texts and of operands, [tree, whether it needs parentheses if < 0]."""
 
     def mark(operand: list[Any]) -> bool:
         operand[1] = True
@@ -323,8 +326,8 @@ def computing(root: type[Result]) -> list[Callable[..., Any]]:
 def as_data(root: type[Result]) -> dict[str, Any]:
     """The derivations of a result's equations for the page, which has no dropout.
 
-    By equation or activation function; for the scale, also by whether it includes √Dk, and whether
-    the layer's number.
+    The keys are names of equations or activation functions; for the scale, they also say whether it
+    includes √Dk, and whether the layer's number.
     """
     absent = dict.fromkeys(("dropout_mask", "score_bias"))
     cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {

@@ -20,23 +20,23 @@ from attnlab.views.explaining.step_number import StepNumber, as_json, lines_of
 from attnlab.views.labelled_step import vocabulary_index
 from attnlab.views.purposes import purpose
 
-# Not a step of the model, because it depends on the sampling settings.
+# Probabilities aren't a step of the model, because they depend on the sampling settings.
 PROBABILITIES = "probabilities"
 
-# A number chosen along an axis, by its index or by a token's text; None for the default.
+# A choice along an axis, by an index or by a token's text; None for the default.
 Choice: TypeAlias = int | str | None
 
 # A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# Columns of V in the table of a row.
+# The most columns of V in the table of a row.
 COLUMNS_SHOWN = 7
 
 # The kinds of axes by name; all others are components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
-# Titles of explanations with no, one and two positions; TITLES_OF if the first is a token or an id.
+# Titles of explanations with no, one or two positions; TITLES_OF if the first is a token or an id.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -52,7 +52,7 @@ def explain(
 
     `token` chooses the row, by default the last token's, or a parameter's first row. `component`
     chooses the number in the row. For weights and scores it is a key, by default all keys, and may
-    be given as `key`. For logits it is a token's id or text, by default the most probable one's.
+    be given as `key`. For logits it is a token's id or text, by default the most probable token.
     For other steps it is an index, by default 0.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
@@ -65,7 +65,7 @@ def explain(
     if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
-    if name == "rows_of_W_E":  # the same parameter
+    if name == "rows_of_W_E":  # W_E under another name
         return explain(result, "W_E", token, component)
     result = result._fork()  # steps computed below aren't kept in the caller's result
     if is_probability:
@@ -157,7 +157,7 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
 
 
 def steps_to_weights(attention: Any) -> list[str]:
-    """The steps from raw_scores to weights in the order of the table, without those left out."""
+    """The steps from raw_scores to weights in the order of the table, without absent steps."""
     names = attention._table_steps
     first = next(n for n, name in enumerate(names) if attention.axes_of(name) == "Tq Tk")
     to_weights = names[first : names.index("weights") + 1]
@@ -209,7 +209,7 @@ def explain_weight(attention: Any, query: int, key: int) -> Explanation:
 
 
 def explain_row(attention: Any, query: int) -> Explanation:
-    """Explain a row of weights in a table of all keys, then the values."""
+    """Explain a row of weights in a table of all keys, and the context in a table of the values."""
     shown = steps_to_weights(attention)
     steps = {
         name: StepNumber.of(attention, name, (query, slice(None)))
@@ -226,7 +226,7 @@ def explain_row(attention: Any, query: int) -> Explanation:
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
-    for name, step in steps.items():  # up to the softmax
+    for name, step in steps.items():  # the columns before the softmax
         columns |= {} if name in ("dropout_mask", "weights") else columns_of(step)
     columns |= {Message("- maximum"): intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
@@ -289,7 +289,7 @@ def terms(step: StepNumber, row: Any) -> list[Term]:
 
 
 def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
-    """The columns of a step: its numbers, after the unedited ones if it is edited."""
+    """The columns of a step: its numbers, and, if it is edited, the unedited numbers before."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
         unedited = Message("{name}, unedited", name=step.name)
@@ -298,7 +298,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
 
 
 def values_table(attention: Any, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
-    """The weights and V, with the weighted sum below; of many columns, the first and the last."""
+    """The weights and V, with the weighted sum below; middle columns are left out if many."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}
     for step in context.values():

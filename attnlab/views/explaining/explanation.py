@@ -29,7 +29,7 @@ class Term:
 
     value: Any  # float, int or bool
     name: str = ""  # such as "X[7, 3]"; "" for an intermediate result
-    path: str = ""  # its step's path; "" if it isn't in a step
+    path: str = ""  # the path of its step; "" for an intermediate result
     index: tuple[int, ...] = ()
     is_named: bool = False  # whether the text has its name instead of the number
 
@@ -75,9 +75,9 @@ class TermTable:
 class Explanation(StdoutSafe):
     """The arithmetic of a number; `print` shows it."""
 
-    title: str  # what is explained
-    purpose: str  # what its step is for
-    numbers: dict[str, Any]  # the printed numbers, unrounded, by step
+    title: str  # the number that is explained
+    purpose: str  # the purpose of its step
+    numbers: dict[str, Any]  # the printed numbers, unrounded, by the step's name
     lines: Sequence[Line | TermTable]
 
     @property

@@ -3,7 +3,7 @@
     stream[row, column] + kept    ("+", ("at", "stream", "row", "column"), "kept")
 
 A formula is a number, a name, or a tuple of an operation and its operands; the page gets it as
-JSON. `attnlab.views.explaining.derivations` makes them.
+JSON. `attnlab.views.explaining.derivations` makes formulas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tree: TypeAlias = int | float | Leaf
 # Constants, with their symbols.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
-# The rounding error of numbers near 0, in units of epsilon: the smallest normal float32.
+# The rounding error of numbers near 0, in units of epsilon, is the smallest normal float32.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
@@ -102,7 +102,7 @@ def maximum(a: Rounded) -> Rounded:
 def with_derivative(
     function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """Make a function of `Rounded` numbers from f(x) and from its derivative, given x and f(x)."""
+    """Make a function of `Rounded` numbers from f(x) and its derivative, a function of x, f(x)."""
 
     def evaluate(x: Rounded) -> Rounded:
         value = function(x.value)
@@ -133,7 +133,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 
 # ---- writing -------------------------------------------------------------------------------------
 
-# Operator precedence. Operands of functions and powers need parentheses at any of these.
+# Operator precedence. Operands of functions and powers (HIGHEST) always need parentheses.
 PRECEDENCE = {"if": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 HIGHEST = 5
 OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / "}
@@ -149,9 +149,9 @@ def write(
 ) -> list[Any]:
     """Write a formula as parts of text.
 
-    `leaf` returns what to write for a name or an indexed array; `is_negative`, whether that starts
-    with a minus, to be put in parentheses. `outer` is the precedence of the surrounding operation,
-    2 or more after any binary operator.
+    `leaf` returns what to write for a name or an indexed array. `is_negative` says whether that
+    starts with a minus, and so needs parentheses. `outer` is the precedence of the surrounding
+    operation, 2 or more after any binary operator.
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]
@@ -178,6 +178,6 @@ def write(
         parts = [*part(operands[0], HIGHEST), POWERS[operands[1]]]
     else:
         left, right = operands
-        after = precedence + (operation in "-/")  # a - (b - c), and a + b + c
+        after = precedence + (operation in "-/")  # a - (b - c) keeps its parentheses
         parts = [*part(left, precedence), OPERATOR_TEXTS[operation], *part(right, max(after, 2))]
     return ["(", *parts, ")"] if precedence < outer else parts

@@ -28,18 +28,18 @@ from attnlab.views.explaining.formulas import (
 )
 from attnlab.views.labelled_step import index_label
 
-# Sums of up to this many products, or of other terms, are written in full. Of a longer sum, only
-# the TERMS_SHOWN largest terms are written.
+# Sums of up to MAX_FULL_PRODUCTS products, or MAX_FULL_TERMS other terms, are written in full. Of a
+# longer sum, only the TERMS_SHOWN largest terms are written.
 MAX_FULL_PRODUCTS, MAX_FULL_TERMS, TERMS_SHOWN = 12, 64, 8
 
-# The allowed difference from the stored number: in units of `Rounded.bound`, and relative to the
-# number. Both are too small to be printed.
+# The allowed difference from the stored number, in units of `Rounded.bound`, and relative to the
+# number. Both are smaller than the printed digits show.
 NOISE, RELATIVE = 8.0, 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class StepNumber:
-    """One number of a step, or a row of them if the index has a slice."""
+    """One number of a step, or a row of numbers if the index has a slice."""
 
     result: Result
     name: str
@@ -80,7 +80,7 @@ class StepNumber:
         return int(self.result.tokens_before) if is_extended else 0
 
     def name_in_formula(self, parameter: str) -> str:
-        """The name in the step's formula of one of the equation's parameters."""
+        """The name that one of the equation's parameters has in the step's formula."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
         if name == "memory" and value is getattr(self.result, "X", None):  # self-attention
@@ -112,7 +112,7 @@ class StepNumber:
         return value[index]
 
     def axis_of(self, tree: Indexed) -> str:
-        """The name of the axis that `:` runs along."""
+        """The name of the axis of the index `:`."""
         parent_path, _, name = self.needs[tree[1]][0].rpartition(".")
         if parent_path != self.result.path or name not in self.result.steps:
             return ""
@@ -156,7 +156,7 @@ class StepNumber:
 
     @cached_property
     def evaluations(self) -> list[tuple[Formula, Rounded]]:
-        """The formulas of its derivation, with their results."""
+        """The formulas that compute the number, with their results."""
         assert self.equation is not None
         values = {name: value for name, (_, value) in self.needs.items()}
         evaluations: list[tuple[Formula, Rounded]] = []
@@ -171,7 +171,7 @@ class StepNumber:
         return self.evaluations[-1][1]
 
     def verify(self, expected: Rounded) -> Any:
-        """The equation's result, if the formulas' result agrees; else raise DisagreementError.
+        """Return the equation's result; raise DisagreementError unless the formulas' result agrees.
 
         If an edit of the whole array changed this number, return the formulas' result.
         """
@@ -240,7 +240,7 @@ class StepNumber:
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with numbers for names, up to "= "; a single number keeps its name."""
+        """A formula with numbers instead of names, up to "= "; a single number keeps its name."""
         if tree in CONSTANTS:
             return []
         if is_leaf(tree):
@@ -284,7 +284,7 @@ def element_name(name: str, index: Sequence[Any]) -> str:
 
 
 def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | TermTable]:
-    """The lines that explain a number; `all_products` lists all products of a sum, however many."""
+    """The lines that explain a number; with `all_products`, long sums are written in full too."""
     is_step = step.name in step.result.steps
     heading = step.result._heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
     if callable(step.stored):
@@ -294,7 +294,7 @@ def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | Ter
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
         return [Line(heading, [prefix, *value_parts(step)])]
-    if not computes(step.equation):  # it moves numbers from another step
+    if not computes(step.equation):  # the equation only moves numbers of another step
         return [Line(heading, copy_parts(step))]
     lines: list[Line | TermTable] = []
     for formula, value in step.evaluations:
@@ -318,13 +318,13 @@ def copy_parts(step: StepNumber) -> Parts:
     shape = np.shape(source)
     assert step.equation is not None
     move = partial(step.equation, **{name: value for name, (_, value) in other_needs})
-    # The equation moves numbers. Moving the indices of each axis shows where this one comes from.
+    # The equation only moves numbers. Applied to the indices of each axis, it shows from where.
     indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
     index = tuple(int(move(axis)[step.index]) for axis in indices)
     number = source[index] if index else source
     parent_path, _, name = path.rpartition(".")
     origin = element_name(name if parent_path == step.result.path else path, index)
-    # If an edit of the array that contains it replaced this number, the edited one is used.
+    # If an edit of the whole array replaced this number, the edited number is used.
     computed = step.computed if number == step.stored else step.verify(Rounded(np.float64(number)))
     result = step.result_of(computed)
     return [Term(as_json(number), origin, path, index, is_named=True), " = ", *result]
@@ -353,7 +353,7 @@ def line_of(
 
 
 def placeholder(step: StepNumber, tree: Tree) -> str | Message:
-    """The text for a name in a heading: a count, an index, or the name of a number."""
+    """The text that replaces a name in a heading: a count, an index, or a number's name."""
     match tree:
         case ("len", _):
             return str(step.value(tree).value)
@@ -365,7 +365,7 @@ def placeholder(step: StepNumber, tree: Tree) -> str | Message:
 
 
 def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
-    """The terms of a sum, all or only the largest, and the values in the heading."""
+    """The terms of a sum, or only the largest ones, and the values for the heading."""
     terms = step.value(tree).value
     (row, *_) = leaves(tree)
     terms = terms[np.isfinite(step.numbers_at(row))]  # masked keys aren't listed
@@ -389,7 +389,7 @@ def products(
     result: Parts,
     all_products: bool,
 ) -> TermTable:
-    """A sum of products as a table; of many, only the largest and the sum of the others."""
+    """A sum of products as a table; of many products, the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
