@@ -102,10 +102,10 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 # it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh is almost a
 # straight line: 0.25 is left, not far from the 0.35 of `DECAY` to the power of 10.
 #
-# This network is not trained; a trained one (an LSTM, say) remembers longer: beside its state it
-# has a **cell state**, which gates erase, add to and read, and which no matrix overwrites. Two
-# problems remain: a state of fixed size has to hold everything, and word 40 has to wait for word
-# 39.
+# This network is not trained. A trained one (an LSTM, say) remembers longer: beside its state it
+# has a **cell state**, which no matrix overwrites, and learned gates that erase parts of it, add to
+# it and read it. Two problems remain: a state of fixed size has to hold everything, and word 40 has
+# to wait for word 39.
 #
 # Suppose such a network translates "I will eat" into "je vais manger". The **encoder** (the network
 # that reads) turns the words into states h₁, h₂ and h₃; the **decoder** (the one that writes)
@@ -168,11 +168,11 @@ print(f"\n1.3 Lengths of the vectors of {PROMPT!r}; sqrt(D) = {D**0.5:.2f}")
 print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decimals=2))
 
 # %% [markdown]
-# They needn't have length 1: the lengths differ, and no step makes them 1. Subtracting the mean and
-# dividing by the standard deviation makes all of them √D; **LayerNorm** then multiplies by a
-# learned gain and adds a learned bias, and they differ again. With the prompt above the pocket
-# model's rows are between 7.34 and 8.33 long after LayerNorm. There the dot product and the cosine
-# are nearly equivalent: their ratio is almost constant. Queries and keys (section 1.5) may have any
+# The vectors needn't have length 1: their lengths differ, and no step makes them 1. Subtracting the
+# mean and dividing by the standard deviation makes every length √D; **LayerNorm** then multiplies
+# by a learned gain and adds a learned bias, and the lengths differ again. With the prompt above the
+# pocket model's rows are between 7.34 and 8.33 long after LayerNorm. For these rows the dot product
+# and the cosine are nearly equivalent: their ratio is almost constant. Queries and keys (section 1.5) may have any
 # length, and the length matters: a longer query gives sharper attention, a longer key changes every
 # score it enters.
 

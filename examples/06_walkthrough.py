@@ -248,8 +248,8 @@ for name in ("token_embedding", "position_embedding", "embedding"):
     print(walk_steps[name])
 
 # %% [markdown]
-# LayerNorm turns it into `X`, and the head has three matrices. In GPT-2 each has 768 rows and 64
-# columns: a row for each column of `X`.
+# LayerNorm turns the embedding into `X`, and the head has three matrices. In GPT-2 each has 768
+# rows and 64 columns: a row for each column of `X`.
 
 # %%
 for name in ("X", "W_Q", "W_K", "W_V"):
@@ -301,7 +301,7 @@ attnlab.page(trace)
 # "playground.html#layer=1&head=0&query=9&ids=429.374.82.900.662.430.604.13.925.287").
 # Point at one word after the other, and see where each looks. *All layers* draws the whole way from
 # the tokens on the left to the prediction on the right. Then change one embedding: replace "hot"
-# with "cold" in the sentence. Below it stands another head, and behind it another next word.
+# with "cold" in the sentence. The page then describes another head, and predicts another next word.
 
 # %% [markdown]
 # ## 6.7 The verdict

@@ -89,8 +89,8 @@ for name, masks in {
 # So keep them. Take a head of the longer text, just before its last token: the keys and values of
 # all other tokens are in the cache. Now the last token arrives, one row `x`. Three products with
 # that row give its query, its key and its value. The key and the value are appended to the others.
-# The query is multiplied with all keys, [`raw_scores`](../attnlab/equations.py), and the weights
-# mix all values, [`context`](../attnlab/equations.py).
+# The query is multiplied with all keys (the equation [`raw_scores`](../attnlab/equations.py)), and
+# the weights mix all values ([`context`](../attnlab/equations.py)).
 #
 # No mask is needed: everything in the cache came earlier. Queries are never kept: only the newest
 # token has a query that is still needed.

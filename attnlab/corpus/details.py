@@ -91,14 +91,15 @@ def checked_details(stored: Any, heads: int) -> list[Details]:
     """Read the details of all heads from JSON; raise unless there are `heads` of them, or none."""
     details = [
         {
-            name: {x: [*map(kind, tables[name][x])] for x, kind in kinds.items()}
+            name: {column: [*map(kind, tables[name][column])] for column, kind in kinds.items()}
             for name, (_, _, kinds) in TABLES.items()
         }
         for tables in stored
     ]
     is_valid = len(details) in (0, heads)
     for tables in details:
-        is_valid &= all(len({*map(len, columns.values())}) == 1 for columns in tables.values())
+        for columns in tables.values():
+            is_valid &= len({len(values) for values in columns.values()}) == 1  # all equally long
         for tokens, lines in zip(tables["tops"]["tokens"], tables["tops"]["lines"], strict=True):
             is_valid &= all(0 <= min(i, j) <= max(i, j) < len(tokens) for i, j, *_ in lines)
     require(is_valid, "details")
@@ -108,14 +109,14 @@ def checked_details(stored: Any, heads: int) -> list[Details]:
 def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
     """The details of all heads, by layer and head, as Python numbers and strings."""
     sums, bins = total.sums, len(plan.bins)
-    # The means of all rows and their standard errors, (rows, L H) each.
+    # Means and standard errors, (rows, L H) each. The sums are N, n, nn and s, ss, sn of `ratio`.
     means, errors = ratio(*sums["n"][..., np.newaxis], *sums["s"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, total)):
         own = means[:, head], errors[:, head]
         columns = {
-            "positions": near_columns(plan, total, slice(bins), *own),
-            "distances": near_columns(plan, total, slice(bins, 2 * bins), *own),
+            "positions": bin_columns(plan, total, slice(bins), *own),
+            "distances": bin_columns(plan, total, slice(bins, 2 * bins), *own),
             "pairs": pair_columns(model, plan, total, *own),
             "writes": writes,
             "tops": top_columns(model, total, head, promoted),
@@ -129,7 +130,7 @@ def lists(rows: Any, **columns: Any) -> Columns:
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
-def near_columns(plan: Plan, total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
+def bin_columns(plan: Plan, total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
     """The table of positions or distances: each bin's first and last, mean, error and texts."""
     texts = total.sums["n"][0, part].astype(int)
     columns = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}

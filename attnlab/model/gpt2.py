@@ -332,7 +332,7 @@ class GPT2:
         Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
 
         Both may be texts, ids or Tokens. Begin a new word with a space, unless the tokenizer adds
-        it; the word is split into tokens by itself. Longer words that begin with the same tokens
+        it; it is split into tokens without the prompt. Longer words that begin with the same tokens
         are included: " dog" also counts “dogs” if its tokens are dog + s.
 
         Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why

@@ -30,8 +30,8 @@ class Sample(NamedTuple):
 
     kind: str  # such as "recital"
     text: str  # one or two sentences, without a line break
-    # Words that must attend to an earlier word: the job, and the start and end of the query's and
-    # of the key's characters. Jobs: "adjective" of a noun, its mood; "animal", "thing" for an "it".
+    # Words that must attend to an earlier word: (job, (start, end) of the query's characters, those
+    # of the key's). Jobs: from a noun to its "adjective", from "it" to its "animal" or "thing".
     links: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
