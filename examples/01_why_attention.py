@@ -172,9 +172,9 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 # mean and dividing by the standard deviation makes every length √D; **LayerNorm** then multiplies
 # by a learned gain and adds a learned bias, and the lengths differ again. With the prompt above the
 # pocket model's rows are between 7.34 and 8.33 long after LayerNorm. For these rows the dot product
-# and the cosine are nearly equivalent: their ratio is almost constant. Queries and keys (section 1.5) may have any
-# length, and the length matters: a longer query gives sharper attention, a longer key changes every
-# score it enters.
+# and the cosine are nearly equivalent: their ratio is almost constant. Queries and keys (section
+# 1.5) may have any length, and the length matters: a longer query gives sharper attention, a longer
+# key changes every score it enters.
 
 # %%
 X_block = block.attention.X
