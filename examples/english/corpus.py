@@ -2,26 +2,30 @@
 
     python examples/english/corpus.py TEXTS CORPUS
 
-TEXTS has a file NAME.txt or NAME.txt.xz for each source, in UTF-8: documents separated by an empty
-line, or one sentence on each line. `sources.toml` says which sources are used, how, and under which
-licence. CORPUS gets the cleaned NAME.txt.
+TEXTS has a file NAME.txt for each source, in UTF-8: documents separated by an empty line, or one
+sentence on each line. `sources.toml` says which sources are used, how, and under which licence.
+CORPUS gets the cleaned NAME.txt.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import random
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 Ids = NDArray[np.int64]
 
@@ -33,7 +37,10 @@ RENAMED = 0.85  # share of the sentences about Tom, a fifth of Tatoeba, that get
 
 END_OF_TEXT = "<|endoftext|>"
 
-WORDS_COUNT = 1500  # times that a word of words.txt is counted when tokens are learned
+# When tokens are learned: how often a word counts that is once in the source that counts most, and
+# how often a word of words.txt. Characters of a private area of Unicode stand for tokens.
+MOST_COUNTED, WORDS_COUNT = 3, 1500
+FIRST_CHARACTER = 0xF0000
 
 PRONOUNS = {"i", "you", "he", "she", "it", "we", "they"}
 
@@ -42,7 +49,7 @@ UNKNOWN = -100
 
 # ---- cleaning ------------------------------------------------------------------------------------
 
-CLEANING: dict[str, str] = tomllib.loads((HERE / "cleaning.toml").read_text("utf-8"))
+CLEANING: dict[str, Any] = tomllib.loads((HERE / "cleaning.toml").read_text("utf-8"))
 MALE, FEMALE = CLEANING["male"], CLEANING["female"]
 NAMES = re.compile(rf"\b({'|'.join(f'Tom Mary John {MALE} {FEMALE}'.split())})\b")
 UNWANTED, SLURS = (
@@ -50,15 +57,7 @@ UNWANTED, SLURS = (
     for name in ("unwanted", "slurs")
 )
 
-PLAIN = {
-    **dict.fromkeys(map(ord, "\u2060\ufeff\u00ad\u200b\ufffd"), None),
-    **dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2009\u200a\u202f\u2028\u2029\t"), " "),
-    **dict.fromkeys(map(ord, "‘’"), "'"),
-    **dict.fromkeys(map(ord, "“”"), '"'),
-    **dict.fromkeys(map(ord, "‐‑–"), "-"),
-    **dict.fromkeys(map(ord, "⸺⸻"), "—"),
-    ord("…"): "...",
-}
+PLAIN = {ord(char): by for by, chars in CLEANING["replaced"].items() for char in chars}
 
 
 def plain(line: str) -> str:
@@ -75,13 +74,13 @@ def curly(text: str) -> str:
 
 def renamed(sentence: str, generator: random.Random) -> str:
     """Call Tom, Mary and John by other names, each by the same name throughout the sentence."""
-    names = set(re.findall(r"\b(?:Tom|Mary|John)\b", sentence))
     others: dict[str, str] = {}
-    for name in sorted(names):
+    for name in sorted({*re.findall(r"\b(?:Tom|Mary|John)\b", sentence)}):
         if generator.random() < RENAMED:
             people = (FEMALE if name == "Mary" else MALE).split()
-            taken = {*others.values(), *names}
-            others[name] = generator.choice([other for other in people if other not in taken])
+            others[name] = generator.choice(
+                [each for each in people if each not in others.values()]
+            )
     return re.sub(r"\b(Tom|Mary|John)\b", lambda found: others.get(found[1], found[1]), sentence)
 
 
@@ -100,27 +99,22 @@ def cleaned(text: str, source: dict[str, Any], generator: random.Random) -> list
     without = re.compile(source.get("without", "(?!)"))
     kept: dict[str, str] = {}
     for document in documents(text):
-        if without.search(document):
-            continue
         lines = [line for line in map(plain, document.splitlines()) if not SLURS.search(line)]
-        if len(lines) == 1 and UNWANTED.search(lines[0]):
-            continue
+        is_unwanted = len(lines) == 1 and UNWANTED.search(lines[0])
         wanted = "\n".join(filter(None, lines))
-        if wanted:
+        if wanted and not is_unwanted and not without.search(document):
             kept.setdefault(key(wanted), wanted)
-    is_renamed = source.get("renamed", False)
-    return [renamed(text, generator) if is_renamed else text for text in kept.values()]
+    return [renamed(each, generator) if "renamed" in source else each for each in kept.values()]
 
 
 def build(texts: Path, corpus: Path) -> None:
     """Write the corpus, and print a line on each source."""
     corpus.mkdir(parents=True, exist_ok=True)
-    for file in sorted(texts.glob("*.txt*")):
-        name = file.name.split(".")[0]
-        if name not in SOURCES:
+    for name in SOURCES:
+        if not (texts / f"{name}.txt").exists():
             continue
-        generator, data = random.Random(name), file.read_bytes()
-        text = (lzma.decompress(data) if file.suffix == ".xz" else data).decode("utf-8")
+        generator = random.Random(name)
+        text = (texts / f"{name}.txt").read_text("utf-8")
         dressed = [
             curly(document) if generator.random() < CURLY else document
             for document in cleaned(text, SOURCES[name], generator)
@@ -136,46 +130,87 @@ def build(texts: Path, corpus: Path) -> None:
 # ---- tokens --------------------------------------------------------------------------------------
 
 
-def learn_tokens(corpus: Path, directory: Path, count: int) -> None:
-    """Learn a byte pair encoding, the end of text as its last token: vocab.json and merges.txt.
+def word_counts(corpus: Path, divide: Callable[[str], list[Any]]) -> Counter[str]:
+    """How often each word counts when tokens are learned.
 
-    A source counts in proportion to its weight, not to its size. The words of the book's sentences
-    are counted as often as it takes to make each of them one token.
+    A source counts in proportion to its weight, not to its size. So that names of people in one
+    book don't become tokens, a word counts twice at most in a document, and has to be in two
+    sources. The words of the book's sentences are counted often enough to become tokens.
     """
-    texts = {name: "\n".join(texts_of(corpus, name)).splitlines() for name in names_in(corpus)}
-    sizes = {name: sum(map(len, lines)) for name, lines in texts.items()}
-    most = max(SOURCES[name]["weight"] / size for name, size in sizes.items())
-    lines = []
-    for name, part in texts.items():
-        share = SOURCES[name]["weight"] / sizes[name] / most
-        chosen = random.Random(name)
-        lines += [f"{line}\n" for line in part if chosen.random() < share]
-    words = (HERE / "words.txt").read_text("utf-8").split()
-    lines += [f"{word} {word}" for word in words] * WORDS_COUNT
-    learner = ByteLevelBPETokenizer()
-    learner.train_from_iterator(lines, count - 1, show_progress=False)
-    learner.save_model(str(directory))
-    file = directory / "vocab.json"
-    vocabulary = json.loads(file.read_text("utf-8"))
+    words_of: dict[str, Counter[str]] = {}
+    for name in (name for name in names_in(corpus) if "of" not in SOURCES[name]):
+        words_of[name] = Counter()
+        for text in texts_of(corpus, name):
+            in_text = Counter(word for word, _ in divide(text))
+            words_of[name].update({word: min(n, 2) for word, n in in_text.items()})
+    factors = {name: SOURCES[name]["weight"] / words.total() for name, words in words_of.items()}
+    largest = max(factors.values()) / MOST_COUNTED
+    sources = Counter(chain.from_iterable(words_of.values()))
+    counts: Counter[str] = Counter()
+    for name, words in words_of.items():
+        for word in (word for word in words if sources[word] > 1):
+            counts[word] += round(words[word] * factors[name] / largest)
+    for word in (HERE / "words.txt").read_text("utf-8").split():
+        counts.update({part: WORDS_COUNT for part, _ in divide(f"{word} {word}")})
+    return counts
+
+
+def learn_tokens(corpus: Path, directory: Path, count: int, start: Path | None = None) -> None:
+    """Learn a byte pair encoding of `count` tokens, or continue that of `start` by further merges.
+
+    Writes vocab.json, with the end of text as the last token, and merges.txt.
+    """
+    vocabulary = {symbol: id for id, symbol in enumerate(sorted(ByteLevel.alphabet()))}
+    merges: list[tuple[str, str]] = []
+    if start:
+        vocabulary, merges = tokens_in(start)
+        del vocabulary[END_OF_TEXT]
+    known = ByteLevelBPETokenizer(vocabulary, merges)
+    # Each known token is one character, so that merges of characters are merges of tokens.
+    symbols = {chr(FIRST_CHARACTER + id): symbol for symbol, id in vocabulary.items()}
+    words = (
+        ["".join(chr(FIRST_CHARACTER + token.id) for token in known.model.tokenize(word))] * n
+        for word, n in word_counts(corpus, known.pre_tokenizer.pre_tokenize_str).items()
+    )
+    learner = Tokenizer(models.BPE())
+    trainer = BpeTrainer(vocab_size=count - 1, initial_alphabet=[*symbols], show_progress=False)
+    learner.train_from_iterator(words, trainer)
+    for pair in json.loads(learner.to_str())["model"]["merges"]:
+        one, other = ("".join(map(symbols.__getitem__, part)) for part in pair)
+        merges.append((one, other))
+        vocabulary.setdefault(one + other, len(vocabulary))
     vocabulary[END_OF_TEXT] = len(vocabulary)
-    file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    ByteLevelBPETokenizer(vocabulary, merges).save_model(str(directory))
 
 
-def tokenizer_of(directory: Path) -> ByteLevelBPETokenizer:
-    """The tokenizer whose vocab.json and merges.txt are in a directory."""
-    return ByteLevelBPETokenizer(*(str(directory / name) for name in ("vocab.json", "merges.txt")))
+def tokens_in(directory: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The vocabulary and the merges of a directory."""
+    return models.BPE.read_file(*(str(directory / name) for name in ("vocab.json", "merges.txt")))
 
 
-def pieces_of_words(texts: list[str], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which tokens go on with a word, or begin one and are hardly ever a whole one, bool (V,).
+def kinds_of_tokens(texts: list[str], ids: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
+    """Which tokens are of which kind, bool (V,). `texts` are the tokens' texts.
 
-    `texts` are the tokens' texts. Hardly ever: in less than a tenth of the places of `ids`.
+    goes_on: tokens that go on with a word; begins: those that begin one, but are a whole one in
+    less than half of the places of `ids`; ends: those with which a word may end; whole: those
+    that are nearly always a whole word; pieces: those that go on with a word, or begin one and are
+    a whole one in less than a tenth of the places; pronouns.
     """
     goes_on = np.array([text[:1].isalpha() for text in texts])
-    begins = np.array([text[:1] == " " and text[1:].isalpha() for text in texts])
-    count = np.bincount(ids, minlength=len(texts))
-    unfinished = np.bincount(ids[:-1], goes_on[ids[1:]], len(texts))
-    return goes_on | (begins & (unfinished > 0.9 * count))
+    is_word = np.array([text.strip().isalpha() for text in texts])
+    begins = is_word & np.array([text[:1] == " " for text in texts])
+    is_capital = is_word & np.array([text[:1].isupper() for text in texts])
+    # The share of each token's places after which the word goes on.
+    count = np.maximum(1, np.bincount(ids, minlength=len(texts)))
+    continued = np.bincount(ids[:-1], goes_on[ids[1:]], len(texts)) / count
+    return {
+        "goes_on": goes_on,
+        "begins": begins & (continued > 0.5),
+        "ends": is_word & (continued <= np.where(begins, 0.9, 0.5)),
+        "whole": (begins | is_capital) & (continued <= 0.1),
+        "pieces": goes_on | (begins & (continued > 0.9)),
+        "pronouns": np.array([text.strip().lower() in PRONOUNS for text in texts]),
+    }
 
 
 def names_in(corpus: Path) -> list[str]:
@@ -211,44 +246,35 @@ class Part:
     ----------
     ids : uint16 (N,), all documents, each followed by the end of text
     starts : int64 (S,), where a window may start: at a sentence
-    first : uint16 (S,), the token to start with: without the space before it
+    bare : uint16 (V,), each token without the space before it, as a window starts
     """
 
     ids: NDArray[np.uint16]
     starts: Ids
-    first: NDArray[np.uint16]
+    bare: NDArray[np.uint16]
 
     def window(self, rng: np.random.Generator, length: int) -> Ids:
         """Draw `length` tokens from the start of a sentence."""
         last = np.searchsorted(self.starts, len(self.ids) - length, side="right")
-        start = int(rng.integers(last))
-        window = self.ids[self.starts[start] :][:length].astype(np.int64)
-        window[0] = self.first[start]
+        window = self.ids[self.starts[rng.integers(last)] :][:length].astype(np.int64)
+        window[0] = self.bare[window[0]]
         return window
 
 
 def part_of(corpus: Path, name: str, tokenizer: ByteLevelBPETokenizer) -> Part:
     """A source of a corpus in tokens. A line break is a token."""
-    ids = tokenizer.get_vocab()
-    end, line_break = ids[END_OF_TEXT], ids["Ċ"]
-    # Each token with a space before it, and the same without: "Ġthe" -> "the".
-    bare = {
-        id: ids[symbol[1:]] for symbol, id in ids.items() if symbol[0] == "Ġ" and symbol[1:] in ids
-    }
-    closing = {id for symbol, id in ids.items() if symbol in CLOSING}
-    encoded: list[int] = []
-    starts: list[int] = []
-    first: list[int] = []
-    for encoding in tokenizer.encode_batch(texts_of(corpus, name)):
-        before = line_break
-        for token in encoding.ids:
-            if before == line_break or (before in closing and token in bare):
-                starts.append(len(encoded))
-                first.append(bare.get(token, token))
-            encoded.append(token)
-            before = token
-        encoded.append(end)
-    return Part(np.array(encoded, np.uint16), np.array(starts), np.array(first, np.uint16))
+    vocabulary = tokenizer.get_vocab()
+    closing = [id for symbol, id in vocabulary.items() if symbol in CLOSING]
+    breaks = [vocabulary[END_OF_TEXT], vocabulary["Ċ"]]
+    bare = np.arange(len(vocabulary), dtype=np.uint16)
+    for symbol, id in vocabulary.items():  # “Ġthe” -> “the”
+        if symbol[0] == "Ġ":
+            bare[id] = vocabulary.get(symbol[1:], id)
+    encodings = tokenizer.encode_batch(texts_of(corpus, name))
+    ids = np.array([id for each in encodings for id in (*each.ids, breaks[0])], np.uint16)
+    before = np.roll(ids, 1)
+    is_start = np.isin(before, breaks) | (np.isin(before, closing) & (bare[ids] != ids))
+    return Part(ids, np.flatnonzero(is_start), bare)
 
 
 def batch(

@@ -16,13 +16,12 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from corpus import END_OF_TEXT, PRONOUNS, SOURCES, documents, key, pieces_of_words
-from numpy.typing import NDArray
+from corpus import END_OF_TEXT, SOURCES, documents, key, kinds_of_tokens
 
 import attnlab
 from attnlab import GPT2, Trace
@@ -43,8 +42,8 @@ SHARED = 8
 
 CERTAIN = 0.75  # of the probability, on two tokens
 
-# By kind, the passages of each document.
-Texts = Mapping[str, list[list[str]]]
+# Passages by kind.
+Texts = Mapping[str, list[str]]
 
 # Traces with the keys of each query, bool (T, T), by job.
 Targeted = Iterator[tuple[Trace, Mapping[str, Any]]]
@@ -53,29 +52,27 @@ Targeted = Iterator[tuple[Trace, Mapping[str, Any]]]
 
 
 def held_out(texts: Path, trained: Iterable[Path]) -> tuple[Texts, int]:
-    """The passages of each held-out document, by kind, and how many were left out."""
-    divided = {
+    """The passages of the held-out documents, by kind, and how many were left out."""
+    found = {
         kind: measured_part(documents((texts / f"{kind}.txt").read_text("utf-8")))
         for kind in KINDS
         if (texts / f"{kind}.txt").exists()
     }
-    of_passage = {passage: {*runs(passage)} for passage in all_passages(divided)}
+    of_passage = {passage: {*runs(passage)} for passage in chain(*found.values())}
     searched = set().union(*of_passage.values())
     known: set[str] = set()
     for corpus in trained:
         for file in corpus.glob("*.txt"):
             for line in file.read_text("utf-8").splitlines():
                 known |= searched.intersection(runs(line))
-    kept = {
-        kind: [[text for text in part if not known & of_passage[text]] for part in parts]
-        for kind, parts in divided.items()
-    }
-    return kept, len([*all_passages(divided)]) - len([*all_passages(kept)])
+    kept = {kind: [each for each in found[kind] if not known & of_passage[each]] for kind in found}
+    return kept, sum(len(found[kind]) - len(kept[kind]) for kind in found)
 
 
-def measured_part(texts: list[str]) -> list[list[str]]:
+def measured_part(texts: list[str]) -> list[str]:
     """The first passages of documents, PASSAGES or a few more."""
-    return [[*passages(text)][: math.ceil(PASSAGES / len(texts))] for text in texts[:PASSAGES]]
+    of_each = math.ceil(PASSAGES / len(texts))
+    return [passage for text in texts[:PASSAGES] for passage in [*passages(text)][:of_each]]
 
 
 def passages(document: str) -> Iterator[str]:
@@ -97,17 +94,13 @@ def runs(text: str) -> Iterator[str]:
     return (" ".join(words[n : n + SHARED]) for n in range(len(words) - SHARED + 1))
 
 
-def all_passages(texts: Texts) -> Iterator[str]:
-    return (passage for parts in texts.values() for part in parts for passage in part)
-
-
 class Reading(NamedTuple):
     """What a model expects in held-out text.
 
     Attributes
     ----------
-    nats : by kind, -log of the words' probabilities, for each document
-    words : by kind, how many words these are, for each document
+    nats : by kind, -log of the probability of all words
+    words : by kind, how many words these are
     prefixes : number of prefixes that end after a word of one token, not the first
     pieces : number of these whose most probable next token is a piece of a word
     pronouns : number of these that end after a pronoun
@@ -115,8 +108,8 @@ class Reading(NamedTuple):
         pronoun, and how often they occur
     """
 
-    nats: dict[str, NDArray[np.float64]]
-    words: dict[str, NDArray[np.float64]]
+    nats: dict[str, float]
+    words: Counter[str]
     prefixes: int
     pieces: int
     pronouns: int
@@ -129,75 +122,49 @@ def read(model: GPT2, texts: Texts) -> Reading:
     The first word of a passage only gives the context: what a model expects there depends on how
     its training text was joined.
     """
-    nats, words = ({kind: np.zeros(len(parts)) for kind, parts in texts.items()} for _ in range(2))
+    encode = model.tokenizer.encode
     vocabulary = [model.tokenizer.decode([id]) for id in range(model.config.vocab_size)]
-    ids = [id for passage in all_passages(texts) for id in model.tokenizer.encode(passage)]
-    is_piece = pieces_of_words(vocabulary, np.array(ids))
+    ids = [id for passage in chain(*texts.values()) for id in encode(passage)]
+    kinds = kinds_of_tokens(vocabulary, np.array(ids))
+    is_word = np.array([text.strip().isalpha() for text in vocabulary]) & ~kinds["pieces"]
+    is_joined = np.array([text[:1].isalnum() for text in vocabulary])
+    nats, words, certain = dict.fromkeys(texts, 0.0), Counter[str](), Counter[str]()
     prefixes = pieces = pronouns = 0
-    certain: Counter[str] = Counter()
-    for kind, parts in texts.items():
-        for n, passage in ((n, passage) for n, part in enumerate(parts) for passage in part):
-            first = len(model.tokenizer.encode(passage.split()[0]))
-            trace = model.trace(model.tokenizer.encode(passage)[: model.config.n_positions])
-            nats[kind][n] += trace.losses[first - 1 :].sum(dtype=np.float64)
-            words[kind][n] += len(model.tokenizer.decode(trace.ids).split()) - 1
-            tokens = trace.tokens.texts
-            best = trace.logits.argmax(axis=-1)
-            for i, (token, after) in enumerate(pairwise(tokens)):
-                is_word = token.strip().isalpha() and not is_piece[trace.ids[i]]
-                if not is_word or after[:1].isalnum():
-                    continue
-                prefixes += 1
-                pieces += is_piece[best[i]]
-                if token.strip().lower() in PRONOUNS:
-                    pronouns += 1
-                    probabilities = softmax(trace.logits[i].astype(np.float64))
-                    two = np.argsort(-probabilities)[:2]
-                    if probabilities[two].sum() > CERTAIN:
-                        names = " or ".join(vocabulary[id].strip() for id in two)
-                        certain[f"{token.strip()}: {names}"] += 1
+    for kind, passage in ((name, passage) for name in texts for passage in texts[name]):
+        first = len(encode(passage.split()[0]))
+        trace = model.trace(encode(passage)[: model.config.n_positions])
+        nats[kind] += float(trace.losses[first - 1 :].sum(dtype=np.float64))
+        words[kind] += len(model.tokenizer.decode(trace.ids).split()) - 1
+        ends = np.flatnonzero(is_word[trace.ids[:-1]] & ~is_joined[trace.ids[1:]])
+        prefixes += len(ends)
+        pieces += int(kinds["pieces"][trace.logits[ends].argmax(axis=-1)].sum())
+        for end in ends[kinds["pronouns"][trace.ids[ends]]]:
+            pronouns += 1
+            probabilities = softmax(trace.logits[end].astype(np.float64))
+            two = np.argsort(-probabilities)[:2]
+            if probabilities[two].sum() > CERTAIN:
+                names = " or ".join(vocabulary[id].strip() for id in two)
+                certain[f"{vocabulary[trace.ids[end]].strip()}: {names}"] += 1
     return Reading(nats, words, prefixes, pieces, pronouns, certain)
 
 
-def perplexity(reading: Reading, kind: str) -> tuple[float, float]:
-    """The perplexity a word, exp(Σ nats / Σ words), and its standard error over documents.
-
-    Models with different tokenizers can be compared by it.
-    """
-    nats, words = reading.nats[kind], reading.words[kind]
-    per_word = nats.sum() / words.sum()
-    spread = nats - per_word * words
-    error = math.sqrt((spread**2).sum() * len(nats) / max(1, len(nats) - 1)) / words.sum()
-    return math.exp(per_word), math.exp(per_word) * error
-
-
-def overall(reading: Reading) -> float:
-    """The geometric mean over all kinds of the perplexity a word."""
-    return math.exp(np.mean([math.log(perplexity(reading, kind)[0]) for kind in reading.nats]))
+def perplexity(reading: Reading, kind: str) -> float:
+    """The perplexity a word, exp(Σ nats / Σ words), by which different tokenizers compare."""
+    return math.exp(reading.nats[kind] / reading.words[kind])
 
 
 def perplexities(texts: Texts, readings: Mapping[str, Reading]) -> str:
     """A table: each model's perplexity by kind, and the first model's as a share of the others'."""
-    own, *others = readings.values()
-    rows = [
-        [
-            len([*all_passages({kind: parts})]),
-            own.words[kind].sum(),
-            *perplexity(own, kind),
-            *(perplexity(other, kind)[0] for other in others),
-        ]
-        for kind, parts in texts.items()
-    ]
-    error = overall(own) / len(rows) * math.sqrt(sum((row[3] / row[2]) ** 2 for row in rows))
-    sums = [*np.sum(rows, axis=0)[:2], overall(own), error, *map(overall, others)]
-    numbers = np.array([*rows, sums])
-    ratios = numbers[:, 2:3] / numbers[:, 4:]
-    name, *names = readings
+    by_kind = [[perplexity(reading, kind) for reading in readings.values()] for kind in texts]
+    numbers = np.vstack([by_kind, np.exp(np.mean(np.log(by_kind), axis=0))])  # geometric mean
+    name, *others = readings
+    sizes = [[len(texts[kind]), readings[name].words[kind]] for kind in texts]
+    shares = 100 * numbers[:, :1] / numbers[:, 1:]
     return str(
         attnlab.table(
-            np.column_stack([numbers, 100 * ratios]),
+            np.hstack([[*sizes, np.sum(sizes, axis=0)], numbers, shares]),
             rows=[*texts, "all kinds"],
-            columns=["passages", "words", name, "error", *names, *(f"% of {n}" for n in names)],
+            columns=["passages", "words", name, *others, *(f"% of {n}" for n in others)],
             decimals=0,
             max_rows=100,
         )
@@ -225,13 +192,20 @@ def on_repeats(model: GPT2, sequences: int = 20, length: int = 50) -> Targeted:
         yield trace, {"induction": JOBS["induction"](trace.tokens)}
 
 
-def on_pronouns(model: GPT2) -> Targeted:
-    """Sentences with the noun that their pronoun stands for."""
-    for marked in SENTENCES["relations"]["pronoun"]:
+def on_relation(model: GPT2, kind: str) -> Targeted:
+    """A kind's sentences: from the {query} to the [key], also if there is a <second> word, and it.
+
+    The query is the last token of its word.
+    """
+    for marked in SENTENCES["relations"][kind]:
         trace = model.trace(without_marks(marked))
-        keys = np.zeros((len(trace.tokens),) * 2, bool)
-        keys[word_span(model, marked, "{}").stop - 1, word_span(model, marked, "[]")] = True
-        yield trace, {"subject": keys}
+        query = word_span(model, marked, "{}").stop - 1
+        keys = {}
+        for job, marks in (("key", "[]"), ("key of two", "[]"), ("second", "<>")):
+            if job == "key" or "<" in marked:
+                keys[job] = np.zeros((len(trace.tokens),) * 2, bool)
+                keys[job][query, word_span(model, marked, marks)] = True
+        yield trace, keys
 
 
 def without_marks(marked: str) -> str:
@@ -251,34 +225,24 @@ def relation(model: GPT2, kind: str) -> tuple[tuple[int, int], list[float]]:
     sentences in which no other token gets as much; its mean weight on the key, and on the <second>
     word, in the sentences that have one.
     """
-    on_key, on_both, evenly, most = [], [], [], []
-    for marked in SENTENCES["relations"][kind]:
-        trace = model.trace(without_marks(marked))
-        query = word_span(model, marked, "{}").stop - 1
-        word = word_span(model, marked, "[]")
-        rows = np.stack([block.attention.weights[:, query] for block in trace.blocks])  # (L, H, T)
-        on_key.append(rows[..., word].sum(axis=-1))
-        others = np.delete(rows, np.arange(word.start, word.stop), axis=-1)
-        most.append(on_key[-1] > others.max(axis=-1))
-        evenly.append((word.stop - word.start) / (query + 1))
-        if "<" in marked:
-            second = rows[..., word_span(model, marked, "<>")].sum(axis=-1)
-            on_both.append((on_key[-1], second))
-    means = np.mean(on_key, axis=0)
-    best = divmod(int(means.argmax()), means.shape[1])
-    figures = [means[best], np.mean(evenly), np.mean(most, axis=0)[best]]
-    return best, [*figures, *np.mean(on_both, axis=0)[(slice(None), *best)]]
+    found = measure_jobs(on_relation(model, kind), ("key", "key of two", "second"))
+    layer, head = found.best("key")
+    on_key, *on_two = found.attention[:, layer, head]
+    is_most = []
+    for trace, targets in on_relation(model, kind):
+        query, keys = targets["key"].any(axis=1).argmax(), targets["key"].any(axis=0)
+        row = trace.head(layer, head).weights[query]
+        is_most.append(row[keys].sum() > row[~keys].max())
+    return (layer, head), [on_key, found.even[0], np.mean(is_most), *on_two]
 
 
 def relations(model: GPT2) -> str:
     """A table of `relation` by kind."""
-    heads, figures = zip(*(relation(model, kind) for kind in SENTENCES["relations"]), strict=True)
-    rows = [
-        f"{kind} ({layer}.{head})"
-        for kind, (layer, head) in zip(SENTENCES["relations"], heads, strict=True)
-    ]
+    found = {kind: relation(model, kind) for kind in SENTENCES["relations"]}
+    rows = [f"{kind} ({layer}.{head})" for kind, ((layer, head), _) in found.items()]
     columns = ["on the key", "evenly", "key first", "with two: key", "second"]
-    return str(attnlab.table(np.array(figures), rows=rows, columns=columns, decimals=2))
+    figures = [figures for _, figures in found.values()]
+    return str(attnlab.table(figures, rows=rows, columns=columns, decimals=2))
 
 
 # ---- minimal pairs -------------------------------------------------------------------------------
@@ -295,23 +259,11 @@ def pairs(kind: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def is_right(model: GPT2, kind: str) -> list[bool]:
-    """For each pair, whether the right continuation is more probable than the wrong one."""
-    encode = model.tokenizer.encode
-    found = []
-    for text, *endings in pairs(kind):
-        logits = model.trace(text).next_logits
-        # Endings of one token each are compared by it, others by their first.
-        good, bad = (logits[encode(ending)[0]] for ending in endings)
-        found.append(bool(good > bad))
-    return found
-
-
-def share_of_she(model: GPT2, role: str) -> float:
-    """The share of “she” in the probability of she and he, after “The nurse said that”."""
-    logits = model.trace(f"The {role} said that").next_logits
-    she, he = (logits[model.tokenizer.encode(f" {word}")[0]] for word in ("she", "he"))
-    return float(1 / (1 + np.exp(he - she)))
+def lead(model: GPT2, text: str, one: str, other: str) -> float:
+    """By how much the logit of a continuation's first token is above that of another's."""
+    logits = model.trace(text).next_logits
+    first, second = (model.tokenizer.encode(ending)[0] for ending in (one, other))
+    return float(logits[first] - logits[second])
 
 
 # ---- the card ------------------------------------------------------------------------------------
@@ -339,17 +291,19 @@ def listed(entries: Mapping[str, Mapping[str, Any]]) -> str:
 def card(model: GPT2, texts: Texts, left_out: int, readings: Mapping[str, Reading]) -> str:
     """The model card. The first of the readings is the model's own."""
     own, *_ = readings.values()
+    pronouns = ((trace, {"subject": keys["key"]}) for trace, keys in on_relation(model, "pronoun"))
     jobs = measure_jobs(
-        chain(on_text(model, all_passages(texts)), on_repeats(model), on_pronouns(model)),
+        chain(on_text(model, chain(*texts.values())), on_repeats(model), pronouns),
         (*ON_TEXT, "induction", "subject"),
     )
-    right = {kind: is_right(model, kind) for kind in ("number", "gender")}
-    half = len(right["number"]) // 2  # then come the frames with a second noun
-    one, two = (
-        sum(sum(found[part]) for found in right.values())
-        for part in (slice(half), slice(half, None))
+    right = np.array(
+        [[lead(model, *pair) > 0 for pair in pairs(kind)] for kind in ("number", "gender")]
     )
-    roles = sorted(((share_of_she(model, role), role) for role in SENTENCES["roles"]), reverse=True)
+    # The share of “she” in the probability of she and he.
+    odds = {
+        role: lead(model, f"The {role} said that", " she", " he") for role in SENTENCES["roles"]
+    }
+    roles = sorted(((1 / (1 + math.exp(-odd)), role) for role, odd in odds.items()), reverse=True)
     template = (HERE / "card.md").read_text("utf-8")
     return template.format(
         config=model.config,
@@ -366,10 +320,8 @@ def card(model: GPT2, texts: Texts, left_out: int, readings: Mapping[str, Readin
         heads=jobs.table(),
         best={name: f"{jobs.attention[n].max():.2f}" for n, name in enumerate(jobs.jobs)},
         relations=relations(model),
-        number=sum(right["number"]),
-        gender=sum(right["gender"]),
-        one=one,
-        two=two,
+        right=right.sum(axis=1),  # of verbs, of pronouns
+        right_with=right.reshape(2, 2, -1).sum(axis=(0, 2)),  # one noun, two
         roles=", ".join(f"{role} {share:.2f}" for share, role in roles),
         continuations=continuations(model),
         held_out=listed({kind: KINDS[kind] for kind in texts}),
@@ -391,6 +343,5 @@ if __name__ == "__main__":
     written = card(model, kept, n_left_out, measured)
     (given.model / "MODEL_CARD.md").write_text(written, encoding="utf-8")
     # The beginnings are as long as what readers type: some heads write other things further on.
-    ids = [model.tokenizer.encode(text)[:24] for text in all_passages(kept)]
+    ids = [model.tokenizer.encode(text)[:24] for text in chain(*kept.values())]
     save_averages(attnlab.averages(model, ids), given.model)
-    print(written)

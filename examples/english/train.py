@@ -4,7 +4,8 @@
 
 CORPUS is the directory that `corpus.py` wrote. MODEL gets the model, which `GPT2.from_pretrained`
 opens, and a checkpoint every three minutes; repeat the command to resume. `--start OTHER`
-makes it a further round, with half the learning rates, from the weights and the tokenizer of OTHER.
+makes it a further round, with lower learning rates, from the weights and the tokenizer of OTHER;
+with a larger `--vocab_size` than OTHER's, further merges of the corpus continue its encoding.
 
 It takes hours and wants the machine alone. The library trains too (`attnlab.train`), in NumPy with
 gradients that can be read; PyTorch computes in bfloat16 and compiles, which is several times as
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,20 +25,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from corpus import (
-    PRONOUNS,
-    UNKNOWN,
-    batch,
-    learn_tokens,
-    names_in,
-    part_of,
-    pieces_of_words,
-    tokenizer_of,
-)
+from corpus import UNKNOWN, batch, kinds_of_tokens, learn_tokens, names_in, part_of, tokens_in
 from safetensors.torch import save_file
+from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2LMHeadModel
 
 from attnlab import GPT2Config
+
+FIRST = GPT2Config(vocab_size=7936, n_positions=256, n_embd=192, n_layer=4, n_head=6)
+SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
 
 SEED = 1
 TOKENS_PER_STEP = 4096
@@ -49,21 +44,22 @@ FULL_EVERY = 4
 
 WARMUP = 100  # steps
 LEARNING_RATE, MATRIX_RATE = 4e-3, 0.02
-FURTHER = 0.5  # of these, in a round that starts from weights
-FALLS_FROM = 0.35  # share of the steps after which the learning rate falls to 0
+FURTHER = 0.4  # of these, in a round that starts from weights
+FALLS_FROM = 0.3  # share of the steps after which the learning rate falls to 0
 
 # The share of windows with repeated text: in the first fifth of the steps of a first round, where
 # heads learn induction, and in the rest, where they only have to keep it.
 REPEATED_EARLY, REPEATED = 0.3, 0.05
 
-# Of a further round, beside the loss: where a word has ended, a piece of a word costs PIECE times
-# the logits by which it isn't MARGIN below the best whole token; and after a pronoun, two tokens
-# with more than MOST of the probability cost CERTAIN times the nats above that.
-PIECE, MARGIN = 2, 0.3
-CERTAIN, MOST = 5, 0.68
+# Of a further round, beside the loss. Where a word has ended, a token that goes on with it costs
+# GOES_ON[0] times the logits by which it isn't GOES_ON[1] below the best other token, and a token
+# that only begins a word costs likewise. After a pronoun, two tokens with more than MOST of the
+# probability cost CERTAIN times the nats above that.
+GOES_ON, BEGINS = (4, 0.8), (3, 0.7)
+CERTAIN, MOST = 5, 0.66
 
 SAVE_EVERY = 180  # seconds
-TOKENIZER = ("vocab.json", "merges.txt")
+STATES = ("model", "muon", "adam")  # of a run, in its checkpoint
 
 # ---- the model -----------------------------------------------------------------------------------
 
@@ -71,10 +67,26 @@ TOKENIZER = ("vocab.json", "merges.txt")
 def model_of(directory: Path, start: Path | None) -> GPT2LMHeadModel:
     """Transformers' GPT-2 with the config.json of a directory, or a model's weights; no dropout."""
     settings = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    if start:
-        return GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
-    torch.manual_seed(SEED)
-    return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
+    if not start:
+        torch.manual_seed(SEED)
+        return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
+    model = GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
+    rows = embeddings(model.transformer.wte.weight.detach(), start, directory)
+    model.resize_token_embeddings(len(rows), mean_resizing=False)
+    model.transformer.wte.weight.data.copy_(rows)
+    return model
+
+
+def embeddings(W: torch.Tensor, start: Path, directory: Path) -> torch.Tensor:
+    """The rows of W, of the tokens of `start`, for those of `directory`.
+
+    A token that is new there has the mean of its two parts' rows.
+    """
+    (old, _), (new, merges) = tokens_in(start), tokens_in(directory)
+    rows = {symbol: W[id] for symbol, id in old.items()}
+    for one, other in merges:
+        rows.setdefault(one + other, (rows[one] + rows[other]) / 2)
+    return torch.stack([rows[symbol] for symbol in sorted(new, key=new.__getitem__)])
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -88,54 +100,33 @@ def penalty(
     """What readers take for a fault, though it is probable: a piece of a word after a whole one,
     and two tokens alone after a pronoun.
 
-    It moves only what is most probable, and only where the text had a whole token.
+    It moves only what is most probable. After a token that is nearly always a whole word, it does
+    so even where the text goes on with the word or begins one in pieces.
     """
-    pieces, pronouns = kinds["pieces"], kinds["pronouns"]
-    ended = (targets != UNKNOWN) & ~pieces[ids] & ~pieces[targets.clamp(min=0)]
-    piece, whole = (logits.masked_fill(mask, -torch.inf).amax(-1) for mask in (~pieces, pieces))
+    ended = kinds["ends"][ids] & ~kinds["goes_on"][targets.clamp(min=0)]
     two = logits.topk(2).values.logsumexp(-1) - logits.logsumexp(-1)
-    certain = F.relu(two - math.log(MOST)) * pronouns[ids]
-    return (ended * (PIECE * F.relu(piece - whole + MARGIN) + CERTAIN * certain)).mean()
+    paid = CERTAIN * F.relu(two - math.log(MOST)) * (ended & kinds["pronouns"][ids])
+    others = logits.masked_fill(kinds["goes_on"] | kinds["begins"], -torch.inf).amax(-1)
+    for kind, (factor, margin) in (("goes_on", GOES_ON), ("begins", BEGINS)):
+        best = logits.masked_fill(~kinds[kind], -torch.inf).amax(-1)
+        paid += factor * F.relu(best - others + margin) * (ended | kinds["whole"][ids])
+    return (paid * (targets != UNKNOWN)).mean()
 
 
 # ---- the optimizer -------------------------------------------------------------------------------
 
 
-class Muon:
-    """Updates of the blocks' matrices: the momentum, made orthogonal.
+def matrices_in(P: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The blocks' matrices in parameters or gradients, transposed as in torch's layers; no copies.
 
-    All singular values of an update are then about 1, so that rare directions learn as fast as
-    frequent ones.
-
-    Source: "Muon: An optimizer for hidden layers in neural networks" (Jordan and others, 2024),
-    with its coefficients of the Newton-Schulz iteration.
+    W_Q, W_K and W_V are three matrices.
     """
-
-    def __init__(self, matrices: dict[str, torch.Tensor]) -> None:
-        self.matrices = matrices
-        self.momentum = {name: torch.zeros_like(W) for name, W in matrices.items()}
-
-    def step(self, rate: float) -> None:
-        for name, W in self.matrices.items():
-            momentum = self.momentum[name].mul_(0.95).add_(W.grad)
-            update = W.grad + 0.95 * momentum
-            rows, columns = W.shape
-            parts = 3 if "c_attn" in name else 1  # W_Q, W_K and W_V are three matrices
-            scale = rate * max(1, columns / parts / rows) ** 0.5
-            updates = torch.cat([orthogonal(part) for part in update.chunk(parts, 1)], 1)
-            W.detach().mul_(1 - 0.1 * rate).add_(updates, alpha=-scale)
-
-
-def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """Five Newton-Schulz iterations towards U Vᵀ of a matrix U S Vᵀ; in bfloat16."""
-    X = matrix.bfloat16()
-    X = X / (X.norm() + 1e-7)
-    wide = X.shape[0] <= X.shape[1]
-    X = X if wide else X.mT
-    for _ in range(5):
-        A = X @ X.mT
-        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
-    return (X if wide else X.mT).float()
+    return [
+        part.T
+        for name, W in P.items()
+        if name.startswith("h.") and W.ndim == 2
+        for part in W.detach().chunk(3 if "c_attn" in name else 1, dim=1)
+    ]
 
 
 def rate_at(step: int, steps: int) -> float:
@@ -147,65 +138,46 @@ def rate_at(step: int, steps: int) -> float:
 
 
 class Run:
-    """A training run in a directory."""
+    """A training run in a directory.
+
+    Muon makes the updates of the blocks' matrices: their momentum, made orthogonal. All singular
+    values of an update are then about 1, so that rare directions learn as fast as frequent ones.
+
+    Source: "Muon: An optimizer for hidden layers in neural networks" (Jordan and others, 2024).
+    """
 
     def __init__(
-        self,
-        corpus: Path,
-        directory: Path,
-        steps: int,
-        config: GPT2Config,
-        start: Path | None = None,
+        self, corpus: Path, directory: Path, steps: int, config: GPT2Config, start: Path | None
     ) -> None:
         self.directory, self.steps, self.step, self.start = directory, steps, 0, start
         directory.mkdir(parents=True, exist_ok=True)
-        if start:
-            for name in TOKENIZER:
-                shutil.copy(start / name, directory)
-            config = GPT2Config.from_file(start / "config.json")
-        elif not (directory / TOKENIZER[0]).exists():
-            learn_tokens(corpus, directory, config.vocab_size)
-        tokenizer = tokenizer_of(directory)
+        if not (directory / "vocab.json").exists():
+            learn_tokens(corpus, directory, config.vocab_size, start)
+        tokenizer = ByteLevelBPETokenizer(*tokens_in(directory))
         # A small corpus has fewer tokens than asked for.
         self.config = config = replace(config, vocab_size=tokenizer.get_vocab_size())
         self.parts = {name: part_of(corpus, name, tokenizer) for name in names_in(corpus)}
-        texts = [tokenizer.decode([id]) for id in range(self.config.vocab_size)]
-        pieces = pieces_of_words(texts, np.concatenate([part.ids for part in self.parts.values()]))
-        pronouns = [text.strip().lower() in PRONOUNS for text in texts]
-        self.kinds = {"pieces": torch.tensor(pieces), "pronouns": torch.tensor(pronouns)}
+        texts = [tokenizer.decode([id]) for id in range(config.vocab_size)]
+        kinds = kinds_of_tokens(texts, np.concatenate([part.ids for part in self.parts.values()]))
+        self.kinds = {kind: torch.from_numpy(which) for kind, which in kinds.items()}
         config.save(directory)
         self.model = model_of(directory, start)
-        parameters = self.model.named_parameters()
-        self.P = {name.removeprefix("transformer."): W for name, W in parameters}
-        matrices = {name: W for name, W in self.P.items() if name[0] == "h" and W.ndim == 2}
-        self.muon = Muon(matrices)
-        self.adam = torch.optim.AdamW(
-            [W for name, W in self.P.items() if name not in matrices],
-            lr=LEARNING_RATE,
-            betas=(0.9, 0.97),
-            weight_decay=0.0,
-            fused=True,
-        )
+        self.P = dict(self.model.transformer.named_parameters())
+        self.muon = torch.optim.Muon([torch.nn.Parameter(part) for part in matrices_in(self.P)])
+        others = [W for name, W in self.P.items() if not (name.startswith("h.") and W.ndim == 2)]
+        self.adam = torch.optim.AdamW(others, betas=(0.9, 0.97), weight_decay=0.0, fused=True)
         self.state = directory / "training.pt"
         if self.state.exists():
             saved = torch.load(self.state)
             self.step = saved["step"]
-            with torch.no_grad():
-                for name, W in self.P.items():
-                    W.copy_(saved["parameters"][name])
-            self.muon.momentum = saved["momentum"]
-            self.adam.load_state_dict(saved["adam"])
+            for name in STATES:
+                getattr(self, name).load_state_dict(saved[name])
 
     def save(self) -> None:
         """Write the state to resume from, and the model as transformers does, in float16."""
-        saved = {
-            "step": self.step,
-            "parameters": {name: W.detach() for name, W in self.P.items()},
-            "momentum": self.muon.momentum,
-            "adam": self.adam.state_dict(),
-        }
+        saved = {name: getattr(self, name).state_dict() for name in STATES}
         unfinished = self.state.with_suffix(".new")
-        torch.save(saved, unfinished)
+        torch.save({"step": self.step, **saved}, unfinished)
         unfinished.replace(self.state)
         half = {name: W.detach().half().contiguous() for name, W in self.P.items()}
         save_file(half, self.directory / "model.safetensors", {"format": "pt"})
@@ -230,17 +202,20 @@ class Run:
             paid = penalty(logits[some], x[some], y[some], self.kinds) if self.start else 0
             (value + paid).backward()
             rate = rate_at(self.step, self.steps) * (FURTHER if self.start else 1)
-            self.adam.param_groups[0]["lr"] = LEARNING_RATE * rate
-            self.adam.step()
-            self.muon.step(MATRIX_RATE * rate)
-            for W in self.P.values():
-                W.grad = None
+            gradients = matrices_in({name: W.grad for name, W in self.P.items()})
+            for matrix, gradient in zip(
+                self.muon.param_groups[0]["params"], gradients, strict=True
+            ):
+                matrix.grad = gradient
+            for optimizer, highest in ((self.adam, LEARNING_RATE), (self.muon, MATRIX_RATE)):
+                optimizer.param_groups[0]["lr"] = highest * rate
+                optimizer.step()
+            self.model.zero_grad()
             losses.append(value.item())
             self.step += 1
             if time.monotonic() - saved > SAVE_EVERY or self.step == self.steps:
                 self.save()
-                tokens = self.step * TOKENS_PER_STEP
-                print(f"step {self.step:,}, {tokens:,} tokens: {np.mean(losses):.3f}", flush=True)
+                print(f"{self.step:,} steps: {np.mean(losses):.3f} nats a token", flush=True)
                 saved, losses = time.monotonic(), []
 
 
@@ -250,10 +225,13 @@ if __name__ == "__main__":
     parser.add_argument("model", type=Path)
     parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--start", type=Path, help="the model whose weights are trained further")
-    sizes = {"vocab_size": 7936, "n_positions": 256, "n_embd": 192, "n_layer": 4, "n_head": 6}
-    for name, default in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    for name in SIZES:
+        default = getattr(FIRST, name)
+        parser.add_argument(f"--{name}", type=int, help=f"{default} in a first round")
     given = vars(parser.parse_args())
     torch.set_num_threads(os.cpu_count() or 1)
-    config = GPT2Config(**{name: given[name] for name in sizes})
-    Run(given["corpus"], given["model"], given["steps"], config, given["start"]).train()
+    start = given["start"]
+    config = GPT2Config.from_file(start / "config.json") if start else FIRST
+    asked = {name: given[name] for name in (SIZES[:1] if start else SIZES) if given[name]}
+    config = replace(config, **asked)
+    Run(given["corpus"], given["model"], given["steps"], config, start).train()
